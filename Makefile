@@ -1,0 +1,36 @@
+# `make demo` and `make test` set up .venv by themselves; PYTHON names the interpreter to start from (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+SOURCES := src tests benchmarks examples
+
+.PHONY: demo test check bench torture lint results
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/pip install --quiet --upgrade -c constraints.txt setuptools wheel
+	$(RUN)/pip install --quiet -c constraints.txt torch
+	$(RUN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $(VENV)/ready
+
+demo: $(VENV)/ready  ## a complete comparison on bundled data, with a report
+	$(RUN)/python examples/demo.py
+
+test: $(VENV)/ready  ## all tests and doctests
+	$(RUN)/python -m pytest -q
+
+lint: $(VENV)/ready
+	$(RUN)/ruff check $(SOURCES)
+	$(RUN)/pyright
+
+check: lint test  ## what has to pass before a change goes in
+
+bench: $(VENV)/ready  ## against a bare PyTorch loop, and many clients
+	$(RUN)/python benchmarks/against_bare_loop.py
+	$(RUN)/python benchmarks/many_clients.py --rounds 10
+
+torture: $(VENV)/ready  ## SIGKILL at random moments, for every algorithm; writes docs/results/torture.md
+	$(RUN)/python tests/torture.py --out docs/results/torture.md
+
+results: $(VENV)/ready  ## the table of docs/results/first-run.md (an hour or two; resumable)
+	$(RUN)/python examples/first_run.py

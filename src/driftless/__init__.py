@@ -1,0 +1,30 @@
+"""driftless: federated learning for clients whose data differ.
+
+Every public name, once; each is loaded when it is first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "Algorithm": "algorithm", "Client": "algorithm", "Cohort": "algorithm", "Period": "algorithm", "Server": "algorithm",
+    "StepSize": "algorithm", "algorithm": "algorithm", "combine": "algorithm",
+    "Identity": "broadcast", "Pipeline": "broadcast",
+    "Clients": "clients", "Config": "config", "UserError": "errors", "Federated": "federated",
+    "Dataset": "data.sources", "load": "data.sources", "Federation": "data.federation", "MadeFederation": "data.federation",
+    "Split": "data.split", "make_split": "data.split",
+    "federate": "federate", "Result": "run", "execute": "run", "assemble": "assemble",
+    "Draw": "piece", "Message": "piece", "Piece": "piece", "Rows": "piece", "Sum": "piece", "Uniform": "piece", "View": "piece",
+    "Weighted": "piece", "Space": "space", "Task": "task", "NEVER": "synchronise", "check": "contract",
+}  # fmt: skip
+
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'driftless' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"driftless.{_HOME[name]}"), name)

@@ -1,0 +1,5 @@
+"""`python -m driftless` is `driftless`."""
+
+from driftless.cli import main
+
+main()

@@ -1,0 +1,117 @@
+"""An algorithm is a sum of parts: pieces, periods, step sizes, and at most one optimiser, broadcast and cohort rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from driftless.broadcast import Identity
+from driftless.errors import UserError
+from driftless.piece import Piece
+from driftless.space import Selector
+
+
+@dataclass(frozen=True)
+class Period:
+    """The selected parameters are synchronised every so many rounds; NEVER makes them personal."""
+
+    which: Selector
+    every: float
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """The local step size of the selected parameters, as a factor of the run's."""
+
+    which: Selector
+    factor: float
+
+
+@dataclass(frozen=True)
+class Client:
+    """The clients' optimiser, instead of the run's."""
+
+    optimiser: Any
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's optimiser, instead of the run's."""
+
+    optimiser: Any
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """`held`: one cohort serves a whole interval of the longest period; `redrawn`: each round has its own."""
+
+    rule: str
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A sum of parts, in order; its repr is its configuration."""
+
+    name: str = "fedavg"
+    pieces: tuple[Piece, ...] = ()
+    periods: tuple[Period, ...] = ()
+    step_sizes: tuple[StepSize, ...] = ()
+    client: Any = None
+    server: Any = None
+    broadcast: Any = Identity()
+    cohort: str = "redrawn"
+
+    def __add__(self, other: Algorithm) -> Algorithm:
+        mine, theirs = _parts(self), _parts(other)
+        return combine([*mine, *theirs], f"{self.name} + {other.name}")
+
+
+def algorithm(*parts: Any, name: str) -> Algorithm:
+    """The algorithm that is the sum of these parts."""
+    return combine(parts, name)
+
+
+def combine(parts: Iterable[Any], name: str) -> Algorithm:
+    """The sum of parts; raises UserError, naming both, for two that exclude each other."""
+    result = Algorithm(name=name)
+    single: dict[str, Any] = {}
+
+    def once(slot: str, value: Any) -> None:
+        if slot in single and single[slot] != value:
+            raise UserError(f"{single[slot]!r} and {value!r} both decide the {slot} of {name!r}: keep one of them.")
+        single[slot] = value
+
+    for part in parts:
+        match part:
+            case Piece():
+                _check(part, result.pieces, name)
+                result = replace(result, pieces=(*result.pieces, part))
+            case Period():
+                result = replace(result, periods=(*result.periods, part))
+            case StepSize():
+                result = replace(result, step_sizes=(*result.step_sizes, part))
+            case Client():
+                once("client", part.optimiser)
+            case Server():
+                once("server", part.optimiser)
+            case Cohort():
+                once("cohort", part.rule)
+            case _:
+                once("broadcast", part)
+    return replace(result, **single)
+
+
+def _parts(a: Algorithm) -> list[Any]:
+    single = [Client(a.client)] * (a.client is not None) + [Server(a.server)] * (a.server is not None)
+    single += [Cohort(a.cohort)] * (a.cohort != "redrawn") + [a.broadcast] * (a.broadcast != Identity())
+    return [*a.pieces, *a.periods, *a.step_sizes, *single]
+
+
+def _check(new: Piece, present: tuple[Piece, ...], name: str) -> None:
+    for old in present:
+        if type(old) is type(new):
+            raise UserError(f"{old!r} and {new!r} are the same piece twice in {name!r}: keep one of them.")
+        reason = new.excludes.get(type(old).__name__) or old.excludes.get(type(new).__name__)
+        if reason:
+            raise UserError(f"{old!r} and {new!r} cannot be composed in {name!r}: {reason}.")

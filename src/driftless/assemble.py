@@ -1,0 +1,215 @@
+"""From a configuration to what runs: data, split, model, algorithm and work, each named piece built and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from driftless import algorithms, augmentations, optimisers, schedules, splits
+from driftless.algorithm import Algorithm, Period, algorithm
+from driftless.config import Config, check
+from driftless.data.federation import Federation, federation
+from driftless.data.noise import draw as draw_noise
+from driftless.data.noise import noisy
+from driftless.data.sources import Dataset, load
+from driftless.data.split import Split, make_split
+from driftless.errors import UserError, nearest
+from driftless.expression import build, parse
+from driftless.federated import Federated
+from driftless.randomness import generator
+from driftless.space import Space
+from driftless.synchronise import NEVER
+from driftless.task import Task, accuracy, cross_entropy
+from driftless.work import Between, Work
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+REFERENCES = ("centralised", "local")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that a run needs, assembled: `training` is what clients train on, `federation` what is measured."""
+
+    config: Config
+    federated: Federated
+    federation: Any
+    training: Any
+    work: Work
+    cohort: int
+    schedule: Callable[[int, int], float]
+    module: nn.Module
+    dataset: Dataset | None = None
+    split: Split | None = None
+
+
+def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module | None = None, loss: Any = None, metric: Any = None,
+             custom: Algorithm | None = None, clients: Any = None) -> Experiment:
+    """Build everything a configuration names; objects given take the place of what it names. Raises UserError."""
+    check(config)
+    dtype = DTYPES[config.precision]
+    split = None
+    if clients is None:
+        dataset = dataset or load(config.data, config.data_dir)
+        (splitter,) = _one(config.split, splits, "split")
+        split = make_split(dataset, splitter, config.clients, config.seed, config.unseen, config.validation)
+        clients = _noisy(config, dataset, split, dtype)
+    chosen = custom or chosen_algorithm(config.algorithm)
+    shape = tuple(clients.test_pool[0].shape[1:])
+    classes = dataset.classes if dataset is not None else int(clients.test_pool[1].max()) + 1
+    with torch.random.fork_rng():
+        torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
+        module = module or make_model(config.model, shape, classes)
+    for piece in chosen.pieces:
+        module = piece.prepare(module)
+    autocast = torch.bfloat16 if config.precision == "bfloat16" else None
+    space = Space(module, config.buffers, dtype, config.device, autocast)
+    augment = _augmentation(config.augment)
+    task = Task(space, loss or cross_entropy, metric or accuracy, augment)
+    theta, buffers = space.ravel(), space.ravel_buffers()
+    if config.init is not None:
+        theta, buffers = _read_model(config.init, space)
+    _check_outputs(task, theta, buffers, clients, classes, loss is None)
+    cohort = _cohort_size(config, len(clients.seen))
+    training, work, chosen, cohort = _reference(config, chosen, clients, _work(config), cohort)
+    (client,), (server,), (schedule,) = (_one(text, namespace, what) for text, namespace, what in (
+        (config.optimizer, optimisers, "optimizer"), (config.server, optimisers, "server"), (config.schedule, schedules, "schedule")))
+    watch = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
+    federated = Federated(chosen, task, theta, buffers, client, server, config.weighting, config.clip, config.optimizer_state,
+                          frozenset(watch))
+    _ = federated.periods, federated.recipe  # patterns that match nothing are told now
+    return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
+
+
+def chosen_algorithm(text: str) -> Algorithm:
+    """The algorithm of an expression; `centralised` and `local` are the two reference rows."""
+    if text in REFERENCES:
+        parts = [Period(every_parameter, NEVER)] if text == "local" else []
+        return algorithm(*parts, name=text)
+    terms = build(text, algorithms)
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return replace(total, name=text)
+
+
+def every_parameter(name: str) -> bool:
+    """All of them."""
+    return True
+
+
+def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A named model that fits samples of this shape and so many classes."""
+    from driftless import models
+
+    if text == "auto":
+        text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
+    call, *more = parse(text)
+    named = {n: f for n, f in vars(models).items() if callable(f) and getattr(f, "__module__", "") == models.__name__ and n[0] != "_"}
+    if more or call.name not in named:
+        raise UserError(f"there is no model {text!r}; {nearest(call.name, named)}")
+    try:
+        return named[call.name](shape, classes, *call.arguments, **dict(call.keywords))
+    except TypeError as error:
+        raise UserError(f"model {text!r}: {error}.") from None
+
+
+def _one(text: str, namespace: Any, what: str) -> list[Any]:
+    built = build(text, namespace)
+    if len(built) != 1:
+        raise UserError(f"{what}={text!r} names {len(built)} things: give one.")
+    return built
+
+
+def _work(config: Config) -> Work:
+    if config.epochs is not None:
+        return Work(None, config.epochs, config.batch)
+    text = config.steps.strip()
+    if text.isdigit():
+        return Work(int(text), None, config.batch)
+    (call, *more) = parse(text)
+    if call.name != "uniform" or more or len(call.arguments) != 2 or not all(isinstance(a, int) for a in call.arguments):
+        raise UserError(f"steps={text!r} is no number of local steps: give a whole number, or uniform(10,50).")
+    return Work(Between(*call.arguments), None, config.batch)
+
+
+def _cohort_size(config: Config, registered: int) -> int:
+    size = round(config.cohort * registered) if config.cohort <= 1 else int(config.cohort)
+    if size > registered:
+        raise UserError(f"cohort={config.cohort:g} asks for {size} clients a round, but {registered} are registered: ask for fewer.")
+    return max(size, 1)
+
+
+def _reference(config: Config, chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tuple[Any, Work, Algorithm, int]:
+    """For `centralised`, one client with everybody's data and the whole cohort's work; else things as they are."""
+    if chosen.name != "centralised":
+        return clients, work, chosen, cohort
+    if not isinstance(clients, Federation):
+        raise UserError("centralised needs the clients' data in one place: these are made when asked.")
+    rows = torch.cat([clients.train[i] for i in clients.seen])
+    pooled = Federation(clients.pool, clients.test_pool, [rows], [torch.arange(len(clients.test_pool[1]))], ["everyone"])
+    if work.epochs is not None:
+        return pooled, work, chosen, 1
+    steps = work.steps
+    total = cohort * (steps if isinstance(steps, int) else (steps.low + steps.high) // 2 if steps else 0)
+    return pooled, replace(work, steps=total), chosen, 1
+
+
+def _augmentation(text: str) -> Any:
+    if text == "none":
+        return None
+    from driftless.data.batches import Augmentation
+
+    wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
+    for part in build(text, augmentations):
+        wanted |= part
+    return Augmentation(**wanted)
+
+
+def _noisy(config: Config, dataset: Dataset, split: Split, dtype: torch.dtype) -> Federation:
+    """The federation, its training images under client RGB noise and class brightness noise where these are asked for."""
+    if not config.noise_rgb and not config.noise_brightness:
+        return federation(dataset, split, dtype)
+    channels = len(dataset.mean or ())
+    if not channels:
+        raise UserError(f"noise_rgb and noise_brightness are for images, and {dataset.name} has none: leave them at 0.")
+    noise = draw_noise(generator(config.seed, "noise"), len(split.names), channels, dataset.classes, config.noise_rgb,
+                       config.noise_brightness)
+    parts = [noisy(dataset.x_train[rows], dataset.y_train[rows], noise.gains[i], noise.offsets) for i, rows in enumerate(split.train)]
+    labels = np.concatenate([dataset.y_train[rows] for rows in split.train])
+    ends = np.cumsum([len(rows) for rows in split.train])
+    own = [np.arange(end - len(rows), end) for end, rows in zip(ends, split.train, strict=True)]
+    return federation(replace(dataset, x_train=np.concatenate(parts), y_train=labels), replace(split, train=own), dtype)
+
+
+def _read_model(path: str, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return space.from_state_dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"init={path!r} cannot be read as a model.safetensors: {error}.") from None
+
+
+def _check_outputs(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool) -> None:
+    client = next((c for c in clients.seen if clients.size(c)), None)
+    if client is None:
+        raise UserError("no client has a training sample: give more data or fewer clients.")
+    x, y = clients.samples(client).batch(torch.arange(min(2, clients.size(client))))
+    try:
+        outputs = task.space.outputs(theta, x, buffers)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UserError(f"the model does not take samples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}") from None
+    if usual and (outputs.dim() != 2 or outputs.shape[1] < classes):
+        raise UserError(f"the model's output has shape {list(outputs.shape[1:])} a sample, but the labels have {classes} classes: "
+                        f"its last layer must give {classes} scores.")
+    try:
+        task.loss(outputs, y)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise UserError(f"the loss does not take outputs {list(outputs.shape)} and labels {list(y.shape)}: "
+                        f"{str(error).splitlines()[0]}") from None

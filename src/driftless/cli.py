@@ -1,0 +1,181 @@
+"""The command line: `driftless run | resume | compare | report | export | algorithms | data`.
+
+Importing this module, and asking for help, loads neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from driftless.config import Config, from_toml
+from driftless.errors import UserError
+
+Folder = Annotated[str, arg(metavar="FOLDER")]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run one algorithm on one federation of clients."""
+
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def __call__(self) -> None:
+        from driftless.federate import run_config
+
+        run_config(self.config, progress=True)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped, from its newest whole checkpoint."""
+
+    folder: Positional[Folder]
+
+    def __call__(self) -> None:
+        from driftless.federate import resume
+
+        resume(Path(self.folder), progress=True)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs in a table, with the reference rows `centralised` and `local`, and write a report."""
+
+    folders: Positional[tuple[str, ...]]
+    references: bool = True
+    """Make the reference rows where no run is one: pooled data with equal work, and no federation."""
+    out: str | None = None
+    """Where the report goes (default: report.html beside the first run)."""
+
+    def __call__(self) -> None:
+        from driftless.federate import compare
+
+        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page for one run or several."""
+
+    folders: Positional[tuple[str, ...]]
+    out: str = "report.html"
+    """The page."""
+
+    def __call__(self) -> None:
+        from driftless.report import write_report
+
+        print(write_report([Path(f) for f in self.folders], Path(self.out)))
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained model as a safetensors file that `load_state_dict` takes: the global one, or one client's."""
+
+    folder: Positional[Folder]
+    out: str
+    """The file."""
+    client: str | None = None
+    """A client's name, for its own model."""
+
+    def __call__(self) -> None:
+        from driftless.federate import export
+
+        export(Path(self.folder), self.client, Path(self.out))
+        print(self.out)
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """List the algorithms, one line each with its reference."""
+
+    json: bool = False
+    """As JSON."""
+
+    def __call__(self) -> None:
+        from driftless import algorithms
+        from driftless.expression import catalogue
+
+        entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(algorithms)]
+        entries += [{"name": "centralised", "arguments": "", "about": "Reference: pooled data, equal work."},
+                    {"name": "local", "arguments": "", "about": "Reference: no federation."}]
+        _show(entries, self.json)
+
+
+@dataclass(frozen=True)
+class Data:
+    """List the data sets and the splits, one line each with its reference."""
+
+    json: bool = False
+    """As JSON."""
+
+    def __call__(self) -> None:
+        from driftless import splits
+        from driftless.datasets import SOURCES
+        from driftless.expression import catalogue
+
+        entries: list[dict[str, Any]] = [
+            {"kind": "data", "name": s.name, "arguments": "", "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
+             f"{'x'.join(map(str, s.shape))}; {s.reference}"} for s in SOURCES.values()]
+        entries += [{"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(splits)]
+        _show(entries, self.json)
+
+
+def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(entries, indent=2))
+        return
+    width = max(len(e["name"] + e["arguments"]) for e in entries)
+    for e in entries:
+        print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
+
+
+COMMANDS = {"run": Run, "resume": Resume, "compare": Compare, "report": Report, "export": Export, "algorithms": Algorithms, "data": Data}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point: exit code 0, or 2 with one sentence for bad input, or 130 when interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        defaults, words = _config_file(words)
+        command = tyro.extras.subcommand_cli_from_dict(
+            COMMANDS if defaults is None else COMMANDS | {"run": _with_defaults(defaults)}, args=words, prog="driftless",
+            description="Federated learning for clients whose data differ.")
+        command()
+    except UserError as error:
+        print(f"driftless: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("driftless: interrupted; `driftless resume` goes on from the last checkpoint.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
+    """Take `--config FILE` out of the words of `run`: its values become the defaults that flags go over."""
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if words[0] == "run" and name == "--config":
+            if not equals and i + 1 == len(words):
+                raise UserError("--config wants the path of a TOML file.")
+            rest = words[:i] + words[i + (1 if equals else 2) :]
+            return replace(from_toml(value if equals else words[i + 1]), out=None), rest
+    return None, words
+
+
+def _with_defaults(defaults: Config) -> Any:
+    def run(config: OmitArgPrefixes[Config] = defaults) -> Run:
+        return Run(config)
+    run.__doc__ = Run.__doc__
+    return run
+
+
+__all__ = ["COMMANDS", "main"]
+
+if __name__ == "__main__":
+    main()

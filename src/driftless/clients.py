@@ -1,0 +1,187 @@
+"""The place where clients live: their data, their rows, and `at(cohort).map(operation, shared, each)`.
+
+The engine says where an operation runs, never how. Answers are summed as they arrive; rows are written as they arrive and count
+only once the caller commits them. Who did not answer is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch.utils._pytree import tree_map
+
+from driftless.errors import UserError
+from driftless.federated import Each, Federated, Shared
+from driftless.reduce import Totals
+from driftless.rows import MemoryRows, Layout, Rows
+from driftless.traffic import Traffic, down, measure, up
+from driftless.randomness import generator
+from driftless.work import Work, draw
+
+
+class BadClient(UserError):
+    """A client whose training became non-finite: who, when, and the likely cause."""
+
+
+class Answer(NamedTuple):
+    """What a cohort made of an operation."""
+
+    answered: list[int]
+    mean: Any  # the tree that was said, its marks kept but on the model's own leaves
+    rows: dict[int, Any]
+    watched: Any  # the simulation's own sums
+    skipped: list[int]  # clients left out because they were not finite
+    traffic: Traffic
+
+
+@dataclass
+class Clients:
+    """Clients in this process: data in a federation, rows in memory or on disk, operations run by a lift."""
+
+    federated: Federated
+    federation: Any
+    work: Work
+    seed: int
+    lift: Any
+    rows: Rows | None = None
+    on_bad_client: str = "stop"
+
+    def __post_init__(self) -> None:
+        self.fresh = self.federated.fresh_row()
+        if self.rows is None:
+            self.rows = MemoryRows(Layout.of(self.fresh))
+
+    @property
+    def registered(self) -> int:
+        return len(self.federation.seen)
+
+    def at(self, cohort: Iterable[int], silent: frozenset[int], round: int) -> Place:
+        return Place(self, list(cohort), silent, round)
+
+    def commit(self, round: int) -> None:
+        """From now on the rows that this round changed count."""
+        self.rows.commit_staged()
+
+    def steps(self, client: int, round: int) -> int:
+        return self.work.count(self.seed, round, self.federation.names[client], self.federation.size(client))
+
+    def row(self, client: int) -> tuple[dict, int]:
+        """(the client's row, the round it was last counted in): a fresh one and -1 where it never took part."""
+        row = self.rows.get(client) if self.fresh else None
+        return (self.fresh, -1) if row is None else (row, self.rows.seen(client))
+
+    # --- the run's side of it: checkpoints ----------------------------------------------------------------------------
+    def sync(self) -> None:
+        """Return when every counted row is on the disk."""
+        self.rows.sync()
+
+    def digest(self) -> str:
+        """A word for all rows as they are, written into a checkpoint."""
+        return self.rows.digest()
+
+    def checkpointed(self, number: int) -> None:
+        """Checkpoint `number` is on the disk."""
+        self.rows.checkpoint(number)
+
+    def restore(self, number: int, digest: str | None) -> None:
+        """Make the rows what they were at that checkpoint, for a run that goes on in this process."""
+        if self.fresh:
+            self.rows.restore(number, digest)
+
+    def close(self) -> None:
+        self.rows.close()
+
+    # --- what is known of a client --------------------------------------------------------------------------------------
+    def touched(self) -> list[int]:
+        """The clients that have a row."""
+        return self.rows.touched() if self.fresh else []
+
+    def seen(self, client: int) -> int:
+        return self.rows.seen(client) if self.fresh else -1
+
+    def each(self, client: int, round: int, sent: Any = ()) -> Each:
+        """All that one client works on in this round."""
+        row, seen = self.row(client)
+        return local_work(self.federated, self.federation.samples(client), self.federation.names[client], client, seen, row,
+                          self.work, self.seed, round, sent)
+
+
+def local_work(federated: Federated, samples: Any, name: str, who: int, seen: int, row: dict, work: Work, seed: int, round: int,
+               sent: Any) -> Each:
+    """What a client draws for itself: batches, augmentation and the pieces' draws, from streams of its own name."""
+    steps = work.count(seed, round, name, samples.size)
+    batches = work.batches(seed, round, name, samples.size, steps) if steps else ()
+    augment: Any = ()
+    if federated.task.augment is not None and steps:
+        size = max(len(rows) for rows in batches)
+        drawn = federated.task.augment.draw(generator(seed, "augment", round, name), steps * size)
+        augment = tree_map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), drawn)
+    dtype = federated.initial.dtype
+    draws = tuple(draw(p.draws(federated.task.space), seed, round, name, type(p).__name__, steps, dtype) for p in federated.pieces)
+    weight = float(samples.size) if federated.weighting == "samples" else 1.0
+    return Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cohort in a round: where operations are mapped."""
+
+    clients: Clients
+    cohort: list[int]
+    silent: frozenset[int]
+    round: int
+
+    def only(self, clients: list[int]) -> Place:
+        return Place(self.clients, clients, frozenset(), self.round)
+
+    def map(self, operation: str, shared: Shared, each: dict[int, Any] | None = None) -> Answer:
+        """Run an operation of the algorithm's value, by name, at every client that answers; `each` holds rows by client."""
+        home, own = self.clients, each or {}
+        working = [c for c in self.cohort if c not in self.silent and (not own or c in own) and home.steps(c, self.round)]
+        totals, watched, skipped, traffic = Totals(), Totals(), [], _Count(home.federated, shared, self.round)
+        tasks = (lambda c=c: home.each(c, self.round, own.get(c, ())) for c in working)
+        function = getattr(home.federated, operation)
+        for client, reply in zip(working, home.lift.run(function, shared, tasks), strict=True):
+            if not bool(reply.finite):
+                if home.on_bad_client != "skip":
+                    raise BadClient(_cause(home, client, self.round, shared.lr))
+                skipped.append(client)
+                continue
+            weight = getattr(reply.said, "weight", None)
+            totals.add(client, reply.said, 1.0 if weight is None else float(weight.x))
+            watched.add(client, reply.watched)
+            traffic.add(client, own.get(client, ()), reply.said, home.seen(client))
+            if reply.row:
+                home.rows.stage(self.round, client, {k: v.detach() for k, v in reply.row.items()})
+        return Answer(totals.answered, _plain(totals.result()), totals.rows, watched.result(), skipped, traffic.total)
+
+
+def _plain(mean: Any) -> Any:
+    """A message's own vectors without their marks."""
+    return mean._replace(delta=mean.delta.x, buffers=mean.buffers.x) if hasattr(mean, "delta") else mean
+
+
+def _cause(home: Clients, client: int, round: int, lr: float) -> str:
+    pieces = ", ".join(repr(p) for p in home.federated.pieces)
+    suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
+    return (f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is too "
+            f"large; lower it, clip gradients with --clip 10, or go on without such clients with --on-bad-client skip.")
+
+
+class _Count:
+    """Traffic of one phase; messages of equal form are measured once."""
+
+    def __init__(self, federated: Federated, shared: Shared, round: int):
+        self.federated, self.shared, self.round = federated, shared, round
+        self.total = Traffic()
+        self._known: dict[Any, tuple[int, int, int, int]] = {}
+        self._up: tuple[int, int, int, int] | None = None
+
+    def add(self, client: int, own: Any, said: Any, seen: int) -> None:
+        key = self.federated.periods.pattern(self.round, seen)
+        if key not in self._known:
+            self._known[key] = measure(down(self.federated, self.shared, own, seen))
+        self._up = self._up or measure(up(self.federated, said, self.round))
+        self.total = self.total.plus(Traffic(*self._up, *self._known[key]))

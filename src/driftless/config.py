@@ -1,0 +1,168 @@
+"""One typed configuration: the single source of flags, of the TOML file, of defaults and of help."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from driftless.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Config:
+    """A federated run."""
+
+    algorithm: str = "fedavg"
+    """A sum of named algorithms: "scaffold + relaxed_init(beta=0.1)"; `driftless algorithms` lists them."""
+    data: str = "digits"
+    """A named data set (`driftless data` lists them), or the path of an .npz, .parquet, .csv or image folder."""
+    data_dir: str | None = None
+    """Where NAME.npz lies; else the folder that DRIFTLESS_DATA names, else a download."""
+    split: str = "dirichlet(0.1)"
+    """How samples are divided over clients: iid, dirichlet(0.1), classes(2), natural, ... (`driftless data`)."""
+    clients: int = 20
+    """How many clients."""
+    unseen: float = 0.0
+    """Clients that never train: a number, or a share below 1."""
+    validation: float = 0.0
+    """The share of each client's samples that is held out from training."""
+    model: str = "auto"
+    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; auto fits the data."""
+    init: str | None = None
+    """A model.safetensors to start from."""
+    cohort: float = 1.0
+    """Clients a round: a share up to 1, or a number above 1."""
+    sampling: Literal["fixed", "bernoulli"] = "fixed"
+    """A cohort of fixed size, or each client on its own with that probability."""
+    absent: float = 0.0
+    """The share of a cohort that does not answer."""
+    rounds: int = 50
+    """Rounds."""
+    steps: str = "50"
+    """Local steps a round: a number, or "uniform(10,50)" for stragglers."""
+    epochs: int | None = None
+    """Local epochs a round, instead of steps."""
+    batch: int = 32
+    """Samples a step."""
+    lr: float = 0.1
+    """The clients' step size."""
+    schedule: str = "constant"
+    """Of the step size over rounds: constant, exponential(0.998), cosine, drop(every=50, factor=0.1)."""
+    optimizer: str = "sgd"
+    """The clients': sgd(momentum=0.9, weight_decay=1e-4) or adamw(...)."""
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
+    """The clients' optimiser state: fresh each round, or kept by the client."""
+    clip: float | None = None
+    """The largest norm of a task gradient."""
+    server: str = "average"
+    """The server's optimiser: average(lr=1), momentum(0.9), adam(lr=0.1), yogi, adagrad."""
+    weighting: Literal["samples", "uniform"] = "samples"
+    """How clients weigh in the mean."""
+    buffers: Literal["average", "local", "drop"] = "average"
+    """BatchNorm's statistics: averaged with their layer, left with the client, or dropped."""
+    augment: str = "none"
+    """Of training images: none, flip, crop(4), or flip + crop(4)."""
+    noise_rgb: float = 0.0
+    """Strength of each client's own factors on the colour channels."""
+    noise_brightness: float = 0.0
+    """Strength of each class's own brightness, on training images."""
+    seed: int = 0
+    """Everything random follows from it."""
+    seeds: tuple[int, ...] = ()
+    """Several seeds, one run each: 0,1,2."""
+    eval_every: int = 1
+    """Rounds between two evaluations; the last round always has one."""
+    panel: int | None = None
+    """How many clients personal metrics are taken from before the end, when all are (default: all up to 100)."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
+    drift: Literal["none", "selected", "all"] = "all"
+    """Measure drift over the cohort, or over all clients too (their models are then kept)."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Of the vectors; bfloat16 computes the model's passes in it and keeps vectors in float32."""
+    lift: Literal["auto", "vectorised", "threaded", "sequential", "wired"] = "auto"
+    """From one client to many; the first two rows of `lift.py` explain."""
+    workers: int = 0
+    """Threads of the threaded lift (0: one a core)."""
+    on_bad_client: Literal["stop", "skip"] = "stop"
+    """What a client that becomes non-finite does: stops the run, or is left out and counted."""
+    checkpoint_every: int = 1
+    """Rounds between two checkpoints."""
+    tensorboard: bool = False
+    """Write TensorBoard events into the run folder."""
+    out: str | None = None
+    """The run folder; without one nothing is written."""
+
+
+def check(config: Config) -> None:
+    """Raise UserError, with all problems at once, where numbers are out of range."""
+    c = config
+    rules = [
+        (c.clients >= 1, f"clients={c.clients} must be 1 or more"),
+        (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
+        (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
+        (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
+        (c.cohort > 0, f"cohort={c.cohort:g} must be a share in (0, 1] or a number of clients"),
+        (c.cohort <= 1 or c.cohort == int(c.cohort), f"cohort={c.cohort:g} above 1 must be a whole number of clients"),
+        (0 <= c.absent <= 1, f"absent={c.absent:g} must lie in [0, 1]"),
+        (c.lr >= 0, f"lr={c.lr:g} must not be negative"),
+        (c.clip is None or c.clip > 0, f"clip={c.clip} must be positive"),
+        (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
+        (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
+        (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
+        (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
+        (c.workers >= 0, f"workers={c.workers} must not be negative"),
+    ]
+    problems = [text for holds, text in rules if not holds]
+    if problems:
+        raise UserError("; ".join(problems) + ".")
+
+
+def from_toml(path: str | Path) -> Config:
+    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys."""
+    try:
+        text = Path(path).read_text()
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no TOML file: {error}.") from None
+    return from_table(table.get("config", table), str(path))
+
+
+def from_table(table: dict[str, Any], where: str) -> Config:
+    """The configuration of plain values by field; raises UserError for an unknown field or a value of another type."""
+    fields = {f.name: f for f in dataclasses.fields(Config)}
+    values = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in fields:
+            raise UserError(f"{where}: there is no setting {key!r}; {nearest(name, fields)}")
+        values[name] = _fitting(name, value, str(fields[name].type), where)
+    return Config(**values)
+
+
+def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
+    if kind.startswith("tuple"):
+        return tuple(value)
+    if kind.startswith("Literal"):
+        allowed = [word.strip(" '\"") for word in kind[8:-1].split(",")]
+        if value not in allowed:
+            raise UserError(f"{where}: {name}={value!r} is not allowed; {nearest(str(value), allowed)}")
+        return value
+    if "str" in kind:
+        return str(value)
+    if isinstance(value, bool) == ("bool" in kind) and isinstance(value, (int, float)):
+        if "float" in kind or isinstance(value, int):
+            return float(value) if "float" in kind else value
+    raise UserError(f"{where}: {name}={value!r} is not allowed; it must be of type {kind}.")
+
+
+def to_table(config: Config) -> dict[str, Any]:
+    """The configuration as TOML takes it: settings without a value are left out."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(config).items() if v is not None}

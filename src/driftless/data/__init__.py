@@ -1,0 +1,1 @@
+"""Data: sources, partitions, splits, noise, batches."""

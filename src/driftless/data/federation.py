@@ -1,0 +1,109 @@
+"""The clients' data as the engine reads it: a pool of tensors and each client's rows of it, or data made when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from driftless.data.batches import channels_first, normalise
+from driftless.data.sources import Dataset
+from driftless.data.split import Split
+from driftless.piece import Samples
+
+Tree = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients' data in one pool of tensors: client i trains on `pool[train[i]]` and is tested on `test_pool[test[i]]`."""
+
+    pool: Tree
+    test_pool: Tree
+    train: Sequence[Tensor]
+    test: Sequence[Tensor]
+    names: Sequence[str]
+    unseen: tuple[int, ...] = ()
+
+    @property
+    def seen(self) -> list[int]:
+        strangers = set(self.unseen)
+        return [i for i in range(len(self.names)) if i not in strangers]
+
+    def size(self, client: int) -> int:
+        """How many training samples the client has."""
+        return len(self.train[client])
+
+    def samples(self, client: int) -> Samples:
+        return Samples(self.pool, self.train[client], len(self.train[client]))
+
+    def test_rows(self, client: int) -> Tensor:
+        """The client's own rows of the test pool."""
+        return self.test[client]
+
+
+@dataclass(frozen=True, eq=False)
+class MadeFederation:
+    """Clients whose data are made when asked: `make(client) -> (x, y)`, a pure function of the client's number."""
+
+    make: Callable[[int], Tree]
+    count: int
+    samples_each: int
+    test_pool: Tree
+    unseen: tuple[int, ...] = ()
+    names: Sequence[str] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", Numbered(self.count))
+
+    @property
+    def seen(self) -> range:
+        return range(self.count)
+
+    def size(self, client: int) -> int:
+        return self.samples_each
+
+    def samples(self, client: int) -> Samples:
+        return Samples(self.make(client), torch.arange(self.samples_each), self.samples_each)
+
+    def test_rows(self, client: int) -> Tensor:
+        return torch.zeros(0, dtype=torch.int64)
+
+
+class Numbered(Sequence):
+    """The names client-0000000, client-0000001, ... without holding them; their order is that of the numbers."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: Any) -> Any:
+        return f"client-{index:07d}"
+
+
+def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Samples as a model takes them: images [n, C, H, W] normalised, other features as they are."""
+    if x.ndim < 3:
+        return torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
+    images = channels_first(x)
+    out = torch.empty(images.shape, dtype=dtype)
+    for i in range(0, len(images), 4096):  # scaled in pieces: the integers stay small until they are needed
+        part = images[i : i + 4096]
+        out[i : i + 4096] = normalise(part, dataset.mean, dataset.std) if dataset.mean and dataset.std else part.to(dtype)
+    return out
+
+
+def federation(dataset: Dataset, split: Split, dtype: torch.dtype = torch.float32) -> Federation:
+    """The clients of a split of a data set, as tensors."""
+    pool = (tensors(dataset, dataset.x_train, dtype), torch.from_numpy(dataset.y_train))
+    test = (tensors(dataset, dataset.x_test, dtype), torch.from_numpy(dataset.y_test))
+    rows = [torch.from_numpy(np.asarray(part)) for part in split.train]
+    own = [torch.from_numpy(np.asarray(part)) for part in split.test]
+    return Federation(pool, test, rows, own, list(split.names), tuple(split.unseen))

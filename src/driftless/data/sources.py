@@ -1,0 +1,265 @@
+"""Where samples come from: named data sets, files, folders and arrays, all as one `Dataset` of plain arrays."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from driftless.datasets import SOURCES, Source
+from driftless.errors import UserError, nearest
+from driftless.randomness import generator
+
+TEST_SHARE = 0.2  # what is held out, class by class, where the data come without a test set
+_CLIENT_COLUMNS = ("client", "client_id", "writer_id", "user_id", "user")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples and labels. Images stay uint8, [n, H, W] or [n, H, W, channels]; other features are float32.
+
+    Labels are int64 in 0 .. classes - 1. `natural_*` says whose each sample is. `mean` and `std` are per channel of the
+    training pixels scaled to [0, 1], None for features that are no images.
+    """
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    classes: int
+    natural_train: np.ndarray | None = None
+    natural_test: np.ndarray | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __str__(self) -> str:
+        shape = "x".join(str(size) for size in self.x_train.shape[1:])
+        return f"{self.name}: {len(self.x_train)} + {len(self.x_test)} samples of {shape}, {self.classes} classes"
+
+
+def load(name: str, data_dir: str | Path | None = None) -> Dataset:
+    """A named data set of `driftless.datasets`, or the path of an .npz, .parquet or .csv file or an image folder.
+
+    A name is looked for as NAME.npz in `data_dir`, then in the folder that DRIFTLESS_DATA names, then with the
+    `datasets` package; a UserError says what to put where.
+    """
+    source = SOURCES.get(name.lower().replace("_", "-"))
+    if source is None:
+        return _from_path(name)
+    if source.name == "digits":
+        return _digits(source)
+    folders = [Path(folder) for folder in (data_dir, os.environ.get("DRIFTLESS_DATA")) if folder]
+    for path in (folder / file for folder in folders for file in source.files):
+        if path.is_file():
+            if path.stem.replace("_", "-") != source.name:
+                logging.getLogger(__name__).warning("%s: %s is a part of the whole set", source.name, path.name)
+            return from_npz(path, path.stem.replace("_", "-"), source.mean, source.std)
+    return _from_hub(source, folders)
+
+
+def from_arrays(
+    name: str,
+    x_train: np.ndarray,
+    y_train: np.ndarray,
+    x_test: np.ndarray | None = None,
+    y_test: np.ndarray | None = None,
+    natural_train: np.ndarray | None = None,
+    natural_test: np.ndarray | None = None,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+) -> Dataset:
+    """A data set from arrays; labels may be anything that sorts, and become 0, 1, ... in that order.
+
+    Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured.
+    """
+    x_train, y_train = np.asarray(x_train), np.asarray(y_train)
+    if x_test is None or y_test is None:
+        held = held_out(y_train, TEST_SHARE)
+        x_test, y_test, x_train, y_train = x_train[held], y_train[held], x_train[~held], y_train[~held]
+        if natural_train is not None:
+            natural_train, natural_test = natural_train[~held], natural_train[held]
+    x_test, y_test = np.asarray(x_test), np.asarray(y_test)
+    columns = ((x_train, y_train, natural_train, "training"), (x_test, y_test, natural_test, "test"))
+    for x, y, natural, part in columns:
+        if not len(x) or len(x) != len(y) or (natural is not None and len(natural) != len(x)):
+            clients = "" if natural is None else f" and {len(natural)} client ids"
+            raise UserError(
+                f"{name}: {len(x)} {part} samples, {len(y)} labels{clients}; give one for each sample, and some."
+            )
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise UserError(
+            f"{name}: training samples are {x_train.shape[1:]}, test samples {x_test.shape[1:]}; make them alike."
+        )
+    known, y = np.unique(np.concatenate([y_train, y_test]), return_inverse=True)
+    if np.issubdtype(known.dtype, np.integer) and known[0] >= 0:  # numbers stay as they are, with gaps if there are any
+        known, y = np.arange(known[-1] + 1), np.concatenate([y_train, y_test])
+    y = y.astype(np.int64)
+    x_train, x_test = (x if x.dtype == np.uint8 else np.asarray(x, dtype=np.float32) for x in (x_train, x_test))
+    if mean is None and x_train.dtype == np.uint8 and x_train.ndim > 2:
+        mean, std = moments(x_train)
+    return Dataset(
+        name, x_train, y[: len(y_train)], x_test, y[len(y_train) :], len(known), natural_train, natural_test, mean, std
+    )
+
+
+def from_npz(
+    path: str | Path, name: str = "", mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+) -> Dataset:
+    """Arrays x_train, y_train and perhaps x_test, y_test and client ids natural_train, natural_test (or writer_...)."""
+    with np.load(path, allow_pickle=False) as stored:
+        if not {"x_train", "y_train"} <= set(stored.files):
+            raise UserError(
+                f"{path}: holds {', '.join(stored.files)}; it needs x_train and y_train, and x_test, y_test if any."
+            )
+
+        def get(*keys: str) -> Any:
+            return next((stored[key] for key in keys if key in stored.files), None)
+
+        return from_arrays(
+            name or Path(path).stem, stored["x_train"], stored["y_train"], get("x_test"), get("y_test"),
+            get("natural_train", "writer_train"), get("natural_test", "writer_test"), mean, std,
+        )  # fmt: skip
+
+
+def from_table(path: str | Path, label: str = "label", client: str = "client", split: str = "split") -> Dataset:
+    """A .parquet or .csv table: one row a sample, a label column, and a client column if the samples have owners.
+
+    All other columns are features, numbers or lists of numbers. A column `split` with the word "test" marks test rows.
+    """
+    import pandas
+
+    table = (pandas.read_parquet if Path(path).suffix == ".parquet" else pandas.read_csv)(path)
+    features = [column for column in table.columns if column not in (label, client, split)]
+    if label not in table.columns or not features:
+        raise UserError(f"{path}: columns are {', '.join(map(str, table.columns))}; it needs {label!r} and a feature.")
+    try:
+        x = np.concatenate([np.stack(table[column].to_list()).reshape(len(table), -1) for column in features], axis=1)
+        x = x.astype(np.float32)
+    except ValueError as error:
+        raise UserError(
+            f"{path}: features must be numbers or lists of one length ({error}); drop or encode the others."
+        ) from None
+    y, natural = table[label].to_numpy(), table[client].to_numpy() if client in table.columns else None
+    if split not in table.columns:
+        return from_arrays(Path(path).stem, x, y, natural_train=natural)
+    test = (table[split] == "test").to_numpy()
+    owners = (None, None) if natural is None else (natural[~test], natural[test])
+    return from_arrays(Path(path).stem, x[~test], y[~test], x[test], y[test], *owners)
+
+
+def from_folder(path: str | Path) -> Dataset:
+    """Images in one folder per class, FOLDER/CLASS/IMAGE, or FOLDER/train/CLASS/IMAGE and FOLDER/test/CLASS/IMAGE."""
+    path = Path(path)
+    if (path / "train").is_dir():
+        test = _images(path / "test") if (path / "test").is_dir() else (None, None)
+        return from_arrays(path.name, *_images(path / "train"), *test)
+    return from_arrays(path.name, *_images(path))
+
+
+def from_huggingface(dataset: Any, name: str = "huggingface") -> Dataset:
+    """A `datasets.Dataset`, or a dictionary of them with "train" and perhaps "test": an image and a label column.
+
+    The image is the first column of images, the label `label`, `fine_label` or the first of classes; a column named
+    client, client_id, writer_id, user_id or user tells whose each sample is.
+    """
+    parts = dataset if isinstance(dataset, dict) else {"train": dataset}
+    if "train" not in parts:
+        raise UserError(f"{name}: has the parts {', '.join(parts)}; it needs one named train.")
+    kinds = {column: type(feature).__name__ for column, feature in parts["train"].features.items()}
+    image = next((column for column, kind in kinds.items() if kind == "Image"), None)
+    labels = [column for column, kind in kinds.items() if kind == "ClassLabel"]
+    label = next((column for column in ("label", "fine_label", *labels) if column in kinds), None)
+    client = next((column for column in _CLIENT_COLUMNS if column in kinds), None)
+    if image is None or label is None:
+        raise UserError(f"{name}: columns are {', '.join(kinds)}; it needs one of images and one named label.")
+
+    def columns(part: Any) -> list[np.ndarray | None]:
+        x = np.stack([np.asarray(row[image]) for row in part])
+        return [x, np.asarray(part[label]), None if client is None else np.asarray(part[client])]
+
+    x, y, natural = columns(parts["train"])
+    assert x is not None and y is not None
+    x_test, y_test, natural_test = columns(parts["test"]) if "test" in parts else (None, None, None)
+    return from_arrays(name, x, y, x_test, y_test, natural, natural_test)
+
+
+def held_out(labels: np.ndarray, share: float) -> np.ndarray:
+    """A fixed choice of ceil(share n) samples, each class in proportion, as a mask [n]."""
+    shuffled = generator(0, "held out").permutation(len(labels))
+    ordered = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
+    size = int(np.ceil(share * len(labels)))
+    mask = np.zeros(len(labels), dtype=bool)
+    mask[ordered[np.arange(size) * len(labels) // size]] = True
+    return mask
+
+
+def moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation per channel of uint8 images [n, H, W] or [n, H, W, channels], scaled to [0, 1], exactly."""
+    channels = images[..., None] if images.ndim == 3 else images
+    counts = np.zeros((channels.shape[-1], 256))
+    for start in range(0, len(images), 4096):
+        for channel, row in enumerate(counts):
+            row += np.bincount(channels[start : start + 4096, ..., channel].ravel(), minlength=256)
+    levels, share = np.arange(256) / 255, counts / counts.sum(axis=1, keepdims=True)
+    mean = share @ levels
+    std = np.sqrt(share @ levels**2 - mean**2)
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def _digits(source: Source) -> Dataset:
+    """scikit-learn's 8x8 digits, levels 0 .. 16 stored as uint8: round(x 255 / 16); a fixed fifth is for test."""
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    return from_arrays(source.name, np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target)
+
+
+def _from_path(name: str) -> Dataset:
+    path, readers = Path(name), {".npz": from_npz, ".parquet": from_table, ".csv": from_table}
+    if path.is_dir():
+        return from_folder(path)
+    if path.is_file() and path.suffix in readers:
+        return readers[path.suffix](path)
+    if path.suffix in readers or len(path.parts) > 1:
+        raise UserError(f"{name}: no such file or folder; give an .npz, .parquet or .csv file or a folder of images.")
+    raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
+
+
+def _from_hub(source: Source, folders: list[Path]) -> Dataset:
+    looked = f"in {' and '.join(str(folder) for folder in folders)}" if folders else "(DRIFTLESS_DATA is not set)"
+    try:
+        import datasets
+
+        download: Any = datasets.load_dataset
+        data = from_huggingface(download(*source.hub), source.name)
+    except (ImportError, OSError, ValueError) as error:
+        raise UserError(
+            f"{source.name}: no {source.files[0]} {looked}, and no download ({type(error).__name__}); put a file "
+            f"of that name with x_train, y_train, x_test, y_test into a folder given by --data-dir or DRIFTLESS_DATA."
+        ) from error
+    return data if source.mean is None else replace(data, mean=source.mean, std=source.std)
+
+
+def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    from PIL import Image
+
+    def read() -> Iterator[tuple[np.ndarray, str]]:
+        for folder in sorted(entry for entry in path.iterdir() if entry.is_dir()):
+            for file in sorted(folder.iterdir()):
+                if file.suffix.lower() in Image.registered_extensions():
+                    with Image.open(file) as image:
+                        plain = image if image.mode in ("L", "RGB") else image.convert("RGB")
+                        yield np.asarray(plain, dtype=np.uint8), folder.name
+
+    pairs = list(read())
+    shapes = sorted({x.shape for x, _ in pairs})
+    if len(shapes) != 1:
+        found = f"images of {len(shapes)} shapes, {shapes[:3]}" if shapes else "no images"
+        raise UserError(f"{path}: {found} found; it needs folders, one per class, of images of one size.")
+    return np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])

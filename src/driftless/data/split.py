@@ -1,0 +1,192 @@
+"""A split: which samples each client trains on, validates on and is tested on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from driftless.data.partitions import Natural, Saved, Splitter
+from driftless.errors import UserError
+from driftless.randomness import generator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from driftless.data.sources import Dataset
+
+_PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Index arrays, one per client: `train` and `validation` into the training set, `test` into the test set."""
+
+    train: list[np.ndarray]
+    validation: list[np.ndarray]
+    test: list[np.ndarray]
+    names: list[str]
+    unseen: tuple[int, ...] = ()  # clients that never train
+    recipe: str = ""  # how it was made
+
+    def counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
+        """How many training samples of each class each client has. labels: of the training samples -> [N, C]."""
+        return _counts(self.train, labels, classes)
+
+    def save(self, path: str | Path) -> None:
+        """Write the split as one .npz file of plain arrays."""
+        arrays = {}
+        for part in _PARTS:
+            each = getattr(self, part)
+            arrays[part] = np.concatenate(each)
+            arrays[f"{part}_sizes"] = np.array([len(own) for own in each])
+        with open(path, "wb") as file:
+            np.savez_compressed(
+                file, **arrays, names=np.array(self.names), unseen=np.array(self.unseen, dtype=int), recipe=self.recipe
+            )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Split:
+        """Read what `save` wrote; a UserError if the file is absent or holds something else."""
+        if not Path(path).is_file():
+            raise UserError(
+                f"{path}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
+            )
+        with np.load(path, allow_pickle=False) as stored:
+            missing = {f"{part}{end}" for part in _PARTS for end in ("", "_sizes")} | {"names", "unseen", "recipe"}
+            missing -= set(stored.files)
+            if missing:
+                raise UserError(
+                    f"{path}: no split, it lacks {', '.join(sorted(missing))}; give a file that Split.save wrote."
+                )
+            train, validation, test = (
+                np.split(stored[part], np.cumsum(stored[f"{part}_sizes"])[:-1]) for part in _PARTS
+            )
+            names, unseen = stored["names"].tolist(), tuple(stored["unseen"].tolist())
+            return cls(train, validation, test, names, unseen, str(stored["recipe"]))
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.train)} clients, {len(self.unseen)} of them unseen", self.recipe]
+        for part in _PARTS:
+            sizes = np.array([len(own) for own in getattr(self, part)])
+            spread = f"{sizes.min()} to {sizes.max()} a client, median {np.median(sizes):g}"
+            lines.append(f"{part:<10} {sizes.sum()} samples: {spread}")
+        return "\n".join(lines)
+
+    def plot(self, labels: np.ndarray, classes: int) -> Figure:
+        """A map of training samples by client and class, as a matplotlib figure; unseen clients beyond the line."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 3), layout="constrained")
+        axes = figure.add_subplot()
+        image = axes.imshow(
+            self.counts(labels, classes).T, aspect="auto", interpolation="nearest", cmap="Blues", origin="lower"
+        )
+        axes.set(xlabel="client", ylabel="class", title=self.recipe)
+        axes.title.set_fontsize("small")
+        figure.colorbar(image, ax=axes, label="training samples")
+        if self.unseen:
+            axes.axvline(min(self.unseen) - 0.5, color="tab:orange")
+        return figure
+
+
+def make_split(
+    dataset: Dataset, splitter: Splitter, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
+) -> Split:
+    """Divide a data set: training samples by `splitter`, official test samples by each client's own class proportions.
+
+    `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
+    of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
+    `Natural` and the same people in the test set, all keep their own test samples. A `Saved` split is taken as it is.
+    """
+    if isinstance(splitter, Saved):
+        return _restore(splitter, dataset, clients, seed)
+    strangers = round(unseen * clients) if 0 < unseen < 1 else int(unseen)
+    if unseen < 0 or (unseen >= 1 and unseen != strangers) or strangers >= clients:
+        raise UserError(
+            f"unseen={unseen} of {clients} clients: give a whole number from 0 to {clients - 1}, or a share below 1."
+        )
+    if not 0 <= validation < 1:
+        raise UserError(
+            f"validation={validation}: give the share of each client's samples to hold out, from 0 to below 1."
+        )
+    recipe = (
+        f"{dataset.name} by {splitter!r}, clients={clients}, unseen={strangers}, validation={validation:g}, seed={seed}"
+    )
+    expecting = getattr(splitter, "expecting", None)  # DirichletPrior treats unseen clients differently
+    splitter = expecting(strangers) if expecting else splitter
+
+    labels, natural = dataset.y_train, dataset.natural_train
+    parts = splitter(labels, clients, generator(seed, "split"), natural)
+    names = [f"client-{i}" for i in range(clients)]
+    test = divide(dataset.y_test, _counts(parts, labels, dataset.classes), generator(seed, "test"), _overlap(parts))
+    if isinstance(splitter, Natural) and natural is not None:
+        owners = [natural[part[0]] for part in parts]
+        names = [str(owner) for owner in owners]
+        if dataset.natural_test is not None and np.isin(owners, dataset.natural_test).any():
+            test = [np.flatnonzero(dataset.natural_test == owner) for owner in owners]
+    rng = generator(seed, "validation")
+    held = [_systematic(part, labels, validation, rng) for part in parts]
+    if validation:  # where samples repeat, no one trains on what another validates on
+        free = np.ones(len(labels), dtype=bool)
+        free[np.concatenate(held)] = False
+        parts = [part[free[part]] for part in parts]
+        if not all(len(part) for part in parts):
+            raise UserError(f"validation={validation}: a client would have nothing left to train on; hold out less.")
+    return Split(parts, held, test, names, tuple(range(clients - strangers, clients)), recipe)
+
+
+def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, scaled: bool = False) -> list[np.ndarray]:
+    """Divide samples so that client i has class c in proportion to counts[i, c]; disjoint. counts: [N, C].
+
+    Of the n_c samples of class c client i is due n_c counts_ic / sum_j counts_jc, rounded down; those left go to the
+    largest remainders, a client that was short-changed on the classes before first. So every sample is used, and each
+    number is right within one. `scaled`: the same fraction of every class instead, min_c n_c / sum_j counts_jc, for
+    counts that do not partition a set of like composition; then some samples go unused, and proportions are kept.
+    """
+    held, totals = np.bincount(labels, minlength=counts.shape[1]), counts.sum(axis=0)
+    use = np.where(totals > 0, held, 0)
+    if scaled:
+        fraction = np.min(use[use > 0] / totals[use > 0], initial=np.inf)
+        use = np.minimum(use, np.floor(totals * fraction + 1e-9)).astype(int)
+    owed = np.zeros(len(counts))
+    mine: list[list[np.ndarray]] = [[] for _ in counts]
+    for c in np.flatnonzero(use):
+        size, rest = np.divmod(counts[:, c] * use[c], totals[c])
+        first = np.lexsort((rng.random(len(counts)), -(rest / totals[c] + owed), rest == 0))
+        size[first[: use[c] - size.sum()]] += 1
+        owed += counts[:, c] * (use[c] / totals[c]) - size
+        pool = rng.permutation(np.flatnonzero(labels == c))
+        for own, samples in zip(mine, np.split(pool, np.cumsum(size))):
+            own.append(samples)
+    return [np.sort(np.concatenate([np.empty(0, dtype=np.int64), *own])) for own in mine]
+
+
+def _systematic(part: np.ndarray, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """floor(share n) samples at equal steps through samples shuffled, then ordered by class: each in proportion."""
+    size = int(share * len(part) + 1e-9)
+    shuffled = rng.permutation(part)
+    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    steps = (np.arange(size) + rng.random()) * (len(part) / max(size, 1))
+    return np.sort(ordered[steps.astype(int)])
+
+
+def _counts(parts: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+
+
+def _overlap(parts: list[np.ndarray]) -> bool:
+    together = np.concatenate(parts)
+    return len(np.unique(together)) < len(together)
+
+
+def _restore(splitter: Saved, dataset: Dataset, clients: int, seed: int) -> Split:
+    splitter(dataset.y_train, clients, generator(seed, "split"))  # checks that it fits
+    split = Split.load(splitter.path)
+    if max(int(part.max(initial=-1)) for part in split.test) >= len(dataset.y_test):
+        raise UserError(
+            f"{splitter}: the file was made for more than these {len(dataset.y_test)} test samples; load the same data."
+        )
+    return split

@@ -1,0 +1,60 @@
+"""How far clients drift apart: from the sums that a round's answers carry, never from the clients' models one by one.
+
+With d_i = sent - kept_i, d their mean and s = sent - (the server's next vector), over the n clients that answered:
+    divergence over the selected   mean ||kept_i - next||^2 = mean ||d_i||^2 - 2 <d, s> + ||s||^2     (FedInit, Table 10)
+    consensus distance of a layer  mean ||kept_i - mean kept||^2 = mean ||d_i||^2 - ||d||^2           (FedALS, Figure 1)
+Over all N clients the same from running sums of u_i = kept_i - initial, which a client that never trained has at zero. Personal
+parameters differ by design and are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Running(NamedTuple):
+    """Sums over all registered clients: of u_i [D] and of ||u_i||^2, float64."""
+
+    offset: Tensor
+    square: Tensor
+
+    @classmethod
+    def zero(cls, size: int) -> Running:
+        return cls(torch.zeros(size, dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+
+    def plus(self, watched: Any) -> Running:
+        """The sums after a round whose answers moved these clients."""
+        return Running(self.offset + watched["moved"].x.double(), self.square + watched["grown"].x.double())
+
+    def divergence(self, following: Tensor, initial: Tensor, registered: int) -> float:
+        """mean over all clients of ||kept_i - next||^2."""
+        u = (following - initial).double()
+        return float(self.square / registered - 2 * (self.offset / registered) @ u + u @ u)
+
+
+def of_round(watched: Any, answered: int, before: Tensor, after: Tensor, shared: Tensor, layers: Tensor, names: list[str]) -> dict[str, Any]:
+    """The drift of one round by name; `before` and `after` are the server's vectors [D], `layers` each parameter's layer."""
+    count = len(names)
+    mean = watched["offset"].x.double() / answered
+    move = torch.where(shared, before - after, 0.0).double()
+    squares = watched["squares"].x.double() / answered
+    consensus = (squares - torch.zeros(count, dtype=torch.float64).index_add(0, layers, mean * mean)).clamp(min=0)
+    norm = float(watched["norm"].x) / answered
+    variance = float(watched["norm_squared"].x) / answered - norm * norm
+    present = torch.zeros(count, dtype=torch.float64).index_add(0, layers, shared.double()) > 0
+    return {
+        "divergence_selected": max(float(squares.sum() - 2 * mean @ move + move @ move), 0.0),
+        "consensus": {name: float(value) for name, value, there in zip(names, consensus, present, strict=True) if there},
+        "update_norm_mean": norm,
+        "update_norm_std": max(variance, 0.0) ** 0.5,
+    }
+
+
+def dissimilarity(gradients: list[Tensor]) -> float:
+    """mean ||g_i||^2 / ||mean g_i||^2 of the clients' gradients at the server's model: 1 where clients agree."""
+    stack = torch.stack(gradients).double()
+    mean = stack.mean(0)
+    return float((stack * stack).sum(1).mean() / (mean @ mean).clamp(min=1e-30))

@@ -1,0 +1,168 @@
+"""What is measured of the models: global, personal, adapted, seen and unseen clients (definitions in docs/design.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from driftless.clients import Clients
+from driftless.drift import dissimilarity
+from driftless.federated import Federated, Server
+from driftless.lift import Loop
+from driftless.piece import Piece
+from driftless.task import Passes, Task
+
+CHUNK = 500  # samples a forward pass
+PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
+
+
+class Scores(NamedTuple):
+    """A metric's value for each sample [n], and the mean loss."""
+
+    values: Tensor
+    loss: float
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean()) if len(self.values) else float("nan")
+
+
+class Personal(NamedTuple):
+    """One accuracy a client, by client; clients without test samples have none."""
+
+    accuracy: dict[int, float]
+
+    def summary(self, prefix: str) -> dict[str, float]:
+        """Mean, standard deviation and mean of the worst tenth."""
+        values = np.sort(np.array(list(self.accuracy.values())))
+        if not len(values):
+            return {}
+        worst = values[: max(1, len(values) // 10)]
+        return {f"{prefix}_mean": float(values.mean()), f"{prefix}_std": float(values.std()),
+                f"{prefix}_worst_decile": float(worst.mean())}
+
+
+@torch.no_grad()
+def score(task: Task, predict: Callable[[Any], Tensor], pool: Any, rows: Tensor, pool_threads: ThreadPoolExecutor | None = None) -> Scores:
+    """The metric and loss of a predictor on these rows of a pool, in pieces of CHUNK samples."""
+    def part(index: Tensor) -> tuple[Tensor, float]:
+        with torch.no_grad():
+            x, y = tree_map(lambda leaf: leaf[index], pool)
+            outputs = predict(x)
+            return task.metric(outputs, y).reshape(-1).to(torch.float64), float(task.loss(outputs, y)) * len(index)
+    if not len(rows):
+        return Scores(torch.zeros(0, dtype=torch.float64), float("nan"))
+    parts = list((pool_threads.map if pool_threads else map)(part, rows.split(CHUNK)))
+    return Scores(torch.cat([values for values, _ in parts]), sum(loss for _, loss in parts) / len(rows))
+
+
+def global_model(federated: Federated, server: Server, clients: Clients) -> tuple[Tensor, Tensor, bool]:
+    """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients that
+    trained since their last synchronisation; where parameters are personal, the mean over all clients that ever trained."""
+    theta, virtual = _average_open(federated.periods, server.params, server.round, clients, "model", federated.kept)
+    buffers, also = _average_open(federated.buffer_periods, server.buffers, server.round, clients, "buffers", federated.buffer_periods.own)
+    return theta, buffers, virtual or also
+
+
+def _average_open(periods: Any, vector: Tensor, round: int, clients: Clients, field: str, kept: Tensor) -> tuple[Tensor, bool]:
+    if periods.plain or field not in clients.fresh:
+        return vector, False
+    total = torch.zeros(len(periods.periods), len(kept), dtype=torch.float64)
+    counts = torch.zeros(len(periods.periods))
+    for client in clients.touched():
+        row, seen = clients.row(client)
+        trained = [p != 1 and (p == float("inf") or (seen // p == round // p)) for p in periods.periods.tolist()]
+        if any(trained):
+            total[torch.tensor(trained)] += row[field].double()
+            counts += torch.tensor(trained)
+    if not counts.any():
+        return vector, False
+    group = periods.group[kept]
+    mean = total[group, torch.arange(len(kept))] / counts[group].clamp(min=1)
+    return vector.index_copy(0, kept, torch.where(counts[group] > 0, mean.to(vector.dtype), vector[kept])), True
+
+
+class Evaluation:
+    """All measurements of a run, on its panel of clients."""
+
+    def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: int, workers: int):
+        self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
+        self._threads = ThreadPoolExecutor(max(workers, 1), initializer=torch.set_num_threads, initargs=(1,))
+        self._all = torch.arange(len(federation.test_pool[1]))
+
+    @property
+    def uniform(self) -> bool:
+        """Whether every client predicts with the global model."""
+        return not self.federated.periods.personal and not self.federated.buffer_periods.personal and all(
+            type(p).predict is Piece.predict for p in self.federated.pieces)
+
+    def __call__(self, server: Server, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
+        """The metrics after a round, by name, and the accuracy of each client measured (all of them: `everyone`)."""
+        task, metrics = self.federated.task, {}
+        theta, buffers, _ = global_model(self.federated, server, self.clients)
+        overall = score(task, lambda x: task.space.outputs(theta, x, buffers), self.federation.test_pool, self._all, self._threads)
+        if len(self._all):
+            metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
+        seen, unseen = list(self.federation.seen), list(self.federation.unseen)
+        if not everyone:
+            seen, unseen = _spread(seen, self.panel), _spread(unseen, self.panel)
+        accuracy: dict[int, float] = {}
+        for client in [*seen, *unseen]:
+            rows = self.federation.test_rows(client)
+            if len(rows):
+                values = overall.values[rows] if self.uniform else self._own(client, theta, buffers, server, rows)
+                accuracy[client] = float(values.mean())
+        metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
+        strangers = [accuracy[c] for c in unseen if c in accuracy]
+        metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
+        probes = _spread(list(self.federation.seen), PROBED)
+        metrics["gradient_dissimilarity"] = dissimilarity([g for c in probes if (g := self._gradient(c, theta, buffers)) is not None])
+        return metrics, accuracy
+
+    def adapted(self, server: Server, lr: float, everyone: bool) -> dict[str, float]:
+        """Accuracies after one round's local work from what the client would predict with: seen clients and unseen ones."""
+        theta, buffers, _ = global_model(self.federated, server, self.clients)
+        out = {}
+        for name, who in (("adapted_accuracy", list(self.federation.seen)), ("unseen_adapted_accuracy", list(self.federation.unseen))):
+            chosen = who if everyone else _spread(who, self.panel)
+            values = list(self._threads.map(lambda c: self._after_work(c, theta, buffers, server, lr), chosen))
+            values = [v for v in values if v is not None]
+            out |= {name: float(np.mean(values))} if values else {}
+        return out
+
+    def _own(self, client: int, theta: Tensor, buffers: Tensor, server: Server, rows: Tensor) -> Tensor:
+        predict = self.federated.predictor(Loop(), theta, buffers, self.federated.shared(server, 0.0), self.clients.each(client, server.round))
+        return score(self.federated.task, predict, self.federation.test_pool, rows).values
+
+    def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float | None:
+        rows = self.federation.test_rows(client)
+        each = self.clients.each(client, server.round)
+        if not len(rows) or not each.steps:
+            return None
+        end, moved = self.federated.adapt(Loop(), theta, buffers, each, lr)
+        space = self.federated.task.space
+        return score(self.federated.task, lambda x: space.outputs(end, x, moved), self.federation.test_pool, rows).mean
+
+    def _gradient(self, client: int, theta: Tensor, buffers: Tensor) -> Tensor | None:
+        samples = self.federation.samples(client)
+        if not samples.size:
+            return None
+        passes = Passes(self.federated.task, buffers)
+        batch = samples.batch(torch.arange(min(PROBE, int(samples.size))))
+        gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
+        return torch.where(self.federated.periods.shared, gradient, 0.0)
+
+
+def _spread(clients: list[int], count: int) -> list[int]:
+    """At most `count` clients, evenly spread over the list."""
+    if len(clients) <= count:
+        return list(clients)
+    return [clients[i * len(clients) // count] for i in range(count)]
+
+

@@ -1,0 +1,122 @@
+"""A run's folder: run.toml, metrics.jsonl, split.npz, checkpoints, and at the end clients.json, model.safetensors, report.html."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftless import files
+from driftless.config import Config, from_toml, to_table
+from driftless.errors import UserError
+
+if TYPE_CHECKING:
+    from driftless.assemble import Experiment
+    from driftless.run import Result
+
+NOT_IDENTITY = {"out", "seeds", "data_dir", "tensorboard", "workers", "target", "checkpoint_every"}
+PACKAGES = ("driftless", "torch", "numpy", "scikit-learn", "safetensors")
+
+
+def digest(config: Config) -> str:
+    """Sixteen characters for what a run is: every setting that its result depends on."""
+    table = {k: v for k, v in to_table(config).items() if k not in NOT_IDENTITY}
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
+    """Make the folder of a new run; raises UserError where it exists and is not empty."""
+    import tomli_w
+
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"the run folder {str(folder)!r} exists: take another --out, remove it, or go on with `driftless resume {folder}`.")
+    files.make_folder(folder)
+    space, split = experiment.federated.task.space, experiment.split
+    if split is not None:
+        split.save(folder / "split.npz")
+    resolved = {"parameters": space.size, "buffers": space.buffer_size, "layers": space.layers, "lift": repr(lift) if lift.__class__.__name__
+                != "Threaded" else f"Threaded({lift.workers})", "cohort": experiment.cohort, "algorithm": repr(experiment.federated.algorithm),
+                "shape": list(experiment.federation.test_pool[0].shape[1:]), "digest": digest(experiment.config),
+                "classes": experiment.dataset.classes if experiment.dataset else 0}
+    table = {"config": to_table(experiment.config), "resolved": resolved, "versions": versions()}
+    files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
+
+
+def versions() -> dict[str, str]:
+    """What a result was made with."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration of a run's folder."""
+    if not (folder / "run.toml").is_file():
+        raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run.")
+    return from_toml(folder / "run.toml")
+
+
+def log(folder: Path, info: Mapping[str, Any]) -> None:
+    """Append one round to metrics.jsonl."""
+    try:
+        with open(folder / "metrics.jsonl", "a") as file:
+            file.write(json.dumps(info) + "\n")
+    except OSError as error:
+        raise UserError(f"{folder / 'metrics.jsonl'} cannot be written ({error.strerror}): what was saved before is unharmed.") from None
+
+
+def rewind(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """The log's first so many rounds; later ones, and a torn last line, are dropped from the file."""
+    path, kept = folder / "metrics.jsonl", []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            info = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if info["round"] > rounds:
+            break
+        kept.append(info)
+    files.atomic_write(path, "".join(json.dumps(info) + "\n" for info in kept).encode())
+    return kept
+
+
+def note(folder: Path, text: str) -> None:
+    """Say something about a run to whoever watches, and keep it beside the run."""
+    print(f"driftless: {text}", file=sys.stderr)
+    with open(folder / "notes.txt", "a") as file:
+        file.write(text + "\n")
+
+
+def finish(folder: Path, result: Result) -> None:
+    """Write what stands at the end of a run: each client's accuracy, the global model, and the report."""
+    import safetensors.torch
+
+    from driftless.report import write_report
+
+    experiment = result.experiment
+    place, dataset, split = experiment.federation, experiment.dataset, experiment.split
+    counts = split.counts(dataset.y_train, dataset.classes) if split is not None and dataset is not None else None
+    if len(place.names) <= 100_000:
+        seen = set(place.seen)
+        records = [{"name": name, "seen": i in seen, "samples": place.size(i), "accuracy": result.accuracy.get(i),
+                    "counts": counts[i].tolist() if counts is not None else _label_counts(place, i)} for i, name in enumerate(place.names)]
+        files.atomic_write(folder / "clients.json", json.dumps(records).encode())
+    files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
+    write_report([folder], folder)
+
+
+def _label_counts(place: Any, client: int) -> list[int]:
+    samples = place.samples(client)
+    y = samples.all()[1] if samples.size else None
+    return [] if y is None or y.dim() != 1 or y.is_floating_point() else np.bincount(y.numpy()).tolist()

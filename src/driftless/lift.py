@@ -1,0 +1,143 @@
+"""From one client to many: a lift runs an operation that is written for one client over a cohort, and changes nothing else.
+
+`run(operation, shared, tasks)` yields replies in the order of the tasks, each made when it is due. Sequential and threaded are the
+exact class (bitwise the same run); vectorised is the rounding class.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+Make = Callable[[], Any]  # makes one client's Each
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One client at a time: autograd's own gradient, and as many steps as the client has."""
+
+    def differentiate(self, function: Callable, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
+        """(gradient [D], value, auxiliary value) of a function theta -> (value, auxiliary value)."""
+        leaf = theta.detach().requires_grad_()
+        value, auxiliary = function(leaf)
+        (gradient,) = torch.autograd.grad(value, leaf)
+        return gradient, value.detach(), auxiliary
+
+    def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
+        """(number of the step, whether it is taken) of a client with so many."""
+        return ((k, True) for k in range(int(count)))
+
+
+@dataclass(frozen=True)
+class Batched:
+    """Many clients in one call: all take `most` steps, those beyond a client's own are masked."""
+
+    most: int
+    ragged: bool
+
+    def differentiate(self, function: Callable, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
+        gradient, (value, auxiliary) = torch.func.grad_and_value(function, has_aux=True)(theta)
+        return gradient, value, auxiliary
+
+    def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
+        most = count if isinstance(count, int) else self.most
+        return ((k, k < count if self.ragged else True) for k in range(most))
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """One client after the other."""
+
+    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
+        how = Loop()
+        for task in tasks:
+            yield operation(how, shared, task())
+
+
+class Threaded:
+    """Clients in parallel threads, each with one intra-op thread; replies come in order, at most two a worker wait."""
+
+    def __init__(self, workers: int):
+        self.workers = workers
+        self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+
+    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
+        how = Loop()
+        pending: deque[Future] = deque()
+        for task in tasks:
+            pending.append(self._pool.submit(lambda task=task: operation(how, shared, task())))
+            if len(pending) > 2 * self.workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+@dataclass(frozen=True)
+class Vectorised:
+    """`chunk` clients in one call of vmap. Clients whose batches have other shapes are called apart; steps are masked."""
+
+    chunk: int = 64
+
+    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
+        tasks = iter(tasks)
+        while chunk := [task() for task in islice(tasks, self.chunk)]:
+            alike: dict[Any, list[int]] = {}
+            for place, each in enumerate(chunk):
+                alike.setdefault(_shapes(each), []).append(place)
+            replies: dict[int, Any] = {}
+            for places in alike.values():
+                replies |= zip(places, _together(operation, shared, [chunk[p] for p in places]), strict=True)
+            yield from (replies[place] for place in range(len(chunk)))
+
+
+def _shapes(each: Any) -> Any:
+    """Clients with the same key can be stacked: ragged numbers of full batches can, ragged batches cannot."""
+    batches = each.batches
+    one = batches.shape[1:] if isinstance(batches, Tensor) else tuple(b.shape for b in batches)
+    return one, id(_first(each.samples.pool))
+
+
+def _first(tree: Any) -> Any:
+    return tree_flatten(tree)[0][0]
+
+
+def _together(operation: Callable, shared: Any, chunk: list[Any]) -> list[Any]:
+    pool = chunk[0].samples.pool
+    counts = [int(each.steps) for each in chunk]
+    how = Batched(max(counts), len(set(counts)) > 1)
+    stacked = _stack([each._replace(samples=each.samples._replace(pool=())) for each in chunk])
+
+    def one(each: Any) -> Any:
+        return operation(how, shared, each._replace(samples=each.samples._replace(pool=pool)))
+
+    out = torch.func.vmap(one)(stacked)
+    leaves, spec = tree_flatten(out)
+    return [tree_unflatten([leaf[i] for leaf in leaves], spec) for i in range(len(chunk))]
+
+
+def _stack(trees: list[Any]) -> Any:
+    """One tree with a leading client axis; shorter leaves are padded at the end by their own last entry."""
+    def join(*leaves: Any) -> Tensor:
+        tensors = [torch.as_tensor(leaf) for leaf in leaves]
+        longest = max(len(t) if t.dim() else 0 for t in tensors)
+        return torch.stack([_padded(t, longest) for t in tensors])
+    return tree_map(join, *trees)
+
+
+def _padded(t: Tensor, length: int) -> Tensor:
+    if not t.dim() or len(t) == length:
+        return t
+    return torch.cat([t, t[-1:].expand(length - len(t), *t.shape[1:])])
+
+
+def automatic(space: Any, device: str, cohort: int, workers: int) -> Any:
+    """The lift by a static rule: threads where there are several workers and clients, else one client after the other."""
+    return Threaded(workers) if workers > 1 and cohort > 1 else Sequential()

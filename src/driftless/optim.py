@@ -1,0 +1,227 @@
+"""Optimisers on vectors, for clients and for the server, and step sizes that change over rounds.
+
+An optimiser is a value: `init(theta) -> state`, `step(gradient, theta, state, lr) -> (theta, state)`. A state is a named tuple of
+tensors; its vectors [D] are masked with the groups they belong to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from driftless.errors import UserError
+
+StepSize = float | Tensor
+
+
+class Optimiser(Protocol):
+    """What a client's or the server's optimiser offers."""
+
+    def init(self, theta: Tensor) -> Any: ...
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]: ...
+
+
+class Velocity(NamedTuple):
+    momentum: Tensor
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Stochastic gradient descent: m <- momentum m + g + weight_decay theta;  theta <- theta - lr m."""
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def init(self, theta: Tensor) -> Any:
+        return Velocity(torch.zeros_like(theta)) if self.momentum else ()
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]:
+        if self.weight_decay:
+            gradient = gradient + self.weight_decay * theta
+        if self.momentum:
+            gradient = self.momentum * state.momentum + gradient
+            state = Velocity(gradient)
+        return (-lr * gradient).add_(theta), state  # bitwise theta - lr gradient, with one vector made instead of two
+
+
+class Moments(NamedTuple):
+    first: Tensor
+    second: Tensor
+    steps: Tensor  # [], or [D] where groups take different numbers of steps
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, Algorithm 2), bias-corrected."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+
+    def init(self, theta: Tensor) -> Moments:
+        return Moments(torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros_like(theta))
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Moments, lr: StepSize) -> tuple[Tensor, Moments]:
+        steps = state.steps + 1
+        first = self.beta1 * state.first + (1 - self.beta1) * gradient
+        second = self.beta2 * state.second + (1 - self.beta2) * gradient * gradient
+        scale = (second / (1 - self.beta2**steps)).sqrt() + self.epsilon
+        move = first / (1 - self.beta1**steps) / scale
+        return theta - lr * (move + self.weight_decay * theta), Moments(first, second, steps)
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Another optimiser that moves `first` alone for `count` steps, then everything else alone (FedRep, FedAlt).
+
+    The frozen part keeps its momentum and is not decayed. `first` is a bool vector [D].
+    """
+
+    optimiser: Any
+    first: Tensor
+    count: int
+
+    def init(self, theta: Tensor) -> Any:
+        return self.optimiser.init(theta)
+
+    def moves(self, step: int) -> Tensor:
+        """Which parameters move at local step number `step`. Bool [D]."""
+        return self.first if step < self.count else ~self.first
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]:
+        return self.optimiser.step(gradient, theta, state, lr)
+
+
+def clip(gradient: Tensor, norm: float) -> Tensor:
+    """The gradient scaled down to at most this Euclidean norm: g min(1, norm / ||g||)."""
+    return gradient * torch.clamp(norm / gradient.norm().clamp(min=1e-12), max=1.0)
+
+
+# --- the server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept) --------------------------
+@dataclass(frozen=True)
+class Descent:
+    """theta <- theta - lr g: with lr 1 and the mean of sent - kept, exactly averaging."""
+
+    lr: float = 1.0
+
+    def init(self, theta: Tensor) -> Any:
+        return ()
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
+        return theta - (self.lr * lr) * gradient, state
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """FedAvgM (Hsu et al. 2019): v <- beta v + g;  theta <- theta - lr v."""
+
+    beta: float = 0.9
+    lr: float = 1.0
+
+    def init(self, theta: Tensor) -> Velocity:
+        return Velocity(torch.zeros_like(theta))
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Velocity, lr: StepSize = 1.0) -> tuple[Tensor, Velocity]:
+        velocity = self.beta * state.momentum + gradient
+        return theta - (self.lr * lr) * velocity, Velocity(velocity)
+
+
+class Adaptive(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+@dataclass(frozen=True)
+class _AdaptiveServer:
+    """Reddi et al. 2021, Algorithm 2: m <- b1 m + (1 - b1) g;  v by rule;  theta <- theta - lr m / (sqrt(v) + tau)."""
+
+    lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    initial: float = 0.0  # v at the start; the paper's is tau squared or more
+
+    def init(self, theta: Tensor) -> Adaptive:
+        return Adaptive(torch.zeros_like(theta), torch.full_like(theta, self.initial))
+
+    def second(self, v: Tensor, square: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Adaptive, lr: StepSize = 1.0) -> tuple[Tensor, Adaptive]:
+        first = self.beta1 * state.first + (1 - self.beta1) * gradient
+        second = self.second(state.second, gradient * gradient)
+        return theta - (self.lr * lr) * first / (second.sqrt() + self.tau), Adaptive(first, second)
+
+
+@dataclass(frozen=True)
+class Adam(_AdaptiveServer):
+    """FedAdam: v <- b2 v + (1 - b2) g^2."""
+
+    def second(self, v: Tensor, square: Tensor) -> Tensor:
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class Yogi(_AdaptiveServer):
+    """FedYogi: v <- v - (1 - b2) g^2 sign(v - g^2)."""
+
+    def second(self, v: Tensor, square: Tensor) -> Tensor:
+        return v - (1 - self.beta2) * square * torch.sign(v - square)
+
+
+@dataclass(frozen=True)
+class Adagrad(_AdaptiveServer):
+    """FedAdagrad: v <- v + g^2, without momentum unless beta1 is given."""
+
+    beta1: float = 0.0
+
+    def second(self, v: Tensor, square: Tensor) -> Tensor:
+        return v + square
+
+
+# --- step sizes over rounds -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Constant:
+    """1 in every round."""
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """decay^t in round t = 0, 1, ..."""
+
+    decay: float = 0.998
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return self.decay**round
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from 1 in the first round to `floor` at the end of the last."""
+
+    floor: float = 0.0
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * round / max(rounds, 1)))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """`factor` to the power of how many of `every` rounds have passed."""
+
+    every: int
+    factor: float = 0.1
+
+    def __call__(self, round: int, rounds: int) -> float:
+        if self.every < 1:
+            raise UserError(f"a schedule cannot drop every {self.every} rounds: give 1 or more.")
+        return self.factor ** (round // self.every)

@@ -1,0 +1,203 @@
+"""What an algorithm is made of: the View that a piece may read, and the slots that it may fill.
+
+One round, with every slot where it acts (server left, client right; FedAvg is what happens where no piece says anything):
+
+    tell(memory), broadcast ---> sent          the model that the client receives
+                                 start         where training starts
+                                 objective     what is minimised        } every
+                                 correct       what is added to g       } local
+                                 (optimiser)   theta <- theta - lr g    } step
+                                 keep          the model that the client keeps
+                                 report        what is said beside the model
+                                 upload        what leaves the client, all of it
+                                 remember      what the client's memory becomes
+    mean of the answers <------- message
+    learn(memory, g, report)     what the server makes of the means, then its optimiser steps
+
+and, at any time, `predict`: what a client predicts with. Pieces never know each other. A vector over parameters is a leaf of
+shape [D]: such leaves of memories and reports follow the synchronisation of their group; every other leaf passes unmasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+Loss = Callable[[Tensor, Any], Tensor]  # (theta [D], batch) -> scalar
+Rule = Callable[[Any, Tensor, Tensor, Any], tuple[Any, Tensor]]  # (scratch, g, theta, batch) -> (scratch, g)
+
+
+class View(NamedTuple):
+    """What a piece may know of one client in one round, and nothing else. Vectors are [D]."""
+
+    sent: Tensor  # the model that the server sent
+    model: Tensor  # the client's own model as it last kept it; where it never trained, the initial model
+    start: Tensor  # where the current interval of training began
+    end: Tensor  # where training is now
+    steps: Tensor  # local steps taken since `start`; [] or [D] where groups differ
+    gradient: Tensor | None  # mean task gradient since `start`, after the clip, before every correction; see Piece.reads
+    shared: Tensor  # which parameters are ever synchronised, bool [D]
+    lr: Any  # the local step size of this round: a number, or [D]
+    round: Any  # number of rounds before this one
+    fresh: Any  # whether the client takes part for the first time
+    who: Any  # the client's number
+    data: Any  # the client's training samples: Samples
+    batches: Any  # the rows of every local step's batch
+    draws: Any  # what this piece declared to be drawn
+    server: Any  # what this piece's server memory tells its clients
+    client: Any  # this piece's memory on this client
+    scratch: Any  # what this piece carried from step to step
+    message: Any  # what leaves the client; () before the slot `upload`
+    task: Any  # outputs(theta, x), features(theta, x), head(theta, z), loss(outputs, y), gradient(theta, batch)
+    descend: Any  # descend(start, objective, batches, optimiser) -> end: the engine's own local loop
+
+
+class Samples(NamedTuple):
+    """A client's training samples: rows `index` of a pool of tensors, the first `size` of them real."""
+
+    pool: Any
+    index: Tensor
+    size: Any
+
+    def batch(self, rows: Tensor) -> Any:
+        """The batch of these rows: a tree with a leading sample axis."""
+        return self.at(self.index[rows])
+
+    def at(self, places: Tensor) -> Any:
+        """The samples at these places of the pool."""
+        return _map(lambda leaf: leaf.index_select(0, places), self.pool)
+
+    def places(self, batches: Any) -> Sequence[Tensor]:
+        """Where in the pool each step's rows lie: looked up once for all steps."""
+        return self.index[batches].unbind() if isinstance(batches, Tensor) else [self.index[rows] for rows in batches]
+
+    def all(self) -> Any:
+        """Every sample (padded by repetition to the common length where clients are stacked)."""
+        return _map(lambda leaf: leaf[self.index], self.pool)
+
+
+def _map(function: Callable[[Any], Any], tree: Any) -> Any:
+    from torch.utils._pytree import tree_map
+    if type(tree) is tuple and all(isinstance(leaf, Tensor) for leaf in tree):
+        return tuple(map(function, tree))
+    return tree_map(function, tree)
+
+
+class Uniform(NamedTuple):
+    """A report averaged over those who answered, without weights."""
+
+    x: Any
+
+
+class Weighted(NamedTuple):
+    """A report averaged over those who answered, with the weights of the models."""
+
+    x: Any
+
+
+class Sum(NamedTuple):
+    """A report summed over those who answered."""
+
+    x: Any
+
+
+class Rows(NamedTuple):
+    """A report that the server sees client by client: secure aggregation is refused where one is asked for."""
+
+    x: Any
+
+
+class Message(NamedTuple):
+    """All that leaves a client at the end of its training."""
+
+    delta: Tensor  # sent - kept, on the groups that are due
+    buffers: Tensor  # the same for BatchNorm's statistics
+    reports: tuple  # one a piece: marked leaves
+    weight: Tensor  # this client's weight in weighted means
+
+
+class Draw(NamedTuple):
+    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round or once a step."""
+
+    name: str
+    shape: tuple[int, ...]
+    distribution: str = "normal"
+    each: str = "round"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A change to federated averaging. Every slot changes nothing unless a piece says so.
+
+    `reads` names what of the View must be kept for this piece between rounds ("model", "gradient"). `neutral` is the value
+    of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that says why there is none.
+    `excludes` maps the names of pieces that this one cannot be composed with to the reason.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset()
+    excludes: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def neutral(cls) -> tuple[Piece, str] | str:
+        """Which value of this piece changes nothing, or why there is none."""
+        raise NotImplementedError(f"{cls.__name__} must declare its neutral value, or why there is none")
+
+    def server_memory(self, theta: Tensor) -> Any:
+        return ()
+
+    def client_memory(self, theta: Tensor) -> Any:
+        return ()
+
+    def draws(self, space: Any) -> tuple[Draw, ...]:
+        return ()
+
+    def prepare(self, module: Any) -> Any:
+        """The module that is trained (a wider head, say)."""
+        return module
+
+    def tell(self, memory: Any) -> Any:
+        """What clients are told of the server's memory."""
+        return ()
+
+    def start(self, view: View, theta: Tensor) -> Tensor:
+        """Where training starts."""
+        return theta
+
+    def objective(self, view: View, loss: Loss) -> Loss:
+        """What is minimised."""
+        return loss
+
+    def correct(self, view: View) -> tuple[Any, Rule] | None:
+        """What is added to a gradient, step by step: the first scratch and the rule."""
+        return None
+
+    def keep(self, view: View, theta: Tensor) -> Tensor:
+        """The model that the client keeps."""
+        return theta
+
+    def report(self, view: View) -> Any:
+        """What is said beside the model: a tree of Uniform, Weighted, Sum or Rows."""
+        return ()
+
+    def upload(self, view: View, message: Message) -> Message:
+        """What leaves the client."""
+        return message
+
+    def remember(self, view: View) -> Any:
+        """What the client's memory becomes; `view.message` is what left."""
+        return view.client
+
+    def learn(self, memory: Any, g: Tensor, report: Any, share: float) -> tuple[Tensor, Any]:
+        """What the server makes of the means: g is the mean of sent - kept, `share` is answered / registered."""
+        return g, memory
+
+    def predict(self, view: View) -> Callable[[Any], Tensor] | None:
+        """What the client predicts with, x -> scores, made from its training data; `None` is its model."""
+        return None
+
+    def observe(self, view: View) -> dict[str, Any]:
+        """Pictures and figures of this client, never read back."""
+        return {}

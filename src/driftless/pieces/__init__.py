@@ -1,0 +1,1 @@
+"""One idea a file: equation, reference, code."""

@@ -1,0 +1,218 @@
+"""The loop of a run: rounds, measurements, the log, checkpoints, and going on where one stopped.
+
+    execute(experiment, folder)      from the beginning, or from the newest whole checkpoint of the same run
+
+Order of a round: the engine's round; its rows count; measurements; a line in metrics.jsonl; then, where one is due, rows to the disk
+and a checkpoint. Killed anywhere, a run resumes from its last checkpoint and ends bitwise as if it had not been killed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from driftless import checkpoint, folders, work
+from driftless.assemble import Experiment
+from driftless.clients import BadClient, Clients
+from driftless.drift import Running, of_round
+from driftless.errors import UserError
+from driftless.evaluate import Evaluation, global_model
+from driftless.federated import Plan, Server, flatten, restore
+from driftless.lift import Sequential, Threaded, Vectorised, automatic
+from driftless.rows import Layout, MemoryRows
+from driftless.store import DiskRows
+from driftless.traffic import Traffic
+
+PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
+Info = dict[str, Any]
+
+
+class State(NamedTuple):
+    """All that a run carries from round to round, but for the clients' rows."""
+
+    server: Server
+    traffic: Traffic
+    running: Running
+
+
+class Result(NamedTuple):
+    """What a run gives back: one record a round, and the models."""
+
+    metrics: list[Info]
+    experiment: Experiment
+    server: Server
+    clients: Clients
+    folder: Path | None
+    accuracy: dict[int, float]
+
+    def model(self, client: int | None = None) -> dict[str, Tensor]:
+        """What `load_state_dict` takes: the global model's, or one client's (its personal parameters in it)."""
+        federated = self.experiment.federated
+        theta, buffers, _ = global_model(federated, self.server, self.clients)
+        if client is not None:
+            theta, buffers = federated.personal_model(theta, buffers, self.clients.each(client, self.server.round))
+        return federated.task.space.state_dict(theta, buffers)
+
+
+def execute(experiment: Experiment, folder: Path | None = None, on_round: Callable[[Info], None] | None = None, resume: bool = False) -> Result:
+    """Run to the end. With `resume`, go on from the folder's newest whole checkpoint; without, the folder must be new.
+
+    Raises UserError for a folder that exists or belongs to another run, and BadClient (everything until then is saved).
+    """
+    torch.set_num_threads(1)
+    config, federated = experiment.config, experiment.federated
+    lift = _lift(experiment)
+    digest = folders.digest(config)
+    if folder is not None and not resume:
+        folders.begin(folder, experiment, lift)
+    clients = _clients(experiment, folder, digest, lift)
+    try:
+        state, metrics = _start(experiment, clients, folder, digest, resume)
+        evaluation = Evaluation(federated, experiment.federation, _measured(experiment, clients), config.panel or PANEL,
+                                config.workers or os.cpu_count() or 1)
+        accuracy: dict[int, float] = {}
+        for t in range(state.server.round, config.rounds):
+            try:
+                state, info = _round(experiment, clients, state, t)
+            except BadClient:
+                if folder is not None:
+                    _save(folder, digest, state, clients)
+                raise
+            if (t + 1) % config.eval_every == 0 or t + 1 == config.rounds:
+                measured, accuracy = evaluation(state.server, everyone=t + 1 == config.rounds)
+                info |= measured
+            if t + 1 == config.rounds:
+                info |= evaluation.adapted(state.server, experiment.schedule(t, config.rounds) * config.lr, everyone=True)
+            info |= _totals(state)
+            metrics.append(info)
+            if folder is not None:
+                folders.log(folder, info)
+                if (t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds:
+                    _save(folder, digest, state, clients)
+            if on_round is not None:
+                on_round(info)
+        if not accuracy and metrics:  # the run had ended before: measure again what its folder lacks
+            accuracy = evaluation(state.server, everyone=True)[1]
+        result = Result(metrics, experiment, state.server, _measured(experiment, clients), folder, accuracy)
+        if folder is not None:
+            folders.finish(folder, result)
+        return result
+    finally:
+        clients.close()
+
+
+def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tuple[State, Info]:
+    """One round and what can be said of it without a look at test data."""
+    federated, config, names = experiment.federated, experiment.config, experiment.training.names
+    began = time.perf_counter()
+    chosen = _cohort(experiment, t)
+    silent = work.silent(config.seed, t, names, chosen, config.absent)
+    plan = Plan(chosen, silent, config.lr * experiment.schedule(t, config.rounds))
+    server, answer = federated.round(state.server, clients, plan)
+    clients.commit(t)
+    seconds = time.perf_counter() - began
+    answered, watched = len(answer.answered), answer.watched
+    info: Info = {"round": t + 1, "cohort": len(chosen), "answered": answered, "skipped": len(answer.skipped), "seconds": seconds}
+    running = state.running
+    if answered and watched:
+        steps = float(watched["steps"].x)
+        info |= {"train_loss": float(watched["loss"].x) / max(steps, 1.0), "steps": int(steps)}
+        if "offset" in watched and server.params.shape == federated.initial.shape:
+            info |= of_round(watched, answered, state.server.params, server.params, federated.periods.shared,
+                             federated.task.space.layer_index(), federated.task.space.layers)
+        if "moved" in watched:
+            running = running.plus(watched)
+            info["divergence_all"] = running.divergence(torch.where(federated.periods.shared, server.params, federated.initial),
+                                                        federated.initial, clients.registered)
+    return State(server, state.traffic.plus(answer.traffic), running), info
+
+
+def _cohort(experiment: Experiment, t: int) -> list[int]:
+    """The cohort of round t; `held` keeps one for the whole interval of the longest period."""
+    config, federated, place = experiment.config, experiment.federated, experiment.training
+    held = federated.algorithm.cohort == "held"
+    draw = t // federated.periods.longest if held else t
+    if config.sampling == "bernoulli" and len(place.seen) > 1:
+        return work.bernoulli_cohort(config.seed, draw, place.names, place.seen, experiment.cohort / len(place.seen))
+    return work.cohort(config.seed, draw, place.names, place.seen, experiment.cohort)
+
+
+def _totals(state: State) -> Info:
+    t = state.traffic
+    return {"numbers_up": t.numbers_up, "numbers_down": t.numbers_down, "parameters_up": t.parameters_up, "parameters_down": t.parameters_down,
+            "control_up": t.control_up, "control_down": t.control_down, "bytes_up": t.bytes_up, "bytes_down": t.bytes_down}
+
+
+# --- starting, saving, going on -------------------------------------------------------------------------------------------
+def _start(experiment: Experiment, clients: Clients, folder: Path | None, digest: str, resume: bool) -> tuple[State, list[Info]]:
+    federated = experiment.federated
+    first = State(federated.start(), Traffic(), Running.zero(federated.task.space.size))
+    if folder is None or not resume:
+        return first, []
+    found, refused = checkpoint.latest(folder, digest)
+    for reason in refused:
+        folders.note(folder, reason)
+    if found is None and refused:
+        raise UserError(f"no checkpoint of {folder} can be used: {refused[0]}")
+    number = found.number if found else 0
+    checkpoint.set_aside(folder, number)
+    clients.restore(number, found.about["rows"] if found else None)
+    return (_unpacked(found.tensors, first, number) if found else first), folders.rewind(folder, number)
+
+
+def _save(folder: Path, digest: str, state: State, clients: Clients) -> None:
+    number = state.server.round
+    clients.sync()
+    checkpoint.write(folder, number, _packed(state), {"rows": clients.digest()}, digest)
+    clients.checkpointed(number)
+
+
+def _packed(state: State) -> dict[str, Tensor]:
+    server = state.server
+    return {"params": server.params, "buffers": server.buffers, "traffic": torch.tensor(state.traffic, dtype=torch.int64),
+            "offset": state.running.offset, "square": state.running.square,
+            **flatten("optimiser", server.optimiser), **flatten("memory", server.memory)}
+
+
+def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
+    server = Server(number, tensors["params"], tensors["buffers"], restore(first.server.optimiser, tensors, "optimiser"),
+                    restore(first.server.memory, tensors, "memory"))
+    return State(server, Traffic(*tensors["traffic"].tolist()), Running(tensors["offset"], tensors["square"]))
+
+
+def _lift(experiment: Experiment) -> Any:
+    config = experiment.config
+    workers = config.workers or os.cpu_count() or 1
+    match config.lift:
+        case "sequential" | "wired":
+            return Sequential()
+        case "threaded":
+            return Threaded(workers)
+        case "vectorised":
+            return Vectorised()
+    return automatic(experiment.federated.task.space, config.device, experiment.cohort, workers)
+
+
+def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any) -> Clients:
+    config, fresh = experiment.config, experiment.federated.fresh_row()
+    if config.lift == "wired":
+        from driftless.wired import WiredClients
+
+        return WiredClients.open(experiment, folder, digest)
+    rows = DiskRows(folder, Layout.of(fresh), digest) if folder is not None and fresh else MemoryRows(Layout.of(fresh))
+    return Clients(experiment.federated, experiment.training, experiment.work, config.seed, lift, rows, config.on_bad_client)
+
+
+def _measured(experiment: Experiment, clients: Clients) -> Clients:
+    """The clients as they are measured: those of `centralised` are pooled for training, and measured one by one."""
+    if experiment.training is experiment.federation:
+        return clients
+    rows = MemoryRows(Layout.of(clients.fresh))
+    return Clients(experiment.federated, experiment.federation, experiment.work, experiment.config.seed, clients.lift, rows)
+

@@ -1,0 +1,82 @@
+"""How often each parameter is synchronised, and what follows: which groups open, which close, what a client keeps.
+
+A group's round is the interval between two of its synchronisations. In round t a group of period p closes where
+(t + 1) mod p = 0. It opens for a client where a synchronisation came since that client was last seen: t // p != seen // p.
+Personal parameters (period NEVER) open at every participation, from the client's own model, and never close.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+NEVER = math.inf
+
+
+def select(mask: Any, new: Any, old: Any) -> Any:
+    """`new` where the mask is true: a mask of `True` takes all; else leaves that are vectors like the mask are merged."""
+    if mask is True:
+        return new
+    if isinstance(mask, Tensor) and mask.dim() == 0:  # one client's step taken or not, whatever the leaf
+        return tree_map(lambda a, b: torch.where(mask, a, b), new, old)
+    return tree_map(lambda a, b: torch.where(mask, a, b) if a.shape == mask.shape else a, new, old)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The periods of one vector [D], and what they imply. `every` [D] holds periods in rounds, NEVER for personal ones."""
+
+    every: Tensor
+
+    def __post_init__(self) -> None:
+        periods, group = torch.unique(self.every, return_inverse=True)
+        set_ = object.__setattr__
+        set_(self, "periods", periods)  # [G]
+        set_(self, "group", group)  # [D], which period a parameter has
+        set_(self, "never", self.every == NEVER)
+        set_(self, "shared", self.every != NEVER)
+        set_(self, "slow", torch.nonzero(self.shared & (self.every > 1)).flatten())
+        set_(self, "own", torch.nonzero(self.every != 1).flatten())
+        set_(self, "plain", bool((self.every == 1).all()))  # everything, every round
+        finite = periods[periods != NEVER]
+        set_(self, "longest", int(finite.max()) if len(finite) else 1)
+        set_(self, "personal", bool(self.never.any()))
+
+    periods: Tensor = None  # type: ignore[assignment]
+    group: Tensor = None  # type: ignore[assignment]
+    never: Tensor = None  # type: ignore[assignment]
+    shared: Tensor = None  # type: ignore[assignment]
+    slow: Tensor = None  # type: ignore[assignment]
+    own: Tensor = None  # type: ignore[assignment]
+    plain: bool = True
+    longest: int = 1
+    personal: bool = False
+
+    def opens(self, round: Any, seen: Any) -> Any:
+        """Which parameters begin a new interval for a client last seen in round `seen` (-1: never). True or bool [D]."""
+        if self.plain:
+            return True
+        finite = torch.where(self.periods == NEVER, 1.0, self.periods)
+        new = torch.floor(torch.as_tensor(round) / finite) != torch.floor(torch.as_tensor(seen) / finite)
+        return (new | (self.periods == NEVER))[self.group]
+
+    def pattern(self, round: int, seen: int) -> tuple[bool, ...]:
+        """Which periods open for a client last seen in that round: clients with the same pattern are sent the same."""
+        return tuple(p == NEVER or round // p != seen // p for p in self.periods.tolist())
+
+    def receives(self, round: Any, seen: Any) -> Any:
+        """Which parameters the server sends to that client: those that open, personal ones excepted. True or bool [D]."""
+        opens = self.opens(round, seen)
+        return True if opens is True else opens & self.shared
+
+    def closes(self, round: Any) -> Any:
+        """Which parameters are synchronised at the end of this round. True or bool [D]."""
+        if self.plain:
+            return True
+        due = ((torch.as_tensor(round) + 1) % self.periods == 0) & (self.periods != NEVER)
+        return due[self.group]

@@ -1,0 +1,88 @@
+"""What is learned: a module's vector space and a loss, as functions of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from driftless.space import Space
+
+Differentiate = Callable[[Callable[[Tensor], tuple[Tensor, Any]], Tensor], tuple[Tensor, Tensor, Any]]
+
+
+def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Mean cross entropy of scores [B, C] against labels [B]."""
+    return F.cross_entropy(outputs, y)
+
+
+def accuracy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Whether each sample's largest score is its label's. [B]"""
+    return (outputs.argmax(-1) == y).to(torch.get_default_dtype())
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model's vector space, the loss of (outputs, y), a metric of (outputs, y) with one value a sample, and augmentation.
+
+    `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only.
+    """
+
+    space: Space
+    loss: Callable[[Any, Any], Tensor] = cross_entropy
+    metric: Callable[[Any, Any], Tensor] = accuracy
+    augment: Any = None
+
+
+class Passes:
+    """The base loss of one descent: a training forward pass that reads and moves the buffers.
+
+    Under vmap and grad a moved buffer belongs to the transformed call, so it is handed out beside the loss as its auxiliary
+    value and never kept in the closure.
+    """
+
+    def __init__(self, task: Task, buffers: Tensor):
+        self.task, self.buffers, self.moved = task, buffers, buffers
+
+    def loss(self, theta: Tensor, batch: Any) -> Tensor:
+        x, y = batch
+        outputs, self.moved = self.task.space.training_outputs(theta, x, self.buffers)
+        return self.task.loss(outputs, y)
+
+    def with_buffers(self, objective: Callable[[Tensor, Any], Tensor], batch: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """theta -> (objective, the buffers after its pass)."""
+        def value(theta: Tensor) -> tuple[Tensor, Tensor]:
+            self.moved = self.buffers
+            out = objective(theta, batch)
+            moved, self.moved = self.moved, self.buffers
+            return out, moved.detach()
+        return value
+
+
+class TaskView(NamedTuple):
+    """The task as a piece may use it: evaluation mode, with the client's buffers as they stand; nothing here moves them."""
+
+    task: Task
+    buffers: Tensor
+    differentiate: Differentiate
+
+    def outputs(self, theta: Tensor, x: Any) -> Tensor:
+        return self.task.space.outputs(theta, x, self.buffers)
+
+    def features(self, theta: Tensor, x: Any) -> Tensor:
+        return self.task.space.features(theta, x, self.buffers)
+
+    def head(self, theta: Tensor, z: Tensor) -> Tensor:
+        return self.task.space.head(theta, z)
+
+    def loss(self, outputs: Any, y: Any) -> Tensor:
+        return self.task.loss(outputs, y)
+
+    def gradient(self, theta: Tensor, batch: Any) -> Tensor:
+        """The task gradient [D] on a batch, in training mode, the buffers left as they are."""
+        passes = Passes(self.task, self.buffers)
+        return self.differentiate(passes.with_buffers(passes.loss, batch), theta)[0]

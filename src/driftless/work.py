@@ -1,0 +1,99 @@
+"""How much a client does in a round, and which samples it sees: drawn at the edge, from streams named by round and client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from driftless.errors import UserError
+from driftless.piece import Draw
+from driftless.randomness import generator
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number of local steps drawn anew for every client and round, uniform on low..high (stragglers)."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high:
+            raise UserError(f"uniform({self.low},{self.high}) is no range of local steps: give 0 <= low <= high.")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Local work of a round: `steps` batches (a number or Between), or `epochs` passes over the client's samples.
+
+    By steps, every batch is full: passes over the shuffled samples, each pass's remainder dropped; a client with fewer
+    samples than a batch uses them all. By epochs, the last batch of a pass may be smaller.
+    """
+
+    steps: int | Between | None = 50
+    epochs: int | None = None
+    batch: int = 32
+
+    def count(self, seed: int, round: int, name: str, samples: int) -> int:
+        """The local steps of this client in this round; none without samples."""
+        if samples == 0:
+            return 0
+        if self.epochs is not None:
+            return self.epochs * -(-samples // self.batch)
+        if isinstance(self.steps, Between):
+            return int(generator(seed, "steps", round, name).integers(self.steps.low, self.steps.high + 1))
+        return self.steps or 0
+
+    def batches(self, seed: int, round: int, name: str, samples: int, steps: int) -> Any:
+        """Rows of the client's samples for every step: int64 [K, B], or a tuple of K index tensors where sizes differ."""
+        rng = generator(seed, "batches", round, name)
+        if self.epochs is not None:
+            passes = [rng.permutation(samples) for _ in range(self.epochs)]
+            rows = [torch.from_numpy(p[i : i + self.batch]) for p in passes for i in range(0, samples, self.batch)]
+            return torch.stack(rows) if len({len(r) for r in rows}) == 1 else tuple(rows)
+        size = min(self.batch, samples)
+        each = samples // size
+        passes = [rng.permutation(samples)[: each * size].reshape(each, size) for _ in range(-(-steps // each))]
+        return torch.from_numpy(np.concatenate(passes)[:steps])
+
+
+def draw(requests: tuple[Draw, ...], seed: int, round: int, name: str, piece: str, steps: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """What a piece asked to be drawn for one client in one round; per-step draws have a leading step axis."""
+    out = {}
+    for request in requests:
+        rng = generator(seed, "draws", round, name, piece, request.name)
+        shape = (steps, *request.shape) if request.each == "step" else request.shape
+        values = rng.standard_normal(shape) if request.distribution == "normal" else rng.random(shape)
+        out[request.name] = torch.from_numpy(np.asarray(values)).to(dtype)
+    return out
+
+
+def cohort(seed: int, round: int, names: list[str], among: list[int], size: int) -> list[int]:
+    """A cohort of fixed size without replacement, from its own stream: every algorithm sees the same ones.
+
+    Drawn in the order of names, so that the order in which clients are listed changes nothing.
+    """
+    order = sorted(among, key=names.__getitem__)
+    chosen = generator(seed, "cohort", round).choice(len(order), size, replace=False)
+    return [order[i] for i in sorted(chosen)]
+
+
+def bernoulli_cohort(seed: int, round: int, names: list[str], among: list[int], share: float) -> list[int]:
+    """Each client takes part with probability `share`; an empty draw is drawn again."""
+    order = sorted(among, key=names.__getitem__)
+    rng = generator(seed, "cohort", round)
+    while True:
+        chosen = np.flatnonzero(rng.random(len(order)) < share)
+        if len(chosen):
+            return [order[i] for i in chosen]
+
+
+def silent(seed: int, round: int, names: list[str], cohort: list[int], share: float) -> frozenset[int]:
+    """Which of the cohort do not answer: each with probability `share`, by name."""
+    if not share:
+        return frozenset()
+    return frozenset(c for c in cohort if generator(seed, "absent", round, names[c]).random() < share)

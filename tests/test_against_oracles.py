@@ -1,0 +1,179 @@
+"""Law 12: every algorithm equals the NumPy transcription of its paper's pseudo-code, and no wrong reading of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from against import build, follow, furthest
+from driftless import algorithms as named
+from driftless.lift import Threaded, Vectorised
+from driftless.pieces.outer_step import OuterStep
+from driftless.pieces.proximal import Proximal
+from driftless.pieces.relaxed_init import RelaxedInit
+from driftless.pieces.scaffold import Control, Scaffold
+from oracles import ORACLES
+from oracles.problem import everyone, fixture
+
+TIGHT, SHOWS = 1e-10, 1e-4
+FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
+PERSONAL = [{}, {"outer_shared": 0.7}, {"outer_personal": 0.4}, {"scale_personal": 0.3}, {"scale_shared": 0.6, "scale_personal": 1.7}]
+ALS = [{"alpha": a, "cohort": c} for a, c in ((1, "redrawn"), (2, "redrawn"), (3, "redrawn"), (2, "held"), (3, "held"))]
+INIT = [{"beta": b, "aggregate": a} for b, a in ((0.0, "paper"), (0.1, "paper"), (0.3, "delta"), (-0.2, "delta"))]
+VALUES: dict[str, list[dict[str, Any]]] = {
+    "fedavg": [{}, {"server_lr": 0.7}, {"server_lr": 1.3}],
+    "fedprox": [{"mu": 0.0}, {"mu": 0.01}, {"mu": 1.0}],
+    "scaffold": [{}, {"server_lr": 0.6}],
+    "fedinit": INIT,
+    "fedals": ALS,
+    "fedals_scaffold": ALS,
+    "fedals_fedinit": [{**a, "beta": 0.2} for a in ALS],
+    "fedavg_p": PERSONAL,
+    "scaffold_p": PERSONAL,
+    "fedprox_fedinit": [{"mu": 0.2, **i} for i in INIT],
+    "scaffold_fedinit": INIT,
+    "scaffold_p_fedinit": [{**p, "beta": 0.15, "aggregate": a} for p in PERSONAL for a in ("paper", "delta")],
+}
+CASES = [(n, h) for n in ORACLES for h in [ORACLES[n].EXAMPLE, *VALUES[n]]]
+name_of = [f"{n}-{'-'.join(f'{k}={v}' for k, v in h.items())}" for n, h in CASES]
+
+
+def test_every_oracle_is_followed():
+    assert set(VALUES) == set(ORACLES)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
+@pytest.mark.parametrize("oracle, hyper", CASES, ids=name_of)
+def test_equals_the_oracle(oracle, hyper, f, weights):
+    """Servers, every client's kept model, the server's variate and the clients', after each of six rounds."""
+    hyper = {**hyper, "weights": weights}
+    theirs = ORACLES[oracle].run(f, **hyper)
+    assert furthest(follow(build(oracle, **hyper), f, **hyper)[1], theirs) < TIGHT
+
+
+@pytest.mark.parametrize("oracle", ORACLES)
+def test_equals_the_oracle_under_every_lift_and_full_participation(oracle):
+    hyper, f = ORACLES[oracle].EXAMPLE, FIXTURES["ragged"]
+    theirs = ORACLES[oracle].run(f, **hyper)
+    one, two = (follow(build(oracle, **hyper), f, lift=lift, **hyper)[1] for lift in (Vectorised(2), Threaded(2)))
+    assert furthest(one, theirs) < TIGHT and furthest(two, theirs) < TIGHT
+    f = everyone(f)
+    assert furthest(follow(build(oracle, **hyper), f, **hyper)[1], ORACLES[oracle].run(f, **hyper)) < TIGHT
+
+
+@pytest.mark.parametrize("oracle", ORACLES)
+def test_what_is_looked_at_changes_nothing(oracle):
+    """Keeping every client's model for the test leaves the run as it is without."""
+    hyper, f = ORACLES[oracle].EXAMPLE, FIXTURES["ragged"]
+    with_, without = (follow(build(oracle, **hyper), f, keep=keep, **hyper)[1] for keep in (True, False))
+    assert all(torch.equal(a.server, b.server) for a, b in zip(with_, without, strict=True))
+
+
+@pytest.mark.parametrize("oracle, mutation", [(n, m) for n, o in ORACLES.items() for m in o.MUTATIONS])
+@pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
+def test_no_wrong_reading(oracle, mutation, f):
+    hyper = ORACLES[oracle].EXAMPLE
+    ours = follow(build(oracle, **hyper), f, **hyper)[1]
+    assert furthest(ours, ORACLES[oracle].run(f, **hyper, mutation=mutation)) > SHOWS
+
+
+# --- the same test fails on a piece with a mistake ------------------------------------------------------------------------
+class SignScaffold(Scaffold):
+    """The correction reversed."""
+
+    def correct(self, view):
+        return (), lambda scratch, g, theta, batch: (scratch, g + view.client.variate - view.server.variate)
+
+
+class ShareScaffold(Scaffold):
+    """c moved by 1/S, not 1/N."""
+
+    def learn(self, memory, g, report, share):
+        return g, Control(memory.variate + report.x)
+
+
+class ForgetfulScaffold(Scaffold):
+    """c_i never written back."""
+
+    def remember(self, view):
+        return view.client
+
+
+class SentScaffold(Scaffold):
+    """The difference taken from what was sent, by option II."""
+
+    def _variate(self, view):
+        c = view.client.variate - view.server.variate + (view.sent - view.end) / (view.steps * view.lr)
+        return torch.where(view.shared, c, 0.0)
+
+    def report(self, view):
+        return super().report(view)._replace(x=self._variate(view) - view.client.variate)
+
+    def remember(self, view):
+        return Control(self._variate(view))
+
+
+class TowardsInit(RelaxedInit):
+    """Started towards the client's last model."""
+
+    def start(self, view, theta):
+        return theta - self.beta * (theta - view.model)
+
+
+class HalfProximal(Proximal):
+    """mu/2 kept in the gradient."""
+
+    def correct(self, view):
+        return (), lambda scratch, g, theta, batch: (scratch, g + 0.5 * self.mu * (theta - view.start))
+
+
+class SentProximal(Proximal):
+    """Pulled towards what was sent."""
+
+    def correct(self, view):
+        return (), lambda scratch, g, theta, batch: (scratch, g + self.mu * (theta - view.sent))
+
+
+class WholeOuterStep(OuterStep):
+    """Every parameter moved part of the way."""
+
+    def keep(self, view, theta):
+        return view.model + self.size * (theta - view.model)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    piece: type
+    oracle: str
+
+
+MISTAKES = [
+    Mistake(SignScaffold, "scaffold"), Mistake(ShareScaffold, "scaffold"), Mistake(ForgetfulScaffold, "scaffold"),
+    Mistake(SignScaffold, "fedals_scaffold"), Mistake(ShareScaffold, "scaffold_p"), Mistake(SentScaffold, "scaffold_fedinit"),
+    Mistake(SentScaffold, "scaffold_p_fedinit"), Mistake(TowardsInit, "fedinit"), Mistake(TowardsInit, "fedals_fedinit"),
+    Mistake(HalfProximal, "fedprox"), Mistake(SentProximal, "fedprox_fedinit"), Mistake(WholeOuterStep, "fedavg_p"),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.piece.__name__}-{m.oracle}")
+def test_a_piece_with_a_mistake_is_caught(mistake):
+    hyper, f = ORACLES[mistake.oracle].EXAMPLE, FIXTURES["even"]
+    right = build(mistake.oracle, **hyper)
+
+    def spoil(piece: Any) -> Any:
+        fields = {k: getattr(piece, k) for k in piece.__dataclass_fields__}
+        return mistake.piece(**fields) if isinstance(piece, mistake.piece.__base__) else piece
+
+    wrong = replace(right, pieces=tuple(spoil(p) for p in right.pieces))
+    assert wrong.pieces != right.pieces
+    assert furthest(follow(wrong, f, **hyper)[1], ORACLES[mistake.oracle].run(f, **hyper)) > SHOWS
+
+
+def test_a_right_piece_in_a_wrong_place_is_right():
+    """The scaffolding of the test above changes nothing by itself: SentScaffold is SCAFFOLD where nothing is relaxed."""
+    f, right = FIXTURES["even"], named.scaffold()
+    wrong = replace(right, pieces=(SentScaffold(),))
+    assert furthest(follow(wrong, f)[1], ORACLES["scaffold"].run(f)) < TIGHT

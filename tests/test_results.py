@@ -1,0 +1,195 @@
+"""Reading run folders, and the values that are derived from raw metrics."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from driftless.errors import UserError
+from driftless.results import Run, Spread, moving_average, read_run, read_runs, spread
+from driftless.table import columns, compare, costs, default_target, short
+
+LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
+
+
+def write(folder: Path, accuracies: list[float], algorithm: str = "fedavg", **config: object) -> Path:
+    folder.mkdir(parents=True)
+    settings = {"algorithm": algorithm, "data": "digits", "rounds": len(accuracies), **config}
+    body = "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+    (folder / "run.toml").write_text(f'[config]\n{body}\n[versions]\ntorch = "2"\n[resolved]\nparameters = 7\n')
+    lines = [LINE.format(t, a, 10 * t, 5 * t) for t, a in enumerate(accuracies, start=1)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines).replace("nan", "NaN") + "\n")
+    return folder
+
+
+def run_of(values: list[float], key: str = "global_accuracy") -> Run:
+    metrics = [{"round": t, key: v} for t, v in enumerate(values, start=1)]
+    return Run("r", {}, metrics, [], Path())
+
+
+def test_a_folder_is_read_as_it_lies(tmp_path: Path) -> None:
+    run = read_run(write(tmp_path / "a", [0.1, 0.2], seed=3))
+    assert (run.name, run.config["seed"], run.versions, run.resolved) == (
+        "fedavg",
+        3,
+        {"torch": "2"},
+        {"parameters": 7},
+    )
+    assert run.metrics[1]["bytes_up"] == 20 and run.clients == []
+    assert run.last("bytes") == 30
+
+
+def test_derived_values_by_hand() -> None:
+    run = run_of([0.1, 0.6, 0.4, 0.5])
+    assert (run.last("global_accuracy"), run.best("global_accuracy")) == (0.5, 0.6)
+    assert run.mean_of_last("global_accuracy", 2) == pytest.approx(0.45)
+    # window 2: 0.35, 0.5, 0.45; of the last two the larger is 0.5, of the last one 0.45
+    assert run.smoothed("global_accuracy", window=2, last=2) == pytest.approx(0.5)
+    assert run.smoothed("global_accuracy", window=2, last=1) == pytest.approx(0.45)
+    assert run_of([3.0, 1.0, 2.0], "global_loss").best("global_loss") == 1.0
+    assert (
+        run.last("personal_accuracy_mean") is None and run.best("nothing") is None and run.smoothed("nothing") is None
+    )
+
+
+def test_smoothing_takes_the_last_fifty_averages_only() -> None:
+    values = [1.0] * 5 + [0.0] * 54  # the averages of the first rounds are high, but more than fifty averages ago
+    assert run_of(values).smoothed("global_accuracy") == pytest.approx(0.0)
+    assert run_of(values[:50]).smoothed("global_accuracy") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("length", [1, 3, 5, 8])
+def test_moving_average_of_a_constant_is_the_constant(length: int) -> None:
+    assert np.allclose(moving_average(np.full(length, 0.3)), 0.3)
+
+
+def test_target_costs_count_up_to_the_round_that_reached_it(tmp_path: Path) -> None:
+    run = read_run(write(tmp_path / "a", [0.1, 0.4, 0.3, 0.6]))
+    assert run.to_target(0.4) == (2, 30, 4.0)
+    assert run.to_target(0.5) == (4, 60, 8.0)
+    assert run.to_target(0.7) is None
+
+
+def test_spread_is_the_sample_deviation() -> None:
+    assert spread([1.0, 3.0]) == Spread(2.0, math.sqrt(2), 2)
+    assert spread([5.0]) == Spread(5.0, 0.0, 1) and spread([None]) is None
+    assert math.isnan(spread([1.0, math.nan]).mean)  # a seed that diverged is not averaged away
+
+
+def test_seeds_share_a_row_and_other_settings_do_not(tmp_path: Path) -> None:
+    for seed in (0, 1, 10):
+        write(tmp_path / "a" / f"seed-{seed}", [0.1, 0.5 + seed / 10], seed=seed)
+    write(tmp_path / "b", [0.1, 0.4], seed=0, lr=0.5)
+    write(tmp_path / "c", [0.1, 0.4], seed=0, algorithm="scaffold")
+    rows = read_runs([tmp_path / "a", tmp_path / "b", tmp_path / "c", tmp_path / "b"])
+    assert [len(row.runs) for row in rows] == [3, 1, 1]
+    assert rows[0].seeds == [0, 1, 10]
+    assert [row.name for row in rows] == ["fedavg", "fedavg, lr 0.5", "scaffold"]
+    last = rows[0].over(lambda run: run.last("global_accuracy"))
+    assert last is not None and last.mean == pytest.approx((0.5 + 0.6 + 1.5) / 3) and last.seeds == 3
+    assert [row.name for row in read_runs(tmp_path)] == [row.name for row in rows]
+
+
+def test_the_same_seed_again_is_another_row(tmp_path: Path) -> None:
+    rows = read_runs([write(tmp_path / "a", [0.1], seed=0), write(tmp_path / "b", [0.2], seed=0)])
+    assert [len(row.runs) for row in rows] == [1, 1]
+    assert rows[0].name != rows[1].name and str(tmp_path / "b") in rows[1].name
+
+
+def test_a_curve_has_the_rounds_that_all_seeds_measured(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "seed-0", [0.1, 0.2, 0.3], rounds=3, seed=0)
+    write(tmp_path / "a" / "seed-1", [0.3, 0.4], rounds=3, seed=1)
+    (row,) = read_runs(tmp_path / "a")
+    curve = row.curve("global_accuracy")
+    assert curve is not None and curve.x.tolist() == [1, 2] and curve.mean == pytest.approx([0.2, 0.3])
+    assert curve.sd == pytest.approx([math.sqrt(0.02)] * 2)
+    sent = row.curve("global_accuracy", against="bytes")
+    assert sent is not None and sent.x.tolist() == [15, 30]
+    assert row.curve("consensus/conv1") is None
+
+
+def test_a_torn_last_line_is_dropped_and_a_repeated_round_counts_once(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", [0.1, 0.2])
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 2, "global_accuracy": 0.9}\n{"round": 3, "glo')
+    assert read_run(folder).series("global_accuracy")[1].tolist() == [0.1, 0.9]
+
+
+def test_nan_is_kept(tmp_path: Path) -> None:
+    run = read_run(write(tmp_path / "a", [0.1, math.nan]))
+    assert math.isnan(run.last("global_accuracy") or 0) and run.best("global_accuracy") == 0.1
+    (column, *_) = columns(read_runs(tmp_path / "a"))
+    assert column.cells == ["NaN"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda f: (f / "run.toml").unlink(), "has no run.toml"),
+        (lambda f: (f / "run.toml").write_text("[config"), "not TOML"),
+        (lambda f: (f / "metrics.jsonl").write_text(""), "no finished round"),
+        (lambda f: (f / "metrics.jsonl").unlink(), "no finished round"),
+        (lambda f: (f / "metrics.jsonl").write_text('oops\n{"round": 1}\n'), "line 1"),
+        (lambda f: (f / "metrics.jsonl").write_text('[1]\n{"round": 1}\n'), "line 1"),
+        (lambda f: (f / "clients.json").write_text("{"), "not JSON"),
+        (lambda f: (f / "clients.json").write_text('{"a": 1}'), "not a list"),
+    ],
+)
+def test_bad_folders_are_refused_in_one_sentence(tmp_path: Path, spoil, words: str) -> None:
+    folder = write(tmp_path / "a", [0.1])
+    spoil(folder)
+    with pytest.raises(UserError, match=words) as error:
+        read_runs(folder)
+    assert "\n" not in str(error.value) and str(folder) in str(error.value)
+
+
+def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a folder"):
+        read_runs(tmp_path / "none")
+    with pytest.raises(UserError, match="holds no run"):
+        read_runs(tmp_path)
+    with pytest.raises(UserError, match="No folder"):
+        read_runs([])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (999.7, "1 k"),
+        (1000, "1 k"),
+        (999_900, "1 M"),
+        (1.26e9, "1.26 G"),
+        (0.05, "0.05"),
+        (math.inf, "NaN"),
+    ],
+)
+def test_short_numbers(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_the_terminal_table_holds_what_was_measured(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    for seed, end in ((0, 0.5), (1, 0.7)):
+        write(tmp_path / "a" / f"seed-{seed}", [0.1, end], seed=seed)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(compare(tmp_path / "a"))
+    text = console.export_text()
+    assert "60.00 ± 14.14" in text and "30 B" in text and "2 seeds" in text and "Personal" not in text
+
+
+def test_costs_say_which_seeds_reached_the_target(tmp_path: Path) -> None:
+    for seed, end in ((0, 0.5), (1, 0.7)):
+        write(tmp_path / "a" / f"seed-{seed}", [0.1, end], seed=seed)
+    write(tmp_path / "b", [0.1, 0.2], algorithm="local")
+    rows = read_runs([tmp_path / "a", tmp_path / "b"])
+    assert costs(rows, 0.6)[0].cells == ["2 (1 of 2 seeds)", "not reached"]
+    assert costs(rows, 0.9) == []
+    assert default_target(rows) == 0.57  # the larger of two medians, 0.6, times 0.95

@@ -1,0 +1,181 @@
+"""Every source gives the same plain arrays; what is missing is said with what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from driftless.data import sources
+from driftless.data.partitions import Natural
+from driftless.data.sources import from_arrays, from_huggingface, from_npz, held_out, load, moments
+from driftless.data.split import make_split
+from driftless.datasets import SOURCES
+from driftless.errors import UserError
+from driftless.randomness import generator
+
+RNG = generator(0, "sources test")
+IMAGES = RNG.integers(0, 256, size=(60, 5, 4, 3), dtype=np.uint8)
+LABELS = np.repeat(np.arange(3), 20)
+
+
+def test_digits_are_complete_and_their_split_is_fixed():
+    data, again = load("digits"), load("Digits")
+    assert (len(data.x_train), len(data.x_test), data.classes) == (1437, 360, 10)
+    assert data.x_train.dtype == np.uint8 and data.x_train.shape[1:] == (8, 8) and data.x_train.max() == 255
+    assert np.array_equal(data.x_test, again.x_test) and np.array_equal(data.y_test, again.y_test)
+    total = np.bincount(data.y_train) + np.bincount(data.y_test)
+    assert (np.abs(np.bincount(data.y_test) - total * 360 / 1797) <= 1).all()
+    assert data.mean is not None and data.mean[0] == pytest.approx(data.x_train.mean() / 255)
+    assert "1437 + 360 samples of 8x8, 10 classes" in str(data)
+
+
+def test_held_out_is_the_share_of_every_class():
+    mask = held_out(LABELS, 0.25)
+    assert mask.sum() == 15 and np.bincount(LABELS[mask]).tolist() == [5, 5, 5]
+
+
+def test_moments_are_exact():
+    (mean, std), scaled = moments(IMAGES), IMAGES / 255
+    assert mean == pytest.approx(scaled.mean(axis=(0, 1, 2))) and std == pytest.approx(scaled.std(axis=(0, 1, 2)))
+    assert moments(IMAGES[..., 0])[0] == pytest.approx(mean[:1])
+
+
+def test_labels_of_any_kind_become_numbers():
+    data = from_arrays("words", IMAGES, np.array(["a", "b", "c"])[LABELS])
+    assert data.classes == 3 and data.y_train.dtype == np.int64 and set(data.y_train) == {0, 1, 2}
+    assert len(data.y_train) == 48 and data.x_train.dtype == np.uint8
+    assert from_arrays("shifted", IMAGES, LABELS - 1).y_train.min() == 0
+    assert from_arrays("gaps", IMAGES, LABELS * 2).classes == 5
+
+
+def test_features_become_float32_without_moments():
+    data = from_arrays("features", RNG.standard_normal((60, 7)), LABELS)
+    assert data.x_train.dtype == np.float32 and data.mean is None
+
+
+def test_npz_keeps_official_parts_and_owners(tmp_path):
+    owners = np.repeat([7, 8, 9, 10], 15)
+    test = {"x_test": IMAGES[:5], "y_test": LABELS[:5]}
+    np.savez(tmp_path / "mine.npz", x_train=IMAGES, y_train=LABELS, writer_train=owners, **test)
+    data = load(str(tmp_path / "mine.npz"))
+    assert data.name == "mine" and np.array_equal(data.x_train, IMAGES)
+    assert len(data.x_test) == 5 and data.natural_test is None
+    assert sorted(make_split(data, Natural(), 4, 0).names) == ["10", "7", "8", "9"]
+
+
+def test_names_are_looked_for_in_both_folders(tmp_path, monkeypatch, caplog):
+    for file in ("fashion_mnist", "cifar100_20k"):
+        np.savez(tmp_path / f"{file}.npz", x_train=IMAGES, y_train=LABELS)
+    assert load("fashion-mnist", tmp_path).name == "fashion-mnist"
+    monkeypatch.setenv("DRIFTLESS_DATA", str(tmp_path))
+    assert load("fashion_mnist").mean == SOURCES["fashion-mnist"].mean
+    assert load("cifar100").name == "cifar100-20k" and "a part of the whole" in caplog.text
+
+
+def test_csv_and_parquet_tables_have_owners(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = {"label": np.where(LABELS > 0, "yes", "no"), "client": np.arange(60) % 4, "a": np.arange(60.0), "b": 1}
+    pandas.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
+    data = load(str(tmp_path / "t.csv"))
+    assert data.x_train.shape == (48, 2) and data.classes == 2
+    assert data.natural_train is not None and (data.x_train[:, 0] % 4 == data.natural_train).all()
+
+    pytest.importorskip("pyarrow")
+    table = {"label": LABELS, "x": list(RNG.random((60, 3))), "split": ["train"] * 50 + ["test"] * 10}
+    pandas.DataFrame(table).to_parquet(tmp_path / "t.parquet")
+    data = load(str(tmp_path / "t.parquet"))
+    assert data.x_train.shape == (50, 3) and data.x_test.shape == (10, 3) and data.natural_train is None
+    pandas.DataFrame({"x": [1]}).to_csv(tmp_path / "bad.csv", index=False)
+    with pytest.raises(UserError, match="needs 'label'"):
+        load(str(tmp_path / "bad.csv"))
+    pandas.DataFrame({"label": [1, 2], "x": ["u", "v"]}).to_csv(tmp_path / "bad.csv", index=False)
+    with pytest.raises(UserError, match="numbers"):
+        load(str(tmp_path / "bad.csv"))
+
+
+@pytest.mark.parametrize("parts", [("",), ("train", "test")], ids=["one", "two"])
+def test_image_folders(tmp_path, parts):
+    image = pytest.importorskip("PIL.Image")
+    for part in parts:
+        for i, (x, y) in enumerate(zip(IMAGES, LABELS)):
+            folder = tmp_path / part / f"class-{y}"
+            folder.mkdir(parents=True, exist_ok=True)
+            image.fromarray(x).save(folder / f"{i:02}.png")
+    data = load(str(tmp_path))
+    assert data.x_train.shape == ((48 if parts == ("",) else 60), 5, 4, 3) and data.classes == 3
+    seen = {x.tobytes(): y for x, y in zip(IMAGES, LABELS)}
+    assert all(seen[x.tobytes()] == y for x, y in zip(data.x_train, data.y_train))
+
+
+def test_an_empty_folder_and_mixed_sizes_are_refused(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    with pytest.raises(UserError, match="no images"):
+        load(str(tmp_path))
+    (tmp_path / "a").mkdir()
+    image.fromarray(IMAGES[0]).save(tmp_path / "a" / "0.png")
+    image.fromarray(IMAGES[0, :3]).save(tmp_path / "a" / "1.png")
+    with pytest.raises(UserError, match="2 shapes"):
+        load(str(tmp_path))
+
+
+def test_huggingface_data_sets():
+    datasets = pytest.importorskip("datasets")
+    kinds = (datasets.Image(), datasets.ClassLabel(num_classes=3), datasets.Value("string"))
+    owners = [f"w{i % 5}" for i in range(60)]
+    columns = ([datasets.Image().encode_example(x) for x in IMAGES], LABELS.tolist(), owners)
+    names = ("image", "character", "writer_id")
+    part = datasets.Dataset.from_dict(dict(zip(names, columns)), features=datasets.Features(dict(zip(names, kinds))))
+    data = from_huggingface(datasets.DatasetDict(train=part, test=part), "toy")
+    assert np.array_equal(data.x_train, IMAGES) and np.array_equal(data.y_test, LABELS)
+    assert data.natural_train is not None and data.natural_train.tolist() == owners
+    assert len(from_huggingface(part).x_train) == 48
+    with pytest.raises(UserError, match="writer_id"):
+        from_huggingface(part.remove_columns("image"))
+    with pytest.raises(UserError, match="named train"):
+        from_huggingface({"validation": part})
+
+
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
+    unknown = {"cifar11": "did you mean 'cifar10'", "absent.npz": "no such file", "some/where": "no such file"}
+    for name, words in unknown.items():
+        with pytest.raises(UserError, match=words):
+            load(name)
+    np.savez(tmp_path / "odd.npz", images=IMAGES)
+    with pytest.raises(UserError, match="holds images; it needs x_train"):
+        from_npz(tmp_path / "odd.npz")
+    with pytest.raises(UserError, match="60 training samples, 59 labels"):
+        from_arrays("short", IMAGES, LABELS[:59], IMAGES, LABELS)
+    with pytest.raises(UserError, match="make them alike"):
+        from_arrays("unlike", IMAGES, LABELS, IMAGES[:, :3], LABELS)
+
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.delenv("DRIFTLESS_DATA", raising=False)
+
+    def offline(*words):
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    with pytest.raises(UserError, match=r"svhn: no svhn\.npz .*ConnectionError.*--data-dir"):
+        load("svhn", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])
+def test_real_data_are_what_the_table_says(name):
+    folder = os.environ.get("DRIFTLESS_DATA")
+    source = SOURCES[name]
+    if not folder or not any((Path(folder) / file).is_file() for file in source.files):
+        pytest.skip(f"no {name} in DRIFTLESS_DATA")
+    data = load(name)
+    assert data.x_train.dtype == np.uint8 and data.x_train.shape[1:] == source.shape and data.classes == source.classes
+    assert len(data.x_test) == source.samples[1]
+    assert len(data.x_train) == (20000 if data.name == "cifar100-20k" else source.samples[0])
+    assert data.mean == source.mean and data.std == source.std
+    if data.name != "cifar100-20k":
+        mean, std = sources.moments(data.x_train)
+        assert mean == pytest.approx(source.mean, abs=2e-3) and std == pytest.approx(source.std, abs=2e-3)
+    if name == "mnist":
+        split = make_split(data, Natural(), 539, 0)
+        assert sum(map(len, split.train)) == 60000 and sum(map(len, split.test)) == 10000
