@@ -9,7 +9,7 @@ from driftless import algorithms as named
 from driftless.algorithm import Algorithm, Period, StepSize, algorithm, combine
 from driftless.lift import Sequential
 from driftless.optim import Descent
-from helpers import KEEPS_ALL, Given, Ran, federate, federation, models, run
+from helpers import KEEPS_ALL, Given, Ran, federate, federation, run
 from oracles.problem import CLASSES, FEATURES, HIDDEN, Fixture, Round
 from torch import nn
 
@@ -72,6 +72,3 @@ def furthest(ours: list[Round], theirs: list[Round]) -> float:
     """The largest difference in servers, models kept and control variates over all rounds."""
     pairs = [(a, b) for o, t in zip(ours, theirs, strict=True) for a, b in zip(o, t, strict=True) if a is not None and b is not None]
     return max(float((a - torch.from_numpy(b)).abs().max()) for a, b in pairs)
-
-
-__all__ = ["build", "follow", "furthest", "models"]

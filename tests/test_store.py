@@ -118,6 +118,8 @@ def test_rows_never_counted_are_in_no_checkpoint(rows, tmp_path):
     rows.commit(0, [(1, row(1))])
     rows.stage(1, 2, row(2))
     rows.stage(1, 2, row(3))
+    for client in (4, 5, 6):
+        rows.stage(1, client, row(3))
     rows.unstage()
     rows.commit(1, [(3, row(3))])
     rows.sync()

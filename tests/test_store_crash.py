@@ -1,4 +1,4 @@
-"""A crash at every write, flush and rename: the run that goes on ends with the rows and the server of the one that never stopped.
+"""A crash at every write, flush and rename: the run that goes on ends as the one that never stopped, to the bit.
 
 `Disk` stands in for the operations of `driftless.files`. It stops the run at the n-th of them (a killed process: what
 was written stays, the last write perhaps by half), and models a power cut: of what was written or renamed since the
@@ -29,7 +29,7 @@ class Crash(BaseException):
 
 
 class Disk:
-    """Counts the operations, stops at one, and knows what a power cut may leave. Files are objects, names point to them."""
+    """Counts the operations, stops at one, knows what a power cut may leave. Files are objects, names point to them."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.real = root, {}
@@ -282,6 +282,35 @@ def test_power_cut_after_a_start_that_was_killed(disk):
             disk.cut(np.random.default_rng(0), 0.0)
             disk.arm(0)
             check(play(disk.root / "run", [], 0), reference([0] * ROUNDS))
+
+
+def test_what_was_said_to_be_on_the_disk_is_there_after_a_start_that_was_killed(disk):
+    """The run's end, and rows of their own, survive the loss of all that was not flushed."""
+    operations(disk)
+    for killed in range(1, 16):
+        disk.reset()
+        disk.arm(killed)
+        with pytest.raises(Crash):
+            play(disk.root / "run", [], 0)
+        disk.arm(0)
+        play(disk.root / "run", [], 0)
+        disk.cut(np.random.default_rng(0), 0.0)
+        newest, refused = checkpoint.latest(disk.root / "run", RUN)
+        assert newest is not None and newest.number == ROUNDS and not refused
+    for killed in range(1, 7):
+        disk.reset()
+        disk.arm(killed)
+        with suppress(Crash):
+            DiskRows(disk.root / "run", LAYOUT, RUN).close()
+        disk.arm(0)
+        rows = DiskRows(disk.root / "run", LAYOUT, RUN)
+        rows.commit(0, [(3, train(None, 3, 0, torch.zeros(5)))])
+        rows.sync()
+        rows.close()
+        disk.cut(np.random.default_rng(0), 0.0)
+        rows = DiskRows(disk.root / "run", LAYOUT, RUN)
+        assert rows.touched() == [3]
+        rows.close()
 
 
 def test_power_cut_after_a_fall_back_that_was_killed(disk):

@@ -19,7 +19,7 @@ class Sent(NamedTuple):
     """What was sent: one model for all or a row for each, and the transpose (answer -> the server's gradient)."""
 
     model: Tensor | None  # [D], to every client
-    each: dict[int, Tensor]  # client -> [D], where models differ
+    each: dict[int, Tensor] | None  # client -> [D], where models differ: who has none takes no part
     back: Callable[[Any], Tensor]
 
 
@@ -30,7 +30,7 @@ class Identity:
     delta = Weighted
 
     def send(self, params: Tensor, cohort: Any, shared: Any) -> Sent:
-        return Sent(params, {}, lambda answer: answer.mean.delta)
+        return Sent(params, None, lambda answer: answer.mean.delta)
 
     def initial(self, theta: Tensor) -> Tensor:
         """The server's parameters at the start, for an initial model theta [D]."""
@@ -60,6 +60,8 @@ class Pipeline:
         phi, eta = params[: self.split], params[self.split :]
         up = cohort.map("embed", shared._replace(model=phi))
         answered = up.answered
+        if not answered:
+            return Sent(None, {}, lambda answer: torch.zeros_like(params))
         v = torch.stack([up.rows[client].x for client in answered])
         generate = torch.func.vmap(self.generate, in_dims=(None, 0))
         models, transpose = torch.func.vjp(generate, eta, v)

@@ -137,9 +137,9 @@ class Place:
         return Place(self.clients, clients, frozenset(), self.round)
 
     def map(self, operation: str, shared: Shared, each: dict[int, Any] | None = None) -> Answer:
-        """Run an operation of the algorithm's value, by name, at every client that answers; `each` holds rows by client."""
+        """Run an operation of the algorithm's value, by name, at every client that answers and, where `each` is given, has a row in it."""
         home, own = self.clients, each or {}
-        working = [c for c in self.cohort if c not in self.silent and (not own or c in own) and home.steps(c, self.round)]
+        working = [c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)]
         totals, watched, skipped, traffic = Totals(), Totals(), [], _Count(home.federated, shared, self.round)
         tasks = (lambda c=c: home.each(c, self.round, own.get(c, ())) for c in working)
         function = getattr(home.federated, operation)

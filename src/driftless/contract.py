@@ -5,6 +5,7 @@
     law 8    a round leaves its input as it was and repeats bitwise
     law 9    saved, killed, loaded and continued after any round, it is bitwise the run that never stopped
     law 10   listing the clients in another order under their own names changes nothing (1e-10)
+    reads    a piece declares what it reads of the past: keeping more for the simulation to look at changes nothing
 
 The problem is made here: seven ragged clients with labels of their own (one has fewer samples than a batch, one a single
 sample, one none), some asked, some silent, some without a step; momentum, weight decay, clipping and a decaying step size.
@@ -70,6 +71,7 @@ def check(subject: Algorithm | Piece, **settings: Any) -> Report:
     _threads(exact)
     _pure(exact)
     _resumes(exact)
+    _declares(exact)
     return Report(subject.name, _vectorised(rounded), _permuted(rounded), neutral)
 
 
@@ -132,6 +134,12 @@ def _resumes(trial: _Trial) -> None:
             here = trial.load(Path(folder))
         _same("law 9 (resumed after every round)", trial, never_stopped, here)
         here.clients.rows.close()
+
+
+def _declares(trial: _Trial) -> None:
+    watched = _Trial(trial.subject, trial.dtype, trial.settings | {"watch": frozenset({"drift", "divergence"})})
+    one, two = trial.run(Sequential()), watched.run(Sequential())
+    _equal("reads (what a piece reads of the past is declared)", trial.subject, one.server, two.server)
 
 
 def _permuted(trial: _Trial) -> float:

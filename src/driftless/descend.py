@@ -37,7 +37,7 @@ class Recipe(NamedTuple):
     def begin(self, theta: Tensor, buffers: Tensor, scratch: tuple, steps: Tensor | None = None, total: Any = ()) -> Local:
         """The state before the first step."""
         zero = torch.zeros((), dtype=theta.dtype)
-        return Local(theta, buffers, self.optimiser.init(theta), scratch, torch.zeros(()) if steps is None else steps, total, zero)
+        return Local(theta, buffers, self.optimiser.init(theta), scratch, zero if steps is None else steps, total, zero)
 
 
 def descend(how: Any, recipe: Recipe, passes: Passes, objective: Callable, rules: Sequence[tuple[int, Callable]], first: Local,

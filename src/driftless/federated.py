@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from driftless.algorithm import Algorithm, Period
 from driftless.descend import Local, Recipe, descend
 from driftless.optim import Descent, Sgd
-from driftless.piece import Message, Piece, Rows, Samples, Sum, Uniform, View
+from driftless.piece import Message, Piece, Rows, Samples, Sum, View, Weighted
 from driftless.synchronise import NEVER, Schedule, select
 from driftless.task import Passes, Task, TaskView
 
@@ -125,11 +125,11 @@ class Federated:
     def recipe(self) -> Recipe:
         step = None
         for part in self.algorithm.step_sizes:
-            scale = torch.ones(self.task.space.size) if step is None else step
+            scale = torch.ones(self.task.space.size, dtype=self.initial.dtype) if step is None else step
             step = torch.where(self.task.space.select(part.which), scale * part.factor, scale)
         optimiser = self.algorithm.client or self.client
         watched = any("gradient" in p.reads for p in self.pieces)
-        return Recipe(self.task, optimiser, self.clip, None if step is None else step.to(self.initial.dtype), watched)
+        return Recipe(self.task, optimiser, self.clip, step, watched)
 
     @property
     def server_optimiser(self) -> Any:
@@ -142,7 +142,7 @@ class Federated:
         if len(self.kept):
             row["model"] = theta[self.kept]
         if len(slow):
-            row |= {"sent": theta[slow], "steps": torch.zeros(len(self.step_groups[0]))}
+            row |= {"sent": theta[slow], "steps": torch.zeros(len(self.step_groups[0]), dtype=theta.dtype)}
             if any(type(p).start is not Piece.start for p in self.pieces):
                 row["start"] = theta[slow]
             if self.recipe.gradient:
@@ -150,6 +150,8 @@ class Federated:
         if len(self.buffer_periods.own):
             row["buffers"] = self.initial_buffers[self.buffer_periods.own]
             row["buffers_sent"] = self.initial_buffers[self.buffer_periods.slow]
+        if any("fresh" in p.reads for p in self.pieces):
+            row["touched"] = torch.zeros(0)  # a row of any kind says that its client was here
         row |= flatten("memory", tuple(p.client_memory(theta) for p in self.pieces))
         if self.optimiser_state == "kept":
             row |= flatten("optimiser", self.recipe.optimiser.init(theta))
@@ -264,13 +266,15 @@ class Federated:
         message = Message(masked, moved, reports, torch.as_tensor(each.weight, dtype=torch.float64))
         for piece, view in zip(self.pieces, after, strict=True):
             message = piece.upload(view, message)
+        if closes is not True:  # what is not due stays, whatever a piece made of it
+            message = message._replace(delta=torch.where(closes, message.delta, 0.0))
         remembered = tuple(p.remember(v) for p, v in zip(self.pieces, views(last, last.theta, message), strict=True))
         new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory))
         finite = torch.isfinite(kept).all() & torch.isfinite(message.delta).all()
         mark = self.algorithm.broadcast.delta
-        said = message._replace(delta=mark(message.delta), buffers=mark(message.buffers) if mark is not Rows else Uniform(moved),
+        said = message._replace(delta=mark(message.delta), buffers=Weighted(message.buffers),
                                 weight=Sum(message.weight) if mark is not Rows else Rows(message.weight))
-        return Reply(said, new, self._watch(delta, model, kept, last, each), finite)
+        return Reply(said, new, self._watch(delta, model, kept, closes, last, each), finite)
 
     def predictor(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> Callable[[Any], Tensor]:
         """What a client predicts with, x -> scores, at the global model theta [D]: its own personal part where it has one."""
@@ -343,8 +347,8 @@ class Federated:
 
     def _steps(self, row: dict[str, Tensor], opens: Any) -> Tensor:
         if "steps" not in row:
-            return torch.zeros(())
-        before = torch.zeros(self.task.space.size).index_copy(0, self.periods.slow, row["steps"][self.step_groups[1]])
+            return torch.zeros((), dtype=self.initial.dtype)
+        before = torch.zeros_like(self.initial).index_copy(0, self.periods.slow, row["steps"][self.step_groups[1]])
         return torch.where(opens, 0.0, before)
 
     def _buffers(self, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
@@ -363,6 +367,8 @@ class Federated:
         for name, (vector, where) in vectors.items():
             if name in each.row:
                 new[name] = vector[where]
+        if "touched" in each.row:
+            new["touched"] = each.row["touched"]
         if "steps" in each.row:
             new["steps"] = last.steps[slow][self.step_groups[0]]
         if "buffers" in each.row:
@@ -370,9 +376,11 @@ class Federated:
         new |= flatten("memory", memory)
         return new | (flatten("optimiser", last.optimiser) if self.optimiser_state == "kept" else {})
 
-    def _watch(self, delta: Tensor, model: Tensor, kept: Tensor, last: Local, each: Each) -> dict[str, Any]:
+    def _watch(self, delta: Tensor, model: Tensor, kept: Tensor, closes: Any, last: Local, each: Each) -> dict[str, Any]:
         """What a simulation looks at: sums over clients, never sent."""
-        watched = {"loss": Sum(last.loss), "steps": Sum(torch.as_tensor(each.steps, dtype=torch.float64))}
+        steps = torch.as_tensor(each.steps, dtype=torch.float64)
+        reached = steps if closes is True else (last.steps * closes).sum(dtype=torch.float64) / self.periods.shared.sum().clamp(min=1)
+        watched = {"loss": Sum(last.loss), "steps": Sum(steps), "reached": Sum(reached)}
         if "drift" in self.watch:
             delta = delta if self.periods.plain else torch.where(self.periods.shared, delta, 0.0)
             squares = torch.zeros(len(self.task.space.layers), dtype=delta.dtype).index_add(0, self._layer_index, delta * delta)

@@ -115,10 +115,10 @@ def _together(operation: Callable, shared: Any, chunk: list[Any]) -> list[Any]:
     how = Batched(max(counts), len(set(counts)) > 1)
     stacked = _stack([each._replace(samples=each.samples._replace(pool=())) for each in chunk])
 
-    def one(each: Any) -> Any:
-        return operation(how, shared, each._replace(samples=each.samples._replace(pool=pool)))
+    def one(each: Any, buffers: Tensor) -> Any:
+        return operation(how, shared._replace(buffers=buffers), each._replace(samples=each.samples._replace(pool=pool)))
 
-    out = torch.func.vmap(one)(stacked)
+    out = torch.func.vmap(one)(stacked, shared.buffers.repeat(len(chunk), 1))  # moved in place: each client has its own
     leaves, spec = tree_flatten(out)
     return [tree_unflatten([leaf[i] for leaf in leaves], spec) for i in range(len(chunk))]
 

@@ -132,7 +132,7 @@ class Draw(NamedTuple):
 class Piece:
     """A change to federated averaging. Every slot changes nothing unless a piece says so.
 
-    `reads` names what of the View must be kept for this piece between rounds ("model", "gradient"). `neutral` is the value
+    `reads` names what of the View must be kept for this piece between rounds ("model", "gradient", "fresh"). `neutral` is the value
     of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that says why there is none.
     `excludes` maps the names of pieces that this one cannot be composed with to the reason.
     """

@@ -8,8 +8,8 @@ The run's side of it:
 
     rows.restore(n, digest)              once, when a run begins again from checkpoint n (0: from nothing)
     row = rows.get(client)               a fresh copy, or None for a client never seen
-    rows.commit(t, changes)              after each round; or rows.unstage() before it, rows.stage(t, client, row) as the
-                                         rows come, and rows.commit_staged() when they count
+    rows.commit(t, changes)              after each round; or rows.unstage() before it, rows.stage(t, client, row)
+                                         as the rows come, and rows.commit_staged() when they count
     rows.sync(); write checkpoint t + 1 with rows.digest() in it; rows.checkpoint(t + 1)
 """
 
@@ -135,9 +135,11 @@ class Rows(ABC):
         `digest`: what `digest()` said then. Raises `StoreError`, and changes nothing, where those rows are not here.
         """
 
+    @abstractmethod
     def sync(self) -> None:
         """Return when every row committed so far is on the disk: before the server's checkpoint is written."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the rows."""
 
@@ -149,13 +151,13 @@ class Rows(ABC):
         payload = self._read(written.place)
         if len(payload) != self.layout.size or zlib.crc32(payload) != written.crc:
             raise StoreError(
-                f"{self}: the row of client {client}, written in round {written.round}, is damaged (its checksum differs); "
-                "resume from an earlier checkpoint, or start again."
+                f"{self}: the row of client {client}, written in round {written.round}, is damaged (its checksum "
+                "differs); resume from an earlier checkpoint, or start again."
             )
         return self.layout.unpack(payload)
 
     def stage(self, round: int, client: int, row: Row) -> None:
-        """Write a row that counts only once the round is committed; staged again, or for another round, it is forgotten."""
+        """Write a row that counts once the round is committed; one staged before, or in another round, is forgotten."""
         assert round >= self._newer, f"round {round} is already in checkpoint {self._newer}"
         if any(written.round != round for written in islice(self._staged.values(), 1)):
             self.unstage()
@@ -178,7 +180,7 @@ class Rows(ABC):
         self._staged.clear()
 
     def commit(self, round: int, changes: Iterable[tuple[int, Row]]) -> None:
-        """Write the rows that the round changed, one at a time as they come: all of them count, or after an error none."""
+        """Write the rows that the round changed, one at a time as they come: all count, or after an error none."""
         self.unstage()
         try:
             for client, row in changes:
@@ -256,6 +258,12 @@ class MemoryRows(Rows):
 
     def _erase(self, place: bytes) -> None:
         pass
+
+    def sync(self) -> None:
+        """There is no disk."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
     def restore(self, number: int, digest: str | None = None) -> None:
         if number not in (self._older, self._newer):

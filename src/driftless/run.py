@@ -122,7 +122,8 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tu
     running = state.running
     if answered and watched:
         steps = float(watched["steps"].x)
-        info |= {"train_loss": float(watched["loss"].x) / max(steps, 1.0), "steps": int(steps)}
+        info |= {"train_loss": float(watched["loss"].x) / max(steps, 1.0), "steps": int(steps),
+                 "steps_counted": float(watched["reached"].x)}
         if "offset" in watched and server.params.shape == federated.initial.shape:
             info |= of_round(watched, answered, state.server.params, server.params, federated.periods.shared,
                              federated.task.space.layer_index(), federated.task.space.layers)

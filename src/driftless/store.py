@@ -4,8 +4,8 @@ The file is a block that says whose it is, then groups of `GROUP` headers follow
 is the s-th header and the s-th row. A new row goes to a free slot, its bytes first and its header after; what the last
 two checkpoints need is never written over. So there is nothing to undo: the rows of checkpoint n are, for each client,
 the newest one written in a round below n. Chosen over an undo file because it writes every row once, needs no flush in
-`commit` and takes changes as a stream; the price is up to three slots a client, and one a row of the round. Headers lie together so that opening
-reads 64 bytes a client, in large pieces, and no row.
+`commit` and takes changes as a stream; the price is up to three slots a client, and one a row of the round. Headers lie
+together so that opening reads 64 bytes a client, in large pieces, and no row.
 
 Why it is right. A header has a checksum of its own, and one that does not match is a free slot. A *killed process*
 leaves all it wrote, in order: at worst one row without its header. A *power cut* leaves any part of what was written
@@ -13,11 +13,11 @@ since the last `fsync`, in any order: a header may be there and its row not. But
 last checkpoint, for rows are synced before a checkpoint is written, and `restore` drops those unread. It drops them by
 erasing their headers, else a run that went on differently would find them at a later checkpoint; the next sync makes
 that durable before the next checkpoint can count on it, and until then they are dropped again. A row staged and then
-forgotten is erased likewise. Freed slots keep their
-old headers: harmless, as a newer row of that client, still older than both checkpoints, is always kept, and `sequence`
-tells which is newer. A header names the two checkpoints of its time, so the file itself knows at opening what it must
-keep, and refuses a checkpoint whose rows it has begun to reuse. Taken for granted: a disk sector is written whole or
-not at all. A header that rots later is seen by `digest`, a row that rots by its checksum.
+forgotten is erased likewise. Freed slots keep their old headers: harmless, as a checkpoint that could find one has a
+newer row of that client, and `sequence` tells which is newer. A header names the two checkpoints of its time, so the
+file itself knows at opening what it must keep, and refuses a checkpoint whose rows it has begun to reuse. Taken for
+granted: a disk sector is written whole or not at all. A header that rots later is seen by `digest`, a row that rots by
+its checksum.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEADER_SIZE = 64
 
 
 class Header(NamedTuple):
-    """What is known of a row without reading it; `older` and `newer` were the last two checkpoints when it was written."""
+    """What is known of a row unread; `older` and `newer` were the last two checkpoints when it was written."""
 
     client: int
     round: int
@@ -69,8 +69,9 @@ class Header(NamedTuple):
 class DiskRows(Rows):
     """Rows in `folder/clients.rows`, of one run: what is on disk and in memory is of the clients touched, not of all.
 
-    A file that is there already is opened for reading what was written last, counted or not; to go on writing, `restore`
-    it first (`restore(0)`: from nothing). Raises `StoreError` for a file of another run or layout, or one that is no such file.
+    A file that is there already is opened for reading what was written last, counted or not; to go on writing,
+    `restore` it first (`restore(0)`: from nothing). Raises `StoreError` for a file of another run or layout, or one
+    that is no such file.
     """
 
     def __init__(self, folder: str | Path, layout: Layout, run: str) -> None:
@@ -119,8 +120,8 @@ class DiskRows(Rows):
         found = self._scan()
         if (oldest := max((header.older for header in found.values()), default=0)) > number:
             raise StoreError(
-                f"{self}: the rows of checkpoint {number} have been reused, those from checkpoint {oldest} on are there; "
-                "resume from a later checkpoint, or start again."
+                f"{self}: the rows of checkpoint {number} have been reused, those from checkpoint {oldest} on are "
+                "there; resume from a later checkpoint, or start again."
             )
         kept = {slot: header for slot, header in found.items() if header.round < number}
         newest = {header.client: _written(slot, header) for slot, header in kept.items()}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from driftless.errors import UserError
-from driftless.piece import Piece, Uniform, View
+from driftless.piece import Message, Piece, View
 
 AGGREGATES, FIRSTS = ("paper", "delta"), ("initial", "current")
 
@@ -28,7 +28,7 @@ class RelaxedInit(Piece):
     aggregate: str = "paper"
     first: str = "initial"
 
-    reads = frozenset({"model"})
+    reads = frozenset({"model", "fresh"})
 
     def __post_init__(self) -> None:
         for name, value, allowed in (("aggregate", self.aggregate, AGGREGATES), ("first", self.first, FIRSTS)):
@@ -45,8 +45,7 @@ class RelaxedInit(Piece):
             away = torch.where(torch.as_tensor(view.fresh), torch.zeros_like(away), away)
         return theta + away
 
-    def report(self, view: View):
-        return () if self.aggregate == "paper" else Uniform(view.start - view.sent)
-
-    def learn(self, memory, g: Tensor, report, share: float):
-        return (g, memory) if self.aggregate == "paper" else (g + report.x, memory)
+    def upload(self, view: View, message: Message):
+        if self.aggregate == "paper":
+            return message
+        return message._replace(delta=message.delta + (view.start - view.sent))

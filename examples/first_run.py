@@ -1,0 +1,112 @@
+"""The table of docs/results/first-run.md: the demo's algorithms on Fashion-MNIST, three seeds, one run folder a cell.
+
+100 clients, Dirichlet(0.1), a tenth of them a round, FedCOG's CNN, 100 rounds of 50 steps. `make results` runs it; a cell that is
+finished is kept, one that was stopped goes on, so it can be interrupted at any time. `--data-dir` names the folder with
+fashion_mnist.npz, else DRIFTLESS_DATA does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from driftless.config import Config
+from driftless.federate import resume, run_config
+from driftless.files import atomic_write
+from driftless.results import Run, Runs, Spread, read_run
+from driftless.table import short
+
+ROWS = {
+    "fedavg": "fedavg",
+    "fedinit": "fedinit(beta=0.1)",
+    "fedinit-delta": "fedinit(beta=0.1, aggregate=delta)",
+    "scaffold": "scaffold",
+    "fedals-held": "fedals(alpha=10, cohort=held)",
+    "fedals-redrawn": "fedals(alpha=10, cohort=redrawn)",
+    "scaffold_p": "scaffold_p",
+    "scaffold+relaxed_init": "scaffold + relaxed_init(beta=0.1)",
+    "centralised": "centralised",
+    "local": "local",
+}
+SEEDS = (0, 1, 2)
+OUT = Path("runs/first-run")
+PAGE = Path("docs/results/first-run.md")
+BASE = Config(data="fashion-mnist", split="dirichlet(0.1)", clients=100, cohort=0.1, rounds=100, steps="50", batch=32, lr=0.1,
+              model="cnn_fedcog", eval_every=5, checkpoint_every=5)
+LAST = 4  # the accuracies shown are the mean of the last so many measurements: every five rounds, hence rounds 85 to 100
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+HEADINGS = ("algorithm", "global %", "personal %", "after local work %", "drift, selected", "drift, all", "steps that count %",
+            "numbers up", "numbers down", "s a round", "seeds")
+
+
+def cell(name: str, seed: int, base: Config) -> None:
+    """Run one cell, go on with it, or leave it as it is."""
+    folder = OUT / name / f"seed-{seed}"
+    if (folder / "model.safetensors").is_file():
+        return
+    if (folder / "run.toml").is_file():
+        resume(folder)
+    else:
+        run_config(replace(base, algorithm=ROWS[name], seed=seed, out=str(folder)))
+
+
+def table() -> str:
+    """The table as Markdown, from the run folders alone."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 1)]
+    for name, algorithm in ROWS.items():
+        done = [f for seed in SEEDS if ((f := OUT / name / f"seed-{seed}") / "model.safetensors").is_file()]
+        if done:
+            runs = Runs(algorithm, tuple(read_run(folder) for folder in done))
+            lines.append("| " + " | ".join(row(runs)) + " |")
+    return "\n".join(lines)
+
+
+def row(runs: Runs) -> list[str]:
+    def percent(derive: Callable[[Run], float | None]) -> str:
+        return told(runs.over(derive), lambda v: f"{100 * v:.1f}")
+
+    def number(derive: Callable[[Run], float | None], digits: str = ".2f") -> str:
+        return told(runs.over(derive), lambda v: format(v, digits))
+
+    def once(key: str) -> str:
+        found = runs.over(lambda run: run.last(key))
+        return "" if found is None else short(found.mean)
+
+    return [f"`{runs.name}`", percent(lambda run: run.mean_of_last("global_accuracy", LAST)),
+            percent(lambda run: run.mean_of_last("personal_accuracy_mean", LAST)), percent(lambda run: run.last("adapted_accuracy")),
+            number(lambda run: run.mean_of_last("divergence_selected")), number(lambda run: run.last("divergence_all")),
+            percent(counted), once("numbers_up"), once("numbers_down"), number(lambda run: run.median("seconds")), str(len(runs.runs))]
+
+
+def counted(run: Run) -> float | None:
+    """The share of local steps that reached the server."""
+    done, reached = (run.series(key)[1].sum() for key in ("steps", "steps_counted"))
+    return float(reached / done) if done else None
+
+
+def told(found: Spread | None, write: Callable[[float], str]) -> str:
+    """Mean and standard deviation over seeds."""
+    return "" if found is None else write(found.mean) + (f" ± {write(found.sd)}" if found.seeds > 1 and found.sd else "")
+
+
+def write_page() -> None:
+    """Put the table between its marks in the page; what the page says about it is left as it is."""
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    atomic_write(PAGE, f"{before}{BEGIN}\n{table()}\n{END}{after}".encode())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--only", choices=ROWS, nargs="*", default=list(ROWS))
+    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
+    chosen = parser.parse_args()
+    for seed in chosen.seeds:
+        for name in chosen.only:
+            cell(name, seed, replace(BASE, data_dir=chosen.data_dir))
+            print(name, seed, flush=True)
+            write_page()

@@ -1,0 +1,195 @@
+"""Laws 1, 2, 8, 9 and 10 by the contract: every piece there is, every named algorithm, and their compositions."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pytest
+import torch
+from driftless import algorithms as named
+from driftless import pieces
+from driftless.algorithm import Cohort, Period, Server, StepSize, algorithm
+from driftless.contract import TOLERANCE, Report, check
+from driftless.optim import Adagrad, Adam, AdamW, Descent, Momentum, Sgd, Yogi
+from driftless.piece import Draw, Piece, Uniform
+from driftless.pieces.relaxed_init import RelaxedInit
+from driftless.pieces.scaffold import Scaffold
+from driftless.synchronise import NEVER
+
+
+def every_piece() -> list[type[Piece]]:
+    """All pieces in `driftless.pieces`, by walking it: nobody registers one."""
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(pieces.__path__, "driftless.pieces.")]
+    return [v for m in modules for v in vars(m).values()
+            if isinstance(v, type) and issubclass(v, Piece) and v is not Piece and v.__module__ == m.__name__]
+
+
+def lively(kind: type[Piece]) -> Piece:
+    """A value that does something: the defaults, numbers halved where these are the neutral ones."""
+    piece, declared = kind(), kind.neutral()
+    if isinstance(declared, str) or piece != declared[0]:
+        return piece
+    numbers = {f.name: getattr(piece, f.name) for f in fields(piece) if isinstance(getattr(piece, f.name), float)}
+    return replace(piece, **{name: value / 2 if value else 0.5 for name, value in numbers.items()})
+
+
+COMPOSED = {
+    "scaffold + relaxed_init": named.scaffold() + named.relaxed_init(0.1),
+    "scaffold + relaxed_init(delta)": named.scaffold() + named.relaxed_init(0.1, "delta"),
+    "fedals(redrawn) + scaffold": named.fedals(2) + named.scaffold(),
+    "fedals(held) + scaffold": named.fedals(2, cohort="held") + named.scaffold(),
+    "fedals + relaxed_init": named.fedals(2) + named.relaxed_init(0.1),
+    "fedals + relaxed_init(delta, current)": named.fedals(3) + named.relaxed_init(0.1, "delta", "current"),
+    "fedprox + relaxed_init": named.fedprox(0.1) + named.relaxed_init(0.1),
+    "scaffold_p + relaxed_init": named.scaffold_p(outer_personal=0.5, outer_shared=0.8, inner_personal=0.3) + named.relaxed_init(0.1),
+    "fedals + fedavg_p": named.fedals(2) + named.fedavg_p("2.bias", outer_personal=0.5) + named.scaffold(),
+    "everything": algorithm(
+        Scaffold(), RelaxedInit(0.1, "delta"), *named.fedprox(0.1).pieces, *named.fedavg_p(outer_personal=0.5).pieces, Period("0.weight", 2),
+        Period("0.bias", 3), Period("2.bias", NEVER), StepSize("0.*", 0.5), Cohort("held"), name="everything"),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "adamw": {"client": AdamW(weight_decay=0.1)},
+    "kept adamw": {"client": AdamW(), "optimiser_state": "kept", "clip": None},
+    "kept momentum": {"client": Sgd(0.9), "optimiser_state": "kept"},
+    "server momentum": {"server": Momentum(), "weighting": "uniform"},
+    "server adam": {"server": Adam(lr=0.03)},
+    "watched": {"watch": frozenset({"drift", "divergence"})},
+}
+
+
+@pytest.mark.parametrize("kind", every_piece(), ids=lambda kind: kind.__name__)
+def test_every_piece(kind):
+    for piece in {kind(), lively(kind)}:
+        report = check(piece)
+        assert report.vectorised < TOLERANCE and report.permuted < TOLERANCE and len(report.neutral) == 1
+
+
+def test_pieces_are_found():
+    assert {"Scaffold", "RelaxedInit", "Proximal", "OuterStep"} <= {kind.__name__ for kind in every_piece()}
+
+
+@pytest.mark.parametrize("name", named.__all__)
+def test_every_named_algorithm(name):
+    check(getattr(named, name)())
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("subject", COMPOSED.values(), ids=COMPOSED)
+def test_compositions(subject, settings):
+    check(subject, **settings)
+
+
+@pytest.mark.parametrize("server", [Descent(0.5), Momentum(0.5, 0.7), Adam(), Yogi(), Adagrad()], ids=repr)
+def test_server_optimisers(server):
+    assert isinstance(check(algorithm(Scaffold(), Period("body", 2), Server(server), name="server")), Report)
+
+
+# --- the contract catches what it is for ----------------------------------------------------------------------------------
+class Good(Piece):
+    """A third party's: noise drawn once a step, a number remembered, a number reported."""
+
+    @classmethod
+    def neutral(cls):
+        return "its noise has no size"
+
+    def draws(self, space):
+        return (Draw("noise", (space.size,), each="step"),)
+
+    def client_memory(self, theta):
+        return {"visits": torch.zeros((), dtype=theta.dtype)}
+
+    def server_memory(self, theta):
+        return torch.zeros((), dtype=theta.dtype)
+
+    def correct(self, view):
+        def rule(step, g, theta, batch):
+            return step + 1, g + 0.01 * view.draws["noise"][0] * (1 + view.client["visits"])
+        return torch.zeros((), dtype=view.sent.dtype), rule
+
+    def report(self, view):
+        return Uniform(view.client["visits"])
+
+    def remember(self, view):
+        return {"visits": view.client["visits"] + 1}
+
+    def learn(self, memory, g, report, share):
+        return g, memory + report.x
+
+
+class Undeclared(Piece):
+    pass
+
+
+class NotNeutral(RelaxedInit):
+    @classmethod
+    def neutral(cls):
+        return cls(1e-3), "fedavg"
+
+
+class Counts(Good):
+    """State in the piece, not in the round."""
+
+    seen = [0]
+
+    def keep(self, view, theta):
+        self.seen[0] += 1
+        return theta + 1e-4 * self.seen[0]
+
+
+class Overwrites(Good):
+    """Changes what it was given."""
+
+    def keep(self, view, theta):
+        view.sent.mul_(0.999)
+        return theta
+
+
+class ByNumber(Good):
+    """Depends on where a client stands in the list."""
+
+    def keep(self, view, theta):
+        return theta + 1e-3 * torch.as_tensor(view.who).to(theta.dtype)
+
+
+class ByPadding(Good):
+    """Reads the common length to which a lift pads a client's steps, where its own number is meant."""
+
+    def keep(self, view, theta):
+        return theta + 1e-3 * len(view.batches)
+
+
+@dataclass(frozen=True)
+class Hidden(Good):
+    """Remembers in the process, not in the row: lost at a resume."""
+
+    @property
+    def memory(self) -> dict[int, float]:
+        return MEMORY
+
+    def server_memory(self, theta):
+        MEMORY.clear()  # a new process
+        return super().server_memory(theta)
+
+    def learn(self, memory, g, report, share):
+        rounds = int(memory)
+        total = MEMORY.setdefault(rounds, sum(MEMORY.values()) + 1.0)
+        return g * (1 + 0.01 * total), memory + 1
+
+
+MEMORY: dict[int, float] = {}
+BROKEN = [(Undeclared, "law 2"), (NotNeutral, "law 2"), (Counts, "law 1|law 8"), (Overwrites, "law 1|law 8"), (ByNumber, "law 10"),
+          (ByPadding, "law 1 \\(vectorised\\)"), (Hidden, "law 9")]
+
+
+def test_a_third_partys_piece_passes():
+    assert check(Good()).neutral == ("Good: none, for its noise has no size",)
+
+
+@pytest.mark.parametrize("kind, law", BROKEN, ids=[kind.__name__ for kind, _ in BROKEN])
+def test_a_broken_piece_is_named(kind, law):
+    with pytest.raises(AssertionError, match=law):
+        check(kind())
