@@ -28,7 +28,8 @@ OUT = Path("runs/demo")
 
 if __name__ == "__main__":
     shutil.rmtree(OUT, ignore_errors=True)
-    base = Config(data="digits", split="dirichlet(0.1)", clients=20, cohort=0.5, rounds=20, steps="10", batch=32, lr=0.1, eval_every=2)
+    base = Config(data="digits", split="dirichlet(0.1)", clients=20, cohort=0.5, rounds=30, steps="10", batch=32, lr=0.1,
+                  clip=10.0, eval_every=2)
     for name, algorithm in ROWS.items():
         Console().rule(algorithm)
         run_config(replace(base, algorithm=algorithm, out=str(OUT / name)), progress=False)

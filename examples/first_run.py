@@ -33,7 +33,7 @@ ROWS = {
 SEEDS = (0, 1, 2)
 OUT = Path("runs/first-run")
 PAGE = Path("docs/results/first-run.md")
-BASE = Config(data="fashion-mnist", split="dirichlet(0.1)", clients=100, cohort=0.1, rounds=100, steps="50", batch=32, lr=0.1,
+BASE = Config(data="fashion-mnist", split="dirichlet(0.1)", clients=100, cohort=0.1, rounds=100, steps="50", batch=32, lr=0.1, clip=10.0,
               model="cnn_fedcog", eval_every=5, checkpoint_every=5)
 LAST = 4  # the accuracies shown are the mean of the last so many measurements: every five rounds, hence rounds 85 to 100
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"

@@ -94,7 +94,7 @@ def clusters(sizes: Sequence[int] = (12, 5, 26, 3, 8), shape: tuple[int, ...] = 
     """Ragged clients with a labelling of their own."""
     rng = np.random.Generator(np.random.Philox(seed))
     x = [rng.normal(size=(n, *shape)) + rng.normal(size=shape) for n in sizes]
-    y = [np.argmax(part.reshape(len(part), -1) @ rng.normal(size=(int(np.prod(shape)), classes)), axis=1) for part in x]
+    y = [np.argmax(part.reshape(len(part), int(np.prod(shape))) @ rng.normal(size=(int(np.prod(shape)), classes)), axis=1) for part in x]
     return federation(x, y, dtype)
 
 

@@ -297,7 +297,7 @@ def test_what_was_said_to_be_on_the_disk_is_there_after_a_start_that_was_killed(
         disk.cut(np.random.default_rng(0), 0.0)
         newest, refused = checkpoint.latest(disk.root / "run", RUN)
         assert newest is not None and newest.number == ROUNDS and not refused
-    for killed in range(1, 7):
+    for killed in range(1, 11):
         disk.reset()
         disk.arm(killed)
         with suppress(Crash):

@@ -27,4 +27,6 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'driftless' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"driftless.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(f"driftless.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

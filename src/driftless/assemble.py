@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from driftless.data.noise import noisy
 from driftless.data.sources import Dataset, load
 from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
-from driftless.expression import build, parse
+from driftless.expression import Call, build, parse
 from driftless.federated import Federated
 from driftless.randomness import generator
 from driftless.space import Space
@@ -29,6 +30,7 @@ from driftless.work import Between, Work
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 REFERENCES = ("centralised", "local")
+OWN = "your own"  # said of a model or data that a program gave
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module |
     dtype = DTYPES[config.precision]
     split = None
     if clients is None:
+        if dataset is None:
+            _refuse_own(config.data, "data set")
         dataset = dataset or load(config.data, config.data_dir)
         (splitter,) = _one(config.split, splits, "split")
         split = make_split(dataset, splitter, config.clients, config.seed, config.unseen, config.validation)
@@ -61,28 +65,37 @@ def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module |
     chosen = custom or chosen_algorithm(config.algorithm)
     shape = tuple(clients.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else int(clients.test_pool[1].max()) + 1
+    module, federated = federated_of(config, shape, classes, module, loss, metric, chosen)
+    _check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
+    cohort = _cohort_size(config, len(clients.seen))
+    training, work, chosen, cohort = _reference(config, chosen, clients, work_of(config), cohort)
+    (schedule,) = _one(config.schedule, schedules, "schedule")
+    return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
+
+
+def federated_of(config: Config, shape: tuple[int, ...], classes: int, module: nn.Module | None = None, loss: Any = None, metric: Any = None,
+                 custom: Algorithm | None = None) -> tuple[nn.Module, Federated]:
+    """The model and the algorithm on its task, for samples of this shape: from the text alone, or with objects in its place."""
+    chosen = custom or chosen_algorithm(config.algorithm)
     with torch.random.fork_rng():
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
         module = module or make_model(config.model, shape, classes)
     for piece in chosen.pieces:
         module = piece.prepare(module)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
-    space = Space(module, config.buffers, dtype, config.device, autocast)
-    augment = _augmentation(config.augment)
-    task = Task(space, loss or cross_entropy, metric or accuracy, augment)
+    space = Space(module, config.buffers, DTYPES[config.precision], _device(config.device), autocast)
+    task = Task(space, loss or cross_entropy, metric or accuracy, _augmentation(config.augment, shape))
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
         theta, buffers = _read_model(config.init, space)
-    _check_outputs(task, theta, buffers, clients, classes, loss is None)
-    cohort = _cohort_size(config, len(clients.seen))
-    training, work, chosen, cohort = _reference(config, chosen, clients, _work(config), cohort)
-    (client,), (server,), (schedule,) = (_one(text, namespace, what) for text, namespace, what in (
-        (config.optimizer, optimisers, "optimizer"), (config.server, optimisers, "server"), (config.schedule, schedules, "schedule")))
-    watch = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
+    (client,) = _one(config.optimizer, optimisers, "optimizer", optimisers.CLIENTS)
+    (server,) = _one(config.server, optimisers, "server", optimisers.SERVERS)
+    wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
+    watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
     federated = Federated(chosen, task, theta, buffers, client, server, config.weighting, config.clip, config.optimizer_state,
                           frozenset(watch))
     _ = federated.periods, federated.recipe  # patterns that match nothing are told now
-    return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
+    return module, federated
 
 
 def chosen_algorithm(text: str) -> Algorithm:
@@ -106,10 +119,11 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     """A named model that fits samples of this shape and so many classes."""
     from driftless import models
 
+    _refuse_own(text, "model")
     if text == "auto":
         text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
     call, *more = parse(text)
-    named = {n: f for n, f in vars(models).items() if callable(f) and getattr(f, "__module__", "") == models.__name__ and n[0] != "_"}
+    named = {n: f for n, f in vars(models).items() if inspect.isfunction(f) and f.__module__ == models.__name__ and n[0] != "_"}
     if more or call.name not in named:
         raise UserError(f"there is no model {text!r}; {nearest(call.name, named)}")
     try:
@@ -118,22 +132,47 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
         raise UserError(f"model {text!r}: {error}.") from None
 
 
-def _one(text: str, namespace: Any, what: str) -> list[Any]:
+def _refuse_own(text: str, what: str) -> None:
+    if text == OWN:
+        raise UserError(f"this run's {what} came from a program and is not known by name: go on there with "
+                        "federate(..., resume=True); `compare` wants --no-references.")
+
+
+def _device(name: str) -> str:
+    """The device's name, once it is known to be there."""
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise UserError(f"there is no device {name!r}: use cpu or cuda.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device={name!r} cannot be used: this machine, or this build of torch, has no CUDA; use --device cpu.")
+    return name
+
+
+def _one(text: str, namespace: Any, what: str, allowed: tuple[str, ...] = ()) -> list[Any]:
+    for call in parse(text) if allowed else ():
+        if call.name in namespace.__all__ and call.name not in allowed:
+            raise UserError(f"{what}={text!r} is for the other side: use {' or '.join(allowed)}.")
     built = build(text, namespace)
     if len(built) != 1:
         raise UserError(f"{what}={text!r} names {len(built)} things: give one.")
     return built
 
 
-def _work(config: Config) -> Work:
+def work_of(config: Config) -> Work:
+    """The local work that a configuration names."""
     if config.epochs is not None:
         return Work(None, config.epochs, config.batch)
     text = config.steps.strip()
-    if text.isdigit():
+    if text.isdecimal() and int(text):
         return Work(int(text), None, config.batch)
-    (call, *more) = parse(text)
+    call, *more = parse(text) if text[:1].isalpha() else (Call("none"),)
     if call.name != "uniform" or more or len(call.arguments) != 2 or not all(isinstance(a, int) for a in call.arguments):
         raise UserError(f"steps={text!r} is no number of local steps: give a whole number, or uniform(10,50).")
+    if not call.arguments[1]:
+        raise UserError(f"steps={text!r} lets nobody take a step: give a larger number.")
     return Work(Between(*call.arguments), None, config.batch)
 
 
@@ -159,9 +198,11 @@ def _reference(config: Config, chosen: Algorithm, clients: Any, work: Work, coho
     return pooled, replace(work, steps=total), chosen, 1
 
 
-def _augmentation(text: str) -> Any:
+def _augmentation(text: str, shape: tuple[int, ...]) -> Any:
     if text == "none":
         return None
+    if len(shape) != 3:
+        raise UserError(f"augment={text!r} is for images, and samples have the shape {list(shape)}: leave it out.")
     from driftless.data.batches import Augmentation
 
     wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
@@ -209,7 +250,11 @@ def _check_outputs(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clien
         raise UserError(f"the model's output has shape {list(outputs.shape[1:])} a sample, but the labels have {classes} classes: "
                         f"its last layer must give {classes} scores.")
     try:
-        task.loss(outputs, y)
+        shape = list(task.loss(outputs, y).shape)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise UserError(f"the loss does not take outputs {list(outputs.shape)} and labels {list(y.shape)}: "
                         f"{str(error).splitlines()[0]}") from None
+    if shape:
+        raise UserError(f"the loss gives numbers of shape {shape} for a batch: it must give one, their mean.")
+    if task.metric(outputs, y).numel() != len(outputs):
+        raise UserError("the metric must give one value a sample: their mean is taken over each client's own samples.")

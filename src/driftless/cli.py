@@ -6,13 +6,15 @@ Importing this module, and asking for help, loads neither torch nor numpy.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from driftless.config import Config, from_toml
 from driftless.errors import UserError
@@ -22,7 +24,7 @@ Folder = Annotated[str, arg(metavar="FOLDER")]
 
 @dataclass(frozen=True)
 class Run:
-    """Run one algorithm on one federation of clients."""
+    """Run one algorithm on one federation of clients. With --config FILE.toml its settings come first, and flags go over them."""
 
     config: OmitArgPrefixes[Config] = field(default_factory=Config)
 
@@ -53,11 +55,13 @@ class Compare:
     """Make the reference rows where no run is one: pooled data with equal work, and no federation."""
     out: str | None = None
     """Where the report goes (default: report.html beside the first run)."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
 
     def __call__(self) -> None:
         from driftless.federate import compare
 
-        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None)
+        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,13 @@ class Report:
     folders: Positional[tuple[str, ...]]
     out: str = "report.html"
     """The page."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
 
     def __call__(self) -> None:
         from driftless.report import write_report
 
-        print(write_report([Path(f) for f in self.folders], Path(self.out)))
+        print(write_report([Path(f) for f in self.folders], Path(self.out), self.target))
 
 
 @dataclass(frozen=True)
@@ -144,16 +150,44 @@ def main(arguments: list[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         defaults, words = _config_file(words)
-        command = tyro.extras.subcommand_cli_from_dict(
-            COMMANDS if defaults is None else COMMANDS | {"run": _with_defaults(defaults)}, args=words, prog="driftless",
-            description="Federated learning for clients whose data differ.")
+        with _registry():
+            command = tyro.extras.subcommand_cli_from_dict(
+                COMMANDS if defaults is None else COMMANDS | {"run": _with_defaults(defaults)}, args=words, prog="driftless",
+                description="Federated learning for clients whose data differ.")
         command()
+        sys.stdout.flush()
     except UserError as error:
-        print(f"driftless: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _end(str(error))
+    except BrokenPipeError:  # whoever read what was printed has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
+    except OSError as error:
+        _end(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except KeyboardInterrupt:
         print("driftless: interrupted; `driftless resume` goes on from the last checkpoint.", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _end(problem: str) -> NoReturn:
+    """Say what is wrong in one sentence, and end with the code of bad input."""
+    text = " ".join(problem.split())
+    print(f"driftless: {text}{'' if text.endswith(('.', '?')) else '.'}", file=sys.stderr)
+    raise SystemExit(2) from None
+
+
+def _registry() -> ConstructorRegistry:
+    """How flags are read that are not a plain value: seeds, with commas."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def seeds(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if kind.type != tuple[int, ...]:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1, metavar="INT,INT,...", instance_from_str=lambda words: tuple(int(word) for word in words[0].split(",")),
+            is_instance=lambda value: isinstance(value, tuple), str_from_instance=lambda value: [",".join(map(str, value))])
+
+    return registry
 
 
 def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
@@ -164,7 +198,7 @@ def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
             if not equals and i + 1 == len(words):
                 raise UserError("--config wants the path of a TOML file.")
             rest = words[:i] + words[i + (1 if equals else 2) :]
-            return replace(from_toml(value if equals else words[i + 1]), out=None), rest
+            return from_toml(value if equals else words[i + 1]), rest
     return None, words
 
 

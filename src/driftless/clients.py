@@ -6,14 +6,14 @@ only once the caller commits them. Who did not answer is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch.utils._pytree import tree_map
 
 from driftless.errors import UserError
-from driftless.federated import Each, Federated, Shared
+from driftless.federated import Each, Federated, Reply, Shared
 from driftless.reduce import Totals
 from driftless.rows import MemoryRows, Layout, Rows
 from driftless.traffic import Traffic, down, measure, up
@@ -58,6 +58,8 @@ class Clients:
         return len(self.federation.seen)
 
     def at(self, cohort: Iterable[int], silent: frozenset[int], round: int) -> Place:
+        """The clients of a round, those silent who will not answer; what an earlier round staged and gave up is forgotten."""
+        self.rows.unstage()
         return Place(self, list(cohort), silent, round)
 
     def commit(self, round: int) -> None:
@@ -107,6 +109,15 @@ class Clients:
         return local_work(self.federated, self.federation.samples(client), self.federation.names[client], client, seen, row,
                           self.work, self.seed, round, sent)
 
+    def replies(self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
+                ) -> Iterator[tuple[int, Reply, Traffic]]:
+        """(client, what it gave back, what crossed) of these clients, in their order; who does not answer is left out."""
+        count = _Count(self.federated, shared, round)
+        tasks = (lambda c=c: self.each(c, round, own.get(c, ())) for c in working)
+        replies = self.lift.run(getattr(self.federated, operation), shared, tasks)
+        for client, reply in zip(working, replies, strict=True):
+            yield client, reply, count.of(own.get(client, ()), reply.said, self.seen(client))
+
 
 def local_work(federated: Federated, samples: Any, name: str, who: int, seen: int, row: dict, work: Work, seed: int, round: int,
                sent: Any) -> Each:
@@ -140,10 +151,8 @@ class Place:
         """Run an operation of the algorithm's value, by name, at every client that answers and, where `each` is given, has a row in it."""
         home, own = self.clients, each or {}
         working = [c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)]
-        totals, watched, skipped, traffic = Totals(), Totals(), [], _Count(home.federated, shared, self.round)
-        tasks = (lambda c=c: home.each(c, self.round, own.get(c, ())) for c in working)
-        function = getattr(home.federated, operation)
-        for client, reply in zip(working, home.lift.run(function, shared, tasks), strict=True):
+        totals, watched, skipped, traffic = Totals(), Totals(), [], Traffic()
+        for client, reply, crossed in home.replies(operation, shared, own, working, self.round):
             if not bool(reply.finite):
                 if home.on_bad_client != "skip":
                     raise BadClient(_cause(home, client, self.round, shared.lr))
@@ -151,11 +160,12 @@ class Place:
                 continue
             weight = getattr(reply.said, "weight", None)
             totals.add(client, reply.said, 1.0 if weight is None else float(weight.x))
-            watched.add(client, reply.watched)
-            traffic.add(client, own.get(client, ()), reply.said, home.seen(client))
+            if reply.watched:
+                watched.add(client, reply.watched)
+            traffic = traffic.plus(crossed)
             if reply.row:
                 home.rows.stage(self.round, client, {k: v.detach() for k, v in reply.row.items()})
-        return Answer(totals.answered, _plain(totals.result()), totals.rows, watched.result(), skipped, traffic.total)
+        return Answer(totals.answered, _plain(totals.result()), totals.rows, watched.result(), skipped, traffic)
 
 
 def _plain(mean: Any) -> Any:
@@ -175,13 +185,12 @@ class _Count:
 
     def __init__(self, federated: Federated, shared: Shared, round: int):
         self.federated, self.shared, self.round = federated, shared, round
-        self.total = Traffic()
         self._known: dict[Any, tuple[int, int, int, int]] = {}
         self._up: tuple[int, int, int, int] | None = None
 
-    def add(self, client: int, own: Any, said: Any, seen: int) -> None:
+    def of(self, own: Any, said: Any, seen: int) -> Traffic:
         key = self.federated.periods.pattern(self.round, seen)
         if key not in self._known:
             self._known[key] = measure(down(self.federated, self.shared, own, seen))
         self._up = self._up or measure(up(self.federated, said, self.round))
-        self.total = self.total.plus(Traffic(*self._up, *self._known[key]))
+        return Traffic(*self._up, *self._known[key])

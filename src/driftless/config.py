@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,9 @@ class Config:
 def check(config: Config) -> None:
     """Raise UserError, with all problems at once, where numbers are out of range."""
     c = config
-    rules = [
+    numbers = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
+    endless = [f"{k}={v} must be finite" for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
+    rules = [] if endless else [
         (c.clients >= 1, f"clients={c.clients} must be 1 or more"),
         (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
         (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
@@ -116,9 +119,13 @@ def check(config: Config) -> None:
         (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
         (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
         (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
+        (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
         (c.workers >= 0, f"workers={c.workers} must not be negative"),
+        (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
+        (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),
+        (len(set(c.seeds)) == len(c.seeds), f"seeds={','.join(map(str, c.seeds))} must all differ"),
     ]
-    problems = [text for holds, text in rules if not holds]
+    problems = endless + [text for holds, text in rules if not holds]
     if problems:
         raise UserError("; ".join(problems) + ".")
 
@@ -132,7 +139,8 @@ def from_toml(path: str | Path) -> Config:
         raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no TOML file: {error}.") from None
-    return from_table(table.get("config", table), str(path))
+    inside = table.get("config", table)
+    return from_table(inside if isinstance(inside, dict) else table, str(path))
 
 
 def from_table(table: dict[str, Any], where: str) -> Config:
@@ -148,18 +156,21 @@ def from_table(table: dict[str, Any], where: str) -> Config:
 
 
 def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
-    if kind.startswith("tuple"):
+    if value is None and "None" in kind:
+        return None
+    if kind.startswith("tuple") and isinstance(value, (list, tuple)) and all(type(v) is int for v in value):
         return tuple(value)
     if kind.startswith("Literal"):
         allowed = [word.strip(" '\"") for word in kind[8:-1].split(",")]
         if value not in allowed:
             raise UserError(f"{where}: {name}={value!r} is not allowed; {nearest(str(value), allowed)}")
         return value
-    if "str" in kind:
+    if "str" in kind and isinstance(value, (str, int, Path)):
         return str(value)
-    if isinstance(value, bool) == ("bool" in kind) and isinstance(value, (int, float)):
-        if "float" in kind or isinstance(value, int):
-            return float(value) if "float" in kind else value
+    if "float" in kind and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is {"bool": bool, "int": int}.get(kind.partition(" ")[0]):
+        return value
     raise UserError(f"{where}: {name}={value!r} is not allowed; it must be of type {kind}.")
 
 

@@ -122,7 +122,8 @@ class Evaluation:
         strangers = [accuracy[c] for c in unseen if c in accuracy]
         metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
         probes = _spread(list(self.federation.seen), PROBED)
-        metrics["gradient_dissimilarity"] = dissimilarity([g for c in probes if (g := self._gradient(c, theta, buffers)) is not None])
+        gradients = [g for c in probes if (g := self._gradient(c, theta, buffers)) is not None]
+        metrics |= {"gradient_dissimilarity": dissimilarity(gradients)} if gradients else {}
         return metrics, accuracy
 
     def adapted(self, server: Server, lr: float, everyone: bool) -> dict[str, float]:

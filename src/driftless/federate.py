@@ -14,32 +14,36 @@ from torch import nn
 
 from driftless import files, folders
 from driftless.algorithm import Algorithm
-from driftless.assemble import REFERENCES, Experiment, assemble
-from driftless.config import Config, from_table
+from driftless.assemble import OWN, REFERENCES, Experiment, assemble
+from driftless.config import Config, check, from_table, to_table
 from driftless.data import sources
 from driftless.data.sources import Dataset
 from driftless.errors import UserError
-from driftless.run import Info, Result, execute
+from driftless.run import Info, Result, execute, trained
 
 
 def federate(model: nn.Module | str = "auto", data: Any = "digits", algorithm: Algorithm | str = "fedavg", *, loss: Any = None,
              metric: Any = None, on_round: Callable[[Info], None] | None = None, clients: Any = None, progress: bool = False,
-             **settings: Any) -> Result:
+             resume: bool = False, **settings: Any) -> Result:
     """Run one algorithm on your own module, loss and data; settings are those of `Config` (`rounds=50, split="classes(2)"`).
 
     `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset; `clients` may be a
     number of clients, or a ready Federation. `loss(outputs, y)` and `metric(outputs, y)` (one value a sample) default to cross
-    entropy and accuracy. `on_round(info)` is called with each round's record. Raises UserError for what cannot be run.
+    entropy and accuracy. `on_round(info)` is called with each round's record. `resume` goes on with the run in the folder `out`,
+    from its beginning where there is none yet. Raises UserError for what cannot be run.
     """
     if isinstance(clients, int):
         settings["clients"], clients = clients, None
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
-    named = {"model": "your own" if module is not None else model, "algorithm": custom.name if custom else algorithm}
+    named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
     dataset = None if isinstance(data, (str, Path)) or clients is not None else as_dataset(data)
-    config = from_table({**named, "data": str(data) if dataset is None and clients is None else "your own", **settings}, "federate")
+    config = from_table({**named, "data": str(data) if dataset is None and clients is None else OWN, **settings}, "federate")
+    if config.seeds:
+        raise UserError(f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each.")
     experiment = assemble(config, dataset, module, loss, metric, custom, clients)
-    return _watched(experiment, Path(config.out) if config.out else None, on_round, progress, resume=False)
+    folder = Path(config.out) if config.out else None
+    return _watched(experiment, folder, on_round, progress, resume and folder is not None and (folder / "run.toml").is_file())
 
 
 def as_dataset(data: Any) -> Dataset:
@@ -47,36 +51,51 @@ def as_dataset(data: Any) -> Dataset:
     if isinstance(data, Dataset):
         return data
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
-        return sources.from_arrays("your own", *(a.numpy() if isinstance(a, torch.Tensor) else a for a in data))
+        return sources.from_arrays(OWN, *(a.numpy() if isinstance(a, torch.Tensor) else a for a in data))
     if hasattr(data, "features") or hasattr(data, "column_names"):
-        return sources.from_huggingface(data, "your own")
+        return sources.from_huggingface(data, OWN)
     raise UserError(f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, y_test), "
                     "a Hugging Face dataset, a path, or a name.")
 
 
 def run_config(config: Config, progress: bool = False) -> list[Result]:
     """Run a configuration, once for each of its seeds (into seed-0, seed-1, ... of its folder)."""
-    results = []
-    for seed in config.seeds or (config.seed,):
-        one = replace(config, seed=seed, seeds=(), out=str(Path(config.out) / f"seed-{seed}") if config.out and config.seeds else config.out)
-        folder = Path(one.out) if one.out else None
-        results.append(_watched(assemble(one), folder, None, progress, resume=False))
-    if config.out and progress:
-        _tell([Path(config.out)], config.target)
+    from driftless.report import write_report
+
+    check(config)
+    out = Path(config.out) if config.out else None
+    if out is not None and config.seeds:
+        folders.refuse_existing(out)
+        folders.write_config(out, config)
+    results = [_watched(assemble(one), folder, None, progress, resume=False) for one, folder in _each(config, out)]
+    if out is not None and config.seeds:
+        write_report([out], out, config.target)
+    if progress:
+        _tell([out], config.target) if out is not None else _tell_results(results, config.target)
     return results
 
 
+def _each(config: Config, folder: Path | None) -> list[tuple[Config, Path | None]]:
+    """The run, or one for each of its seeds, and the folder of each."""
+    parts = [(seed, folder and folder / f"seed-{seed}") for seed in config.seeds] or [(config.seed, folder)]
+    return [(replace(config, seed=seed, seeds=(), out=str(part) if part else None), part) for seed, part in parts]
+
+
 def resume(folder: Path, progress: bool = False) -> None:
-    """Go on with a run; a folder of several seeds goes on with each that is not finished."""
-    parts = sorted(folder.glob("seed-*")) if not (folder / "run.toml").is_file() else [folder]
-    for part in parts or [folder]:
-        config = folders.read_config(part)
-        _watched(assemble(config), part, None, progress, resume=True)
+    """Go on with a run, or with those of its seeds that are there, and begin the others."""
+    from driftless.report import write_report
+
+    config = folders.read_config(folder)
+    for one, part in _each(config, folder):
+        assert part is not None
+        _watched(assemble(one), part, None, progress, resume=(part / "run.toml").is_file())
+    if config.seeds:
+        write_report([folder], folder, config.target)
     if progress:
-        _tell([folder], None)
+        _tell([folder], config.target)
 
 
-def compare(paths: list[Path], references: bool, out: Path | None) -> None:
+def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
     """Print runs in one table and write one report; the reference rows are made, or gone on with, where none is there."""
     from driftless.report import write_report
     from driftless.results import read_runs
@@ -88,16 +107,16 @@ def compare(paths: list[Path], references: bool, out: Path | None) -> None:
         for name in REFERENCES:
             if name not in present:
                 paths = [*paths, *_reference(name, first, paths[0])]
-    _tell(paths, None)
-    print(write_report(paths, out or paths[0].parent / "report.html"))
+    _tell(paths, target)
+    print(write_report(paths, out or paths[0].parent / "report.html", target))
 
 
 def _reference(name: str, first: Any, beside: Path) -> list[Path]:
     made = []
     for run in first.runs:
-        config = replace(from_table(run.config, str(run.path)), algorithm=name, out=None, seeds=(), absent=0.0)
+        config = replace(from_table(run.config, str(run.path)), algorithm=name, out=None, seeds=(), absent=0.0, tensorboard=False)
         folder = beside.parent / f"{name}-{folders.digest(config)}"
-        there = folder.is_dir() and any(folder.iterdir())
+        there = (folder / "run.toml").is_file()
         if not (folder / "model.safetensors").is_file():
             _watched(assemble(config), folder, None, True, resume=there)
         made.append(folder)
@@ -106,7 +125,10 @@ def _reference(name: str, first: Any, beside: Path) -> list[Path]:
 
 def export(folder: Path, client: str | None, out: Path) -> None:
     """Write the trained global model of a run, or that of one client by name."""
-    result = _watched(assemble(folders.read_config(folder)), folder, None, False, resume=True)
+    config = folders.read_config(folder)
+    if config.seeds:
+        raise UserError(f"{str(folder)!r} holds several runs: name one of them, such as {folder / f'seed-{config.seeds[0]}'}.")
+    result = trained(assemble(config), folder)
     number = None
     if client is not None:
         names = list(result.experiment.federation.names)
@@ -116,16 +138,29 @@ def export(folder: Path, client: str | None, out: Path) -> None:
     files.atomic_write(out, safetensors.torch.save(result.model(number)))
 
 
+def _tell_results(results: list[Result], target: float | None) -> None:
+    """Print the table of runs that have no folder."""
+    from rich.console import Console
+
+    from driftless.results import Run, Runs
+    from driftless.table import summary
+
+    name = results[0].experiment.config.algorithm
+    runs = [Run(name, to_table(r.experiment.config), r.metrics, [], Path()) for r in results]
+    Console().print(summary([Runs(name, tuple(runs))], target))
+
+
 def _tell(paths: list[Path], target: float | None) -> None:
+    """Print the table of run folders, and where their reports are."""
     from rich.console import Console
 
     from driftless.table import compare as table
 
     console = Console()
-    console.print(table(paths, target) if target is not None else table(paths))
+    console.print(table(paths, target))
     for path in paths:
-        for page in ([path / "report.html"] if (path / "report.html").is_file() else sorted(path.glob("seed-*/report.html"))):
-            console.print(f"report: {page}", soft_wrap=True)
+        if (path / "report.html").is_file():
+            console.print(f"report: {path / 'report.html'}", soft_wrap=True)
 
 
 def _watched(experiment: Experiment, folder: Path | None, on_round: Callable[[Info], None] | None, progress: bool, resume: bool) -> Result:
@@ -174,11 +209,14 @@ def _tensorboard(folder: Path, stack: ExitStack) -> Callable[[Info], None]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError("TensorBoard is not installed: pip install driftless[tensorboard], or leave --tensorboard out.") from None
-    writer = SummaryWriter(str(folder / "tensorboard"))
-    stack.callback(writer.close)
+    writers: list[Any] = []
 
     def write(info: Info) -> None:
-        for name, value in info.items():
+        if not writers:  # made now: the folder is the run's only once the run has begun
+            writers.append(SummaryWriter(str(folder / "tensorboard"), purge_step=info["round"]))
+            stack.callback(writers[0].close)
+        layers = {f"consensus/{layer}": value for layer, value in info.get("consensus", {}).items()}
+        for name, value in (info | layers).items():
             if isinstance(value, (int, float)) and name != "round":
-                writer.add_scalar(name, value, info["round"])
+                writers[0].add_scalar(name, value, info["round"])
     return write

@@ -252,7 +252,7 @@ class Federated:
         first = self.recipe.begin(end, buffers, tuple(scratch), steps_before, total)
         if self.optimiser_state == "kept":
             first = first._replace(optimiser=restore(self.templates["optimiser"], row, "optimiser"))
-        last = descend(how, self.recipe, passes, objective, rules, first, self._feed(each), each.steps, lr)
+        last = descend(how, self.recipe, passes, objective, rules, first, self._feed(how, each), each.steps, lr)
 
         kept = last.theta
         for piece, view in zip(self.pieces, views(last, last.theta), strict=True):
@@ -328,13 +328,13 @@ class Federated:
         d_phi = how.differentiate(lambda phi: ((self.algorithm.broadcast.embed(phi, batch) * each.sent).sum(), ()), shared.model)[0]
         return Reply(Sum(d_phi), {}, {}, torch.isfinite(d_phi).all())
 
-    def _feed(self, each: Each) -> Callable[[int], Any]:
+    def _feed(self, how: Any, each: Each) -> Callable[[int], Any]:
         augment, places = self.task.augment, each.samples.places(each.batches)
         if augment is None:
-            return lambda k: each.samples.at(places[k])
+            return lambda k: how.take(each.samples.pool, places[k])
 
         def batch(k: int) -> Any:
-            x, y = each.samples.at(places[k])
+            x, y = how.take(each.samples.pool, places[k])
             return augment(x, tree_map(lambda leaf: leaf[k][: len(x)], each.augment)), y
         return batch
 

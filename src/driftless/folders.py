@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,22 +33,50 @@ def digest(config: Config) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def refuse_existing(folder: Path) -> None:
+    """Raise UserError where the folder of a new run exists; what a start left that never got to its run.toml is no run."""
+    if folder.exists() and (not folder.is_dir() or any(path.name != "run.toml.tmp" for path in folder.iterdir())):
+        raise UserError(f"the run folder {str(folder)!r} exists: take another --out, remove it, or go on with `driftless resume {folder}`.")
+
+
 def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
     """Make the folder of a new run; raises UserError where it exists and is not empty."""
-    import tomli_w
-
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"the run folder {str(folder)!r} exists: take another --out, remove it, or go on with `driftless resume {folder}`.")
+    refuse_existing(folder)
     files.make_folder(folder)
-    space, split = experiment.federated.task.space, experiment.split
-    if split is not None:
-        split.save(folder / "split.npz")
+    space = experiment.federated.task.space
     resolved = {"parameters": space.size, "buffers": space.buffer_size, "layers": space.layers, "lift": repr(lift) if lift.__class__.__name__
                 != "Threaded" else f"Threaded({lift.workers})", "cohort": experiment.cohort, "algorithm": repr(experiment.federated.algorithm),
                 "shape": list(experiment.federation.test_pool[0].shape[1:]), "digest": digest(experiment.config),
                 "classes": experiment.dataset.classes if experiment.dataset else 0}
-    table = {"config": to_table(experiment.config), "resolved": resolved, "versions": versions()}
+    write_config(folder, experiment.config, resolved)
+
+
+def write_config(folder: Path, config: Config, resolved: Mapping[str, Any] | None = None) -> None:
+    """Write run.toml: from now on the folder is this run's."""
+    import tomli_w
+
+    table = {"config": to_table(config), "resolved": resolved or {}, "versions": versions()}
+    files.make_folder(folder)
     files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
+
+
+def keep_split(folder: Path, split: Any) -> None:
+    """Write the split beside the run, where it is not there yet."""
+    if split is not None and not (folder / "split.npz").exists():
+        split.save(folder / "split.npz")
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a run's folder: raises UserError where another process does. The system lets go when a process ends, however it ends."""
+    with open(folder / "run.toml", "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is at work on {str(folder)!r}: let it end, or stop it.") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def versions() -> dict[str, str]:
@@ -69,11 +99,25 @@ def read_config(folder: Path) -> Config:
 
 def log(folder: Path, info: Mapping[str, Any]) -> None:
     """Append one round to metrics.jsonl."""
+    path = folder / "metrics.jsonl"
+    there = path.exists()
+    file = files.open_existing(path) if there else files.create(path)
     try:
-        with open(folder / "metrics.jsonl", "a") as file:
-            file.write(json.dumps(info) + "\n")
-    except OSError as error:
-        raise UserError(f"{folder / 'metrics.jsonl'} cannot be written ({error.strerror}): what was saved before is unharmed.") from None
+        files.pwrite(file, (json.dumps(info) + "\n").encode(), path.stat().st_size if there else 0)
+    finally:
+        files.close(file)
+
+
+def settle(folder: Path) -> None:
+    """Return when the log is on the disk: before a checkpoint that counts on it."""
+    path = folder / "metrics.jsonl"
+    if path.exists():
+        file = files.open_existing(path)
+        try:
+            files.fsync(file)
+        finally:
+            files.close(file)
+        files.sync_folder(folder)
 
 
 def rewind(folder: Path, rounds: int) -> list[dict[str, Any]]:
@@ -113,7 +157,7 @@ def finish(folder: Path, result: Result) -> None:
                     "counts": counts[i].tolist() if counts is not None else _label_counts(place, i)} for i, name in enumerate(place.names)]
         files.atomic_write(folder / "clients.json", json.dumps(records).encode())
     files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
-    write_report([folder], folder)
+    write_report([folder], folder, experiment.config.target)
 
 
 def _label_counts(place: Any, client: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = ["adagrad", "adam", "adamw", "average", "momentum", "sgd", "yogi"]
+CLIENTS, SERVERS = ("adamw", "sgd"), ("adagrad", "adam", "average", "momentum", "yogi")
 
 
 def sgd(momentum: float = 0.0, weight_decay: float = 0.0) -> Any:

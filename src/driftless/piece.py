@@ -64,11 +64,8 @@ class Samples(NamedTuple):
 
     def batch(self, rows: Tensor) -> Any:
         """The batch of these rows: a tree with a leading sample axis."""
-        return self.at(self.index[rows])
-
-    def at(self, places: Tensor) -> Any:
-        """The samples at these places of the pool."""
-        return _map(lambda leaf: leaf.index_select(0, places), self.pool)
+        where = self.index[rows]
+        return _map(lambda leaf: leaf[where], self.pool)
 
     def places(self, batches: Any) -> Sequence[Tensor]:
         """Where in the pool each step's rows lie: looked up once for all steps."""
@@ -81,8 +78,6 @@ class Samples(NamedTuple):
 
 def _map(function: Callable[[Any], Any], tree: Any) -> Any:
     from torch.utils._pytree import tree_map
-    if type(tree) is tuple and all(isinstance(leaf, Tensor) for leaf in tree):
-        return tuple(map(function, tree))
     return tree_map(function, tree)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,8 +72,12 @@ def execute(experiment: Experiment, folder: Path | None = None, on_round: Callab
     digest = folders.digest(config)
     if folder is not None and not resume:
         folders.begin(folder, experiment, lift)
-    clients = _clients(experiment, folder, digest, lift)
-    try:
+    with ExitStack() as stack:
+        if folder is not None:
+            stack.enter_context(folders.alone(folder))
+            folders.keep_split(folder, experiment.split)
+        clients = _clients(experiment, folder, digest, lift)
+        stack.callback(clients.close)
         state, metrics = _start(experiment, clients, folder, digest, resume)
         evaluation = Evaluation(federated, experiment.federation, _measured(experiment, clients), config.panel or PANEL,
                                 config.workers or os.cpu_count() or 1)
@@ -103,8 +108,18 @@ def execute(experiment: Experiment, folder: Path | None = None, on_round: Callab
         if folder is not None:
             folders.finish(folder, result)
         return result
-    finally:
+
+
+def trained(experiment: Experiment, folder: Path) -> Result:
+    """What a run's newest whole checkpoint holds, without going on; UserError where there is none yet."""
+    digest = folders.digest(experiment.config)
+    with folders.alone(folder):
+        clients = _clients(experiment, folder, digest, _lift(experiment))
+        state, metrics = _start(experiment, clients, folder, digest, resume=True)
+    if not state.server.round:
         clients.close()
+        raise UserError(f"{str(folder)!r} has no checkpoint yet: run `driftless resume {folder}` first.")
+    return Result(metrics, experiment, state.server, _measured(experiment, clients), folder, {})
 
 
 def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tuple[State, Info]:
@@ -169,6 +184,7 @@ def _start(experiment: Experiment, clients: Clients, folder: Path | None, digest
 
 def _save(folder: Path, digest: str, state: State, clients: Clients) -> None:
     number = state.server.round
+    folders.settle(folder)
     clients.sync()
     checkpoint.write(folder, number, _packed(state), {"rows": clients.digest()}, digest)
     clients.checkpointed(number)
@@ -190,6 +206,10 @@ def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
 def _lift(experiment: Experiment) -> Any:
     config = experiment.config
     workers = config.workers or os.cpu_count() or 1
+    if _wired(experiment):
+        from driftless.wired import Wired
+
+        return Wired.of(experiment, workers)
     match config.lift:
         case "sequential" | "wired":
             return Sequential()
@@ -200,9 +220,14 @@ def _lift(experiment: Experiment) -> Any:
     return automatic(experiment.federated.task.space, config.device, experiment.cohort, workers)
 
 
+def _wired(experiment: Experiment) -> bool:
+    """Whether every client is a process of its own; the pooled data of `centralised` have no client to be one."""
+    return experiment.config.lift == "wired" and experiment.training is experiment.federation
+
+
 def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any) -> Clients:
     config, fresh = experiment.config, experiment.federated.fresh_row()
-    if config.lift == "wired":
+    if _wired(experiment):
         from driftless.wired import WiredClients
 
         return WiredClients.open(experiment, folder, digest)

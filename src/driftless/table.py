@@ -120,20 +120,29 @@ def costs(rows: list[Runs], target: float, key: str = "global_accuracy") -> list
     return made
 
 
-def compare(folders: str | Path | Iterable[str | Path]) -> Group:
+def compare(folders: str | Path | Iterable[str | Path], target: float | None = None) -> Group:
     """The results of run folders, to print with rich: what was reached, then what it cost.
 
-    UserError if a folder holds no run.
+    `target`: a global accuracy, whose rounds, bytes and seconds are told too. UserError if a folder holds no run.
     """
+    return summary(read_runs(folders), target)
+
+
+def summary(rows: list[Runs], target: float | None = None) -> Group:
+    """`compare` of rows that are at hand."""
     from rich.console import Group
 
-    rows = read_runs(folders)
     made = [column for column in columns(rows) if column.title not in SECONDARY]
     reached = [column for column in made if column.group in ("Accuracy", "Drift")]
     spent = [column for column in made if column not in reached]
     seeds = max(len(row.runs) for row in rows)
     note = [f" Mean ± standard deviation over {seeds} seeds."] if seeds > 1 else []
-    return Group(*(_table(rows, part) for part in (reached, spent) if part), *note)
+    tables = [_table(rows, part) for part in (reached, spent) if part]
+    if target is not None:
+        to_it = costs(rows, target)
+        note.append(f" To a global accuracy of {100 * target:g} %:" if to_it else f" No run reached {100 * target:g} %.")
+        note += [_table(rows, to_it)] if to_it else []
+    return Group(*tables, *note)
 
 
 def _table(rows: list[Runs], part: list[Column]) -> Table:

@@ -42,13 +42,13 @@ class Traffic(NamedTuple):
         return self.parameters_down + self.buffers_down + self.control_down
 
 
-def measure(message: dict[str, Tensor]) -> tuple[int, int, int, int]:
-    """(parameters, buffers, control, bytes) of one message."""
+def measure(message: dict[str, Tensor], length: int | None = None) -> tuple[int, int, int, int]:
+    """(parameters, buffers, control, bytes) of one message, of that length where it was really made."""
     kinds = {"model": 0, "delta": 0, "buffers": 1}
     numbers = [0, 0, 0]
     for name, leaf in message.items():
         numbers[kinds.get(name, 2)] += leaf.numel()
-    return numbers[0], numbers[1], numbers[2], wire.length(message)
+    return numbers[0], numbers[1], numbers[2], wire.length(message) if length is None else length
 
 
 def down(federated: Federated, shared: Shared, own: Any, seen: int) -> dict[str, Tensor]:

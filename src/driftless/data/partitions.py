@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from driftless.data.archives import archive
 from driftless.data.dealing import Parts, check, cumulative, deal, in_order, pools, redraw
 from driftless.errors import UserError, nearest
 
@@ -267,7 +268,9 @@ class Saved:
             raise UserError(
                 f"{self}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
             )
-        with np.load(self.path, allow_pickle=False) as stored:
+        with archive(self.path) as stored:
+            if not {"train", "train_sizes"} <= set(stored.files):
+                raise UserError(f"{self}: the file holds no split; give a split.npz that a run or Split.save wrote.")
             parts = np.split(stored["train"], np.cumsum(stored["train_sizes"])[:-1])
         if len(parts) != clients:
             raise UserError(f"{self}: the file holds {len(parts)} clients, not {clients}; ask for {len(parts)}.")

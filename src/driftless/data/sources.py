@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from driftless.data.archives import archive
 from driftless.datasets import SOURCES, Source
 from driftless.errors import UserError, nearest
 from driftless.randomness import generator
@@ -112,7 +113,7 @@ def from_npz(
     path: str | Path, name: str = "", mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
 ) -> Dataset:
     """Arrays x_train, y_train and perhaps x_test, y_test and client ids natural_train, natural_test (or writer_...)."""
-    with np.load(path, allow_pickle=False) as stored:
+    with archive(path) as stored:
         if not {"x_train", "y_train"} <= set(stored.files):
             raise UserError(
                 f"{path}: holds {', '.join(stored.files)}; it needs x_train and y_train, and x_test, y_test if any."
@@ -132,9 +133,7 @@ def from_table(path: str | Path, label: str = "label", client: str = "client", s
 
     All other columns are features, numbers or lists of numbers. A column `split` with the word "test" marks test rows.
     """
-    import pandas
-
-    table = (pandas.read_parquet if Path(path).suffix == ".parquet" else pandas.read_csv)(path)
+    table = _table(Path(path))
     features = [column for column in table.columns if column not in (label, client, split)]
     if label not in table.columns or not features:
         raise UserError(f"{path}: columns are {', '.join(map(str, table.columns))}; it needs {label!r} and a feature.")
@@ -151,6 +150,17 @@ def from_table(path: str | Path, label: str = "label", client: str = "client", s
     test = (table[split] == "test").to_numpy()
     owners = (None, None) if natural is None else (natural[~test], natural[test])
     return from_arrays(Path(path).stem, x[~test], y[~test], x[test], y[test], *owners)
+
+
+def _table(path: Path) -> Any:
+    try:
+        import pandas
+
+        return (pandas.read_parquet if path.suffix == ".parquet" else pandas.read_csv)(path)
+    except ImportError as error:
+        raise UserError(f"{path}: {error.name} is needed to read it: pip install driftless[data].") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is no {path.suffix} table: {str(error).splitlines()[0]}.") from error
 
 
 def from_folder(path: str | Path) -> Dataset:

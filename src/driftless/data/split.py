@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from driftless import files
+from driftless.data.archives import archive
 from driftless.data.partitions import Natural, Saved, Splitter
 from driftless.errors import UserError
 from driftless.randomness import generator
@@ -42,10 +45,10 @@ class Split:
             each = getattr(self, part)
             arrays[part] = np.concatenate(each)
             arrays[f"{part}_sizes"] = np.array([len(own) for own in each])
-        with open(path, "wb") as file:
-            np.savez_compressed(
-                file, **arrays, names=np.array(self.names), unseen=np.array(self.unseen, dtype=int), recipe=self.recipe
-            )
+        content = io.BytesIO()
+        unseen = np.array(self.unseen, dtype=int)
+        np.savez_compressed(content, **arrays, names=np.array(self.names), unseen=unseen, recipe=self.recipe)
+        files.atomic_write(Path(path), content.getvalue())
 
     @classmethod
     def load(cls, path: str | Path) -> Split:
@@ -54,7 +57,7 @@ class Split:
             raise UserError(
                 f"{path}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
             )
-        with np.load(path, allow_pickle=False) as stored:
+        with archive(path) as stored:
             missing = {f"{part}{end}" for part in _PARTS for end in ("", "_sizes")} | {"names", "unseen", "recipe"}
             missing -= set(stored.files)
             if missing:

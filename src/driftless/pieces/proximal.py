@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from driftless.errors import UserError
 from driftless.piece import Piece, View
 
 
@@ -15,6 +16,10 @@ class Proximal(Piece):
     """
 
     mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.mu < 0:
+            raise UserError(f"fedprox(mu={self.mu:g}) would push away from the start: give 0 or more.")
 
     @classmethod
     def neutral(cls):

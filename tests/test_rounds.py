@@ -1,0 +1,218 @@
+"""What a round does with those who are silent, have no step, come back, or are many; and FedALS on the server."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from driftless import algorithms as named
+from driftless.algorithm import Period, Server, algorithm
+from driftless.clients import BadClient, Clients
+from driftless.data.federation import MadeFederation
+from driftless.errors import UserError
+from driftless.federated import Plan
+from driftless.lift import Sequential, Threaded, Vectorised
+from driftless.optim import Adam, AdamW, Freeze, Momentum, Sgd
+from driftless.piece import Piece
+from driftless.pieces.scaffold import Scaffold
+from driftless.work import Between, Work
+from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
+
+WORK = Work(2, None, 4)
+SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]
+RICH = named.scaffold() + named.fedals(2) + named.relaxed_init() + algorithm(Server(Adam()), name="adam")
+SUBJECTS = [named.fedavg(), named.scaffold_p(), RICH]
+
+
+def leaves(server: Any) -> list[torch.Tensor]:
+    return torch.utils._pytree.tree_leaves(server[1:])
+
+
+def same(one: Any, two: Any) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(leaves(one), leaves(two), strict=True))
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
+def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
+    digests = []
+    ran = run(federate(subject, mlp()), clusters(), WORK, SOME[:4], silent={1: {2, 3}, 3: {0, 3, 4}},
+              after=lambda t, c: digests.append(c.rows.digest()))
+    for t in (1, 3):
+        assert same(ran.servers[t], ran.servers[t + 1]) and ran.servers[t + 1].round == t + 1
+        assert digests[t] == digests[t - 1] and ran.answers[t].answered == []
+
+
+@pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("subject", SUBJECTS[1:], ids=lambda a: a.name)
+def test_a_silent_clients_row_is_untouched(subject, lift):
+    rows = []
+    run(federate(subject, mlp()), clusters(), WORK, SOME, silent={3: {0}}, lift=lift,
+        after=lambda t, c: rows.append((c.row(0), c.row(3))))
+    (before, seen), (after, still) = rows[2][0], rows[3][0]
+    assert seen == still == 0 and all(torch.equal(before[k], after[k]) for k in before)
+    assert rows[3][1][1] == 3  # while who answered was counted
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
+def test_a_client_without_a_step_counts_as_absent(subject):
+    data = clusters()
+    work = Work(Between(0, 2), None, 4)
+    idle = {t: {c for c in cohort if not work.count(0, t, data.names[c], data.size(c))} for t, cohort in enumerate(SOME)}
+    assert any(idle.values()) and not all(idle.values())
+    asked = run(federate(subject, mlp()), data, work, SOME)
+    spared = run(federate(subject, mlp()), data, work, [[c for c in cohort if c not in idle[t]] for t, cohort in enumerate(SOME)])
+    assert same(asked.servers[-1], spared.servers[-1]) and asked.clients.rows.digest() == spared.clients.rows.digest()
+    assert [a.answered for a in asked.answers] == [[c for c in cohort if c not in idle[t]] for t, cohort in enumerate(SOME)]
+
+
+def test_a_client_without_samples_counts_as_absent():
+    ran = run(federate(named.scaffold(), mlp()), clusters((12, 0, 9)), WORK, [(0, 1, 2)])
+    assert ran.answers[0].answered == [0, 2] and ran.clients.seen(1) == -1
+
+
+def test_a_bad_client_stops_the_run_or_is_left_out():
+    data = clusters()
+    data.pool[0][data.train[2]] = float("nan")
+    with pytest.raises(BadClient, match="'c2' became non-finite in round 1.*mu=0.3"):
+        run(federate(named.fedprox(0.3), mlp()), data, WORK, SOME)
+    skipped = run(federate(RICH, mlp()), data, WORK, [(0, 1, 2), (0, 2)], on_bad_client="skip")
+    without = run(federate(RICH, mlp()), data, WORK, [(0, 1), (0,)])
+    assert same(skipped.servers[-1], without.servers[-1]) and skipped.clients.rows.digest() == without.clients.rows.digest()
+    none = run(federate(RICH, mlp()), data, WORK, [(2,)], on_bad_client="skip")
+    assert same(*none.servers) and none.clients.rows.touched() == []
+
+
+# --- FedALS ------------------------------------------------------------------------------------------------------------------
+def test_alpha_of_one_is_fedavg_bitwise():
+    one = run(federate(algorithm(Period("body", 1), name="one"), mlp()), clusters(), WORK, SOME)
+    assert all(same(a, b) for a, b in zip(one.servers, run(federate(named.fedals(1), mlp()), clusters(), WORK, SOME).servers, strict=True))
+    assert torch.equal(one.last, run(federate(named.fedavg(), mlp()), clusters(), WORK, SOME).last)
+
+
+@pytest.mark.parametrize("server", [Momentum(), Adam()], ids=repr)
+def test_the_body_rests_on_the_server_between_synchronisations(server):
+    """Bitwise, with the optimiser's state and the control variate of it; the head moves in every round."""
+    ran = run(federate(named.fedals(3) + named.scaffold(), mlp(), server=server), clusters(), WORK, SOME)
+    body = ran.clients.federated.periods.every == 3
+    for t, (before, after) in enumerate(zip(ran.servers, ran.servers[1:], strict=False)):
+        for a, b in zip(leaves(before), leaves(after), strict=True):
+            if len(a):
+                assert torch.equal(a[body], b[body]) == ((t + 1) % 3 != 0) and not torch.equal(a[~body], b[~body])
+
+
+@pytest.mark.parametrize("cohort", ["held", "redrawn"])
+def test_everyone_starts_from_one_body_after_a_synchronisation(cohort):
+    """Who takes part in an interval's first round begins with the server's body; who goes on has its own, still."""
+    subject = named.fedals(3, cohort=cohort)
+    assert subject.cohort == cohort and (subject + named.scaffold()).cohort == cohort
+    cohorts = [SOME[t - t % 3] for t in range(6)] if cohort == "held" else SOME
+    sent, kept = [], []
+
+    def look(t, clients):
+        sent.append({c: clients.row(c)[0]["sent"] for c in cohorts[t]})
+        kept.append({c: clients.row(c)[0]["model"][clients.federated.periods.slow] for c in cohorts[t]})
+
+    ran = run(federate(subject, mlp(), watch=KEEPS_ALL, weighting="uniform"), clusters(), WORK, cohorts, after=look)
+    slow = ran.clients.federated.periods.slow
+    for t, models_ in enumerate(sent):  # what a client was sent at the start of its interval is the server's body, all through it
+        assert all(torch.equal(m, ran.servers[t].params[slow]) for m in models_.values())
+    assert gap(ran.servers[3].params[slow], torch.stack(list(kept[2].values())).mean(0)) < 1e-14  # the closing cohort's mean
+    assert min(gap(a, ran.servers[3].params[slow]) for a in kept[2].values()) > 1e-3
+
+
+def test_held_and_redrawn_cohorts_are_two_algorithms():
+    one, two = (run(federate(named.fedals(3), mlp()), clusters(), WORK, cohorts) for cohorts in (SOME, [SOME[t - t % 3] for t in range(6)]))
+    assert gap(one.last, two.last) > 1e-3
+
+
+def test_impossible_values_are_refused():
+    for wrong in (lambda: named.fedals(0), lambda: named.fedals(2, cohort="hold"), lambda: named.relaxed_init(aggregate="mean"),
+                  lambda: named.scaffold() + named.scaffold(), lambda: named.fedals(2, cohort="held") + algorithm(
+                      *named.fedavg_p(outer_shared=0.5).periods, Server(Momentum()), name="a") + named.fedavg_p(outer_shared=0.5)):
+        with pytest.raises(UserError):
+            wrong()
+
+
+# --- what a piece may know --------------------------------------------------------------------------------------------------
+class Newcomers(Piece):
+    """Moves the models of those who take part for the first time."""
+
+    reads = frozenset({"fresh"})
+
+    def keep(self, view, theta):
+        return torch.where(torch.as_tensor(view.fresh), theta + 1.0, theta)
+
+
+class Second(Piece):
+    """Where the engine's own local loop ends, from what was sent: a second training."""
+
+    def keep(self, view, theta):
+        return view.descend(view.sent)
+
+
+@pytest.mark.parametrize("lift", [Sequential(), Vectorised(3)], ids=lambda lift: type(lift).__name__)
+def test_a_client_is_fresh_once(lift):
+    with_, without = (run(federate(algorithm(*p, name="fresh"), mlp(), weighting="uniform"), clusters(), WORK, [(0, 1), (0, 1)], lift=lift)
+                      for p in ((Newcomers(),), ()))
+    assert gap(with_.servers[1].params, without.servers[1].params + 1.0) < 1e-12
+    again = federate(named.fedavg(), mlp(), weighting="uniform")
+    start = with_.servers[1]
+    expected = again.round(start._replace(memory=()), Clients(again, clusters(), WORK, 0, lift), Plan([0, 1], frozenset(), 0.1))[0]
+    assert gap(with_.servers[2].params, expected.params) < 1e-12
+
+
+@pytest.mark.parametrize("client", [Sgd(), Sgd(0.9, 0.01), AdamW()], ids=repr)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorised(5)], ids=lambda lift: type(lift).__name__)
+def test_a_second_training_is_the_first_again(lift, client):
+    one, two = (run(federate(algorithm(*p, name="second"), mlp(), client=client, clip=1.0), clusters(), Work(Between(1, 3), None, 4), SOME,
+                    lift=lift) for p in ((Second(),), ()))
+    assert gap(one.last, two.last) < 1e-14
+
+
+@pytest.mark.parametrize("lift", [Sequential(), Vectorised(5)], ids=lambda lift: type(lift).__name__)
+def test_a_frozen_group_rests_while_it_is_frozen(lift):
+    """FedRep's order: the head alone for one step, then the body alone; decay and momentum rest too, the variate counts its own steps."""
+    space = federate(named.fedavg(), mlp()).task.space
+    head, last = space.select("head"), []
+    for count in (2, 1, 0):
+        client = Freeze(Sgd(0.9, 0.1), head, count)
+        last.append(run(federate(algorithm(Scaffold(), name="f"), mlp(), client=client, watch=KEEPS_ALL), clusters(), WORK, [(0, 1)], lift=lift))
+    first = last[0].servers[0].params
+    assert torch.equal(models(last[0])[0, ~head], first[~head]) and gap(models(last[0])[0, head], first[head]) > 1e-3
+    assert torch.equal(models(last[2])[0, head], first[head]) and gap(models(last[2])[0, ~head], first[~head]) > 1e-3
+    assert min(gap(models(last[1])[0, part], first[part]) for part in (head, ~head)) > 1e-3
+    assert torch.isfinite(last[0].last).all() and (last[0].clients.row(0)[0]["memory.0"][~head] == 0).all()
+
+
+# --- many clients --------------------------------------------------------------------------------------------------------------
+@dataclass
+class Watched:
+    """A lift that counts how many of its replies are alive at once."""
+
+    inner: Any
+    alive: set = field(default_factory=set)
+    most: int = 0
+
+    def run(self, operation, shared, tasks):
+        for number, reply in enumerate(self.inner.run(operation, shared, tasks)):
+            self.alive.add(number)
+            weakref.finalize(reply.said.delta.x, self.alive.discard, number)
+            self.most = max(self.most, len(self.alive))
+            yield reply
+            del reply
+
+
+@pytest.mark.parametrize("inner, bound", [(Sequential(), 4), (Threaded(2), 12), (Vectorised(4), 12)], ids=["loop", "threads", "vmap"])
+@pytest.mark.parametrize("subject", [named.fedavg(), named.scaffold()], ids=lambda a: a.name)
+def test_memory_does_not_grow_with_the_cohort(subject, inner, bound):
+    """Replies are summed as they arrive: as many are alive with eighty clients as with sixteen."""
+    most = []
+    for count in (16, 80):
+        data = MadeFederation(lambda c: (torch.full((4, 6), c / count, dtype=torch.float64), torch.arange(4) % 3), count, 4, ())
+        lift = Watched(inner)
+        run(federate(subject, mlp()), data, Work(1, None, 4), [range(count)], lift=lift)
+        most.append(lift.most)
+    assert most[1] <= bound and most[1] <= most[0] + 2
