@@ -223,6 +223,8 @@ class Federated:
         task = TaskView(self.task, buffers, how.differentiate)
 
         def views(local: Local | None, end: Tensor, message: Any = ()) -> list[View]:
+            if not self.pieces:
+                return []
             steps = steps_before if local is None else local.steps
             gradient = None if local is None or not self.recipe.gradient else local.total / (steps + (steps == 0))
             scratch = [()] * len(self.pieces) if local is None else local.scratch

@@ -42,7 +42,9 @@ class Totals:
         self.weight += weight
         for total, leaf in zip(self._sums, leaves, strict=True):
             factor = weight if isinstance(leaf, Weighted) else 1.0
-            if total is not None:
+            if isinstance(total, Tensor):
+                total.add_(leaf.x, alpha=factor)  # computed in float64
+            elif total is not None:
                 tree_map(lambda t, x, factor=factor: t.add_(x.to(torch.float64), alpha=factor), total, leaf.x)
         if Rows in self._marks:
             self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], spec)

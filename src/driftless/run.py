@@ -230,7 +230,7 @@ def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any
     if _wired(experiment):
         from driftless.wired import WiredClients
 
-        return WiredClients.open(experiment, folder, digest)
+        return WiredClients.open(experiment, folder, digest, lift)
     rows = DiskRows(folder, Layout.of(fresh), digest) if folder is not None and fresh else MemoryRows(Layout.of(fresh))
     return Clients(experiment.federated, experiment.training, experiment.work, config.seed, lift, rows, config.on_bad_client)
 

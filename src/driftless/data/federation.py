@@ -78,6 +78,8 @@ class MadeFederation:
 class Numbered(Sequence):
     """The names client-0000000, client-0000001, ... without holding them; their order is that of the numbers."""
 
+    ascending = True  # nobody need sort them
+
     def __init__(self, count: int):
         self.count = count
 

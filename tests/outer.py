@@ -1,0 +1,49 @@
+"""The command line in this process, and the smallest runs that mean something."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from driftless.cli import main
+from driftless.config import Config
+
+TINY: dict[str, Any] = {"clients": 6, "rounds": 3, "steps": "2", "batch": 8, "model": "softmax_regression", "split": "iid"}
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def cli(*words: object) -> Ended:
+    """Run `driftless` with these words; anything but SystemExit comes through as the traceback it would be."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(word) for word in words])
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+def run(*flags: object, **settings: Any) -> Ended:
+    """`driftless run` of the smallest run, with these settings over it."""
+    words = [word for key, value in (TINY | settings).items() for word in (f"--{key.replace('_', '-')}", value)]
+    return cli("run", *words, *flags)
+
+
+def config(**settings: Any) -> Config:
+    """The smallest run as a value."""
+    return Config(**(TINY | settings))
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """The log of a run."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

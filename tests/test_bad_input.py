@@ -1,0 +1,271 @@
+"""Bad input: one clear sentence on stderr, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from driftless.data.federation import Federation
+from driftless.errors import UserError
+from driftless.federate import federate
+from outer import TINY, Ended, cli, config, metrics, run
+from torch import nn
+
+from driftless import checkpoint, files
+
+
+def sentence(ended: Ended, *said: str) -> str:
+    """The one sentence a command ended with, which says all of this."""
+    assert ended.code == 2, ended
+    assert ended.err.startswith("driftless: ") and ended.err.count("\n") == 1 and ended.err.endswith(".\n"), ended.err
+    for text in said:
+        assert text in ended.err, (text, ended.err)
+    return ended.err
+
+
+EXPRESSIONS = [
+    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "relaxed_init"),
+    ({"algorithm": "scaffold + relaxd_init"}, "At character 12", "did you mean 'relaxed_init'"),
+    ({"algorithm": "fedprox(nu=1)"}, "no argument 'nu'", "did you mean 'mu'"),
+    ({"algorithm": "fedprox(mu=big)"}, "fedprox's mu must be a number, not big"),
+    ({"algorithm": "fedprox(mu=-1)"}, "mu=-1", "0 or more"),
+    ({"algorithm": "fedprox(0.1, 0.2)"}, "fedprox(mu=0.01)"),
+    ({"algorithm": "relaxed_init(aggregate=mean)"}, "paper or delta"),
+    ({"algorithm": "fedals(alpha=0)"}, "alpha is 1 or more"),
+    ({"algorithm": "fedals(cohort=kept)"}, "held or redrawn"),
+    ({"algorithm": "fedavg +"}, "At character 9"),
+    ({"algorithm": ""}, "expected name"),
+    ({"algorithm": "__import__('os').system('true')"}, "At character"),
+    ({"split": "dirichlt(0.1)"}, "did you mean 'dirichlet'"),
+    ({"split": "iid + shards(2)"}, "names 2 things"),
+    ({"optimizer": "sdg"}, "did you mean 'sgd'"),
+    ({"optimizer": "yogi"}, "for the other side", "adamw or sgd"),
+    ({"server": "sgd(momentum=0.9)"}, "for the other side", "average"),
+    ({"schedule": "cosin"}, "did you mean 'cosine'"),
+    ({"augment": "flp"}, "did you mean 'flip'"),
+    ({"model": "resnet"}, "did you mean 'resnet20'", "lenet"),
+    ({"model": "Block"}, "there is no model 'Block'"),
+    ({"model": "lenet"}, "16x16", "8x8"),
+    ({"data": "cifar"}, "did you mean 'cifar10'"),
+    ({"steps": "five"}, "uniform(10,50)"),
+    ({"steps": "-5"}, "uniform(10,50)"),
+    ({"steps": "0"}, "uniform(10,50)"),
+    ({"steps": "uniform(5,1)"}, "low <= high"),
+    ({"steps": "uniform(0,0)"}, "nobody"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "said"), [(row[0], row[1:]) for row in EXPRESSIONS])
+def test_names_and_arguments(settings, said):
+    sentence(run(**settings), *said)
+
+
+COMPOSED = [
+    ("fedinit + relaxed_init(beta=0.2)", "RelaxedInit(beta=0.1", "RelaxedInit(beta=0.2", "same piece twice"),
+    ("scaffold + scaffold_p", "Scaffold() and Scaffold()", "same piece twice"),
+    ("fedavg_p(outer_shared=0.5) + scaffold_p(outer_shared=0.7)", "Descent(lr=0.5) and Descent(lr=0.7)", "server"),
+    ("fedals(alpha=5, head=conv9)", "'conv9' matches no parameter", "head.weight, head.bias"),
+    ("fedals(alpha=5, head=99)", "99 leading layers", "the model has 1"),
+    ("fedavg_p(personal=\"fc*\")", "'fc*' matches no parameter", "head.weight"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("algorithm", "said"), [(row[0], row[1:]) for row in COMPOSED])
+def test_what_cannot_be_composed(algorithm, said):
+    sentence(run(algorithm=algorithm), *said)
+
+
+SPLITS = [
+    ({"split": "classes(11)"}, "per_client=11", "10 classes"),
+    ({"clients": 1500}, "1437 samples", "1500 clients"),
+    ({"split": "shards(1000)"}, "1437 samples", "6 clients", "1000 each"),
+    ({"split": "dirichlet_capped(0.1, minimum=1000)"}, "1437 samples", "1000 each"),
+    ({"split": "natural"}, "does not say whose"),
+    ({"split": "dirichlet(0)"}, "alpha", "positive"),
+    ({"split": 'saved("nowhere.npz")'}, "nowhere.npz"),
+    ({"unseen": 6}, "unseen=6", "0 to 5"),
+    ({"unseen": 1.5}, "unseen=1.5"),
+    ({"validation": 1}, "validation=1"),
+    ({"cohort": 7}, "7 clients a round", "6 are registered"),
+    ({"cohort": 2.5}, "whole number"),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), [(row[0], row[1:]) for row in SPLITS])
+def test_splits_that_cannot_be_made(settings, said):
+    sentence(run(**settings), *said)
+
+
+NUMBERS = ("clients", "rounds", "batch", "cohort", "absent", "lr", "clip", "eval_every", "panel", "target", "unseen", "validation",
+           "noise_rgb", "noise_brightness", "workers", "checkpoint_every", "epochs", "steps")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_out_of_range(name):
+    sentence(run(**{name: -1}), name)
+
+
+@pytest.mark.parametrize("name", ["lr", "cohort", "absent", "noise_rgb", "unseen", "validation", "clip", "target"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_that_are_none(name, value):
+    sentence(run(**{name: value}), f"{name}={value}")
+
+
+def test_all_problems_at_once():
+    sentence(run(clients=0, rounds=0, lr=-1), "clients=0", "rounds=0", "lr=-1")
+
+
+@pytest.mark.parametrize("words", [["run", "--nonsense"], ["run", "--clients", "ten"], ["run", "--lift", "gpu"], ["run", "--seeds", "0,a"],
+                                   ["run", "--precision", "float16"], ["rnu"], [], ["resume"], ["algorithms", "--jsn"]])  # fmt: skip
+def test_flags_that_are_none(words):
+    ended = cli(*words)
+    assert ended.code == 2 and ended.err and not ended.out and "Traceback" not in ended.err
+
+
+def test_seeds_all_differ():
+    sentence(run(seeds="0,1,0"), "seeds=0,1,0")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_devices():
+    sentence(run(device="cuda"), "cuda", "--device cpu")
+    sentence(run(device="tpu"), "'tpu'", "cpu or cuda")
+
+
+def test_a_proper_process_ends_so_too(tmp_path):
+    """The same from the shell, where an import or an exit handler could still spoil it."""
+    words = ["-m", "driftless", "run", "--algorithm", "scafold", "--out", str(tmp_path / "run")]
+    import sys
+
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+    sentence(Ended(ended.returncode, ended.stdout, ended.stderr), "scaffold")
+    assert not (tmp_path / "run").exists()
+
+
+# --- configuration files ---------------------------------------------------------------------------------------------------
+TOML = [
+    ("clients = 'ten'", "clients='ten'", "type int"),
+    ("clients = 2.5", "clients=2.5"),
+    ("rounds = true", "rounds=True"),
+    ("tensorboard = 1", "tensorboard=1"),
+    ("seeds = 3", "seeds=3"),
+    ("seeds = ['a']", "seeds=['a']"),
+    ("algorithm = ['fedavg']", "algorithm=['fedavg']"),
+    ("client = 3", "no setting 'client'", "did you mean 'clients'"),
+    ("precision = 'float16'", "did you mean 'bfloat16'"),
+    ("config = 3", "no setting 'config'"),
+    ("= 3", "no TOML file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), [(row[0], row[1:]) for row in TOML])
+def test_configuration_files(text, said, tmp_path):
+    (tmp_path / "it.toml").write_text(text)
+    sentence(run("--config", tmp_path / "it.toml"), "it.toml", *said)
+
+
+def test_configuration_files_that_are_not_there(tmp_path):
+    sentence(run("--config", tmp_path / "absent.toml"), "absent.toml", "No such file")
+    sentence(run("--config", tmp_path), "Is a directory")
+    sentence(run("--config"), "path of a TOML file")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    sentence(run("--config", tmp_path / "binary.toml"), "no TOML file")
+
+
+# --- models and losses of one's own -----------------------------------------------------------------------------------------
+X, Y = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
+
+
+def refused(*said: str, model: nn.Module | None = None, **settings) -> None:
+    with pytest.raises(UserError) as caught:
+        federate(model or nn.Linear(4, 3), (X, Y), **({"clients": 3, "rounds": 1, "split": "iid", "steps": 1} | settings))
+    assert all(text in str(caught.value) for text in said), str(caught.value)
+
+
+def test_models_and_losses_that_do_not_fit():
+    refused("output has shape [2]", "3 classes", "3 scores", model=nn.Linear(4, 2))
+    refused("does not take samples of shape [4]", model=nn.Linear(5, 3))
+    refused("output has shape []", model=nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)))
+    refused("loss does not take outputs [2, 3] and labels [2]", loss=lambda o, y: nn.functional.nll_loss(o, y[None]))
+    refused("loss does not take", loss=lambda outputs: outputs.sum())
+    refused("loss gives numbers of shape [2]", loss=lambda o, y: nn.functional.cross_entropy(o, y, reduction="none"))
+    refused("metric must give one value a sample", metric=lambda outputs, y: outputs.mean())
+    refused("no trainable parameter", model=nn.Flatten())
+    refused("dropout", model=nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3)))
+    refused("augment='flip' is for images", augment="flip")
+    refused("seeds=[0, 1]", "one run", seeds=(0, 1))
+    refused("no setting 'round'", "did you mean 'rounds'", round=3)
+
+
+def test_data_that_are_none():
+    for data, said in (({"x": X}, "dict"), ((X, Y[:-1]), "59 labels"), ((X[:0], Y[:0]), "0 training samples")):
+        with pytest.raises(UserError, match=said):
+            federate(nn.Linear(4, 3), data, clients=3)
+    empty = [torch.zeros(0, dtype=torch.int64)] * 2
+    pool = (torch.from_numpy(X), torch.from_numpy(Y))
+    with pytest.raises(UserError, match="no client has a training sample"):
+        federate(nn.Linear(4, 3), clients=Federation(pool, pool, empty, empty, ["a", "b"]))
+
+
+def test_files_that_are_no_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("junk.npz", "junk.csv", "junk.parquet"):
+        (tmp_path / name).write_bytes(b"junk" if name != "junk.csv" else b"")
+        sentence(run(data=name), name)
+    np.savez("odd.npz", a=X)
+    sentence(run(data="odd.npz"), "x_train and y_train")
+    sentence(run(split='saved("odd.npz")'), "no split")
+    sentence(run(split='saved("junk.npz")'), "junk.npz")
+    sentence(run(init="junk.npz"), "junk.npz")
+    sentence(run(data="absent.npz"), "no such file")
+    (tmp_path / "folder").mkdir()
+    sentence(run(data="folder"), "no images")
+
+
+def test_a_missing_data_set_says_what_to_put_where(tmp_path, monkeypatch):
+    import datasets
+
+    def offline(*name):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    monkeypatch.delenv("DRIFTLESS_DATA", raising=False)
+    sentence(run(data="cifar10", data_dir=tmp_path), "no cifar10.npz", str(tmp_path), "x_train, y_train, x_test, y_test", "--data-dir")
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------------
+def test_folders_that_exist(tmp_path):
+    assert run(out=tmp_path / "run").code == 0
+    before = sorted((tmp_path / "run").iterdir())
+    sentence(run(out=tmp_path / "run"), "exists", "driftless resume")
+    assert sorted((tmp_path / "run").iterdir()) == before
+    (tmp_path / "file").write_text("")
+    sentence(run(out=tmp_path / "file"), "exists")
+    sentence(run(out=tmp_path / "file" / "below"), "file")
+    (tmp_path / "many" / "seed-1").mkdir(parents=True)
+    sentence(run(out=tmp_path / "many", seeds="0,1"), "exists")
+    assert not (tmp_path / "many" / "seed-0").exists()  # refused before any work
+
+
+@pytest.mark.parametrize("command", ["resume", "export", "compare", "report"])
+def test_folders_that_are_no_run(command, tmp_path):
+    more = ["--out", tmp_path / "out.html"] if command != "resume" else []
+    (tmp_path / "empty").mkdir()
+    sentence(cli(command, tmp_path / "empty", *more), "empty")
+    sentence(cli(command, tmp_path / "absent", *more), "absent")
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_a_folder_that_another_process_works_on(tmp_path):
+    import fcntl
+
+    assert run(out=tmp_path / "run").code == 0
+    with open(tmp_path / "run" / "run.toml") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        sentence(cli("resume", tmp_path / "run"), "another process")
