@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+
 from driftless.clients import Answer, Clients
 from driftless.data.federation import Federation
 from driftless.federated import Federated, Plan, Server
 from driftless.lift import Sequential
 from driftless.space import Space
 from driftless.task import Task
-from torch import Tensor, nn
 
 KEEPS_ALL = frozenset({"divergence"})  # every client's model is kept, so that a test can look at it
 
@@ -57,15 +58,25 @@ class Ran(NamedTuple):
         return self.servers[-1].params
 
 
-def run(federated: Federated, federation: Any, work: Any, cohorts: Iterable[Sequence[int]], lr: Any = 0.1, lift: Any = None,
-        silent: dict[int, set[int]] | None = None, after: Callable[[int, Clients], None] | None = None,
-        on_bad_client: str = "stop") -> Ran:
+def run(
+    federated: Federated,
+    federation: Any,
+    work: Any,
+    cohorts: Iterable[Sequence[int]],
+    lr: Any = 0.1,
+    lift: Any = None,
+    silent: dict[int, set[int]] | None = None,
+    after: Callable[[int, Clients], None] | None = None,
+    on_bad_client: str = "stop",
+) -> Ran:
     """Rounds with these cohorts; `lr` is a number or one a round, `silent` the clients that do not answer, by round."""
     clients = Clients(federated, federation, work, 0, lift or Sequential(), None, on_bad_client)
     servers, answers = [federated.start()], []
     for t, cohort in enumerate(cohorts):
         step = float(lr if np.isscalar(lr) else lr[t])
-        server, answer = federated.round(servers[-1], clients, Plan([int(c) for c in cohort], frozenset((silent or {}).get(t, ())), step))
+        server, answer = federated.round(
+            servers[-1], clients, Plan([int(c) for c in cohort], frozenset((silent or {}).get(t, ())), step)
+        )
         clients.commit(t)
         servers.append(server)
         answers.append(answer)
@@ -74,8 +85,14 @@ def run(federated: Federated, federation: Any, work: Any, cohorts: Iterable[Sequ
     return Ran(servers, answers, clients)
 
 
-def federate(algorithm: Any, module: nn.Module, dtype: torch.dtype = torch.float64, loss: Any = None, buffers: str = "average",
-             **settings: Any) -> Federated:
+def federate(
+    algorithm: Any,
+    module: nn.Module,
+    dtype: torch.dtype = torch.float64,
+    loss: Any = None,
+    buffers: str = "average",
+    **settings: Any,
+) -> Federated:
     """An algorithm on a module as it is initialised."""
     space = Space(module, buffers=buffers, dtype=dtype)
     task = Task(space) if loss is None else Task(space, loss)
@@ -89,12 +106,22 @@ def federation(x: Sequence[Any], y: Sequence[Any], dtype: torch.dtype = torch.fl
     return Federation(pool, pool, rows, rows, [f"c{i}" for i in range(len(y))])
 
 
-def clusters(sizes: Sequence[int] = (12, 5, 26, 3, 8), shape: tuple[int, ...] = (6,), classes: int = 3, seed: int = 0,
-             dtype: torch.dtype = torch.float64) -> Federation:
+def clusters(
+    sizes: Sequence[int] = (12, 5, 26, 3, 8),
+    shape: tuple[int, ...] = (6,),
+    classes: int = 3,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> Federation:
     """Ragged clients with a labelling of their own."""
     rng = np.random.Generator(np.random.Philox(seed))
     x = [rng.normal(size=(n, *shape)) + rng.normal(size=shape) for n in sizes]
-    y = [np.argmax(part.reshape(len(part), int(np.prod(shape))) @ rng.normal(size=(int(np.prod(shape)), classes)), axis=1) for part in x]
+    y = [
+        np.argmax(
+            part.reshape(len(part), int(np.prod(shape))) @ rng.normal(size=(int(np.prod(shape)), classes)), axis=1
+        )
+        for part in x
+    ]
     return federation(x, y, dtype)
 
 
@@ -106,7 +133,7 @@ def mlp(inputs: int = 6, hidden: int = 5, classes: int = 3) -> nn.Sequential:
 
 
 class Point(nn.Module):
-    """One vector w; with `quadratic` as loss a batch (A [B, d, d], b [B, d]) costs the mean of (w - b)' A (w - b) / 2."""
+    """One vector w; under the loss `quadratic` a batch (A, b) [B, d, d], [B, d] costs the mean of (w - b)' A (w - b) / 2."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -135,7 +162,9 @@ class Quadratics(NamedTuple):
 def quadratics(clients: int = 5, size: int = 4, counts: tuple[int, ...] = (1, 2, 3, 1, 4), seed: int = 0) -> Quadratics:
     rng = np.random.Generator(np.random.Philox(seed))
     half = rng.normal(size=(clients, size, size))
-    return Quadratics(half @ half.transpose(0, 2, 1) / size + 0.3 * np.eye(size), rng.normal(size=(clients, size)), counts)
+    return Quadratics(
+        half @ half.transpose(0, 2, 1) / size + 0.3 * np.eye(size), rng.normal(size=(clients, size)), counts
+    )
 
 
 def quadratic(w: Tensor, y: tuple[Tensor, Tensor]) -> Tensor:

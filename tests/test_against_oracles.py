@@ -8,18 +8,25 @@ from typing import Any
 import pytest
 import torch
 from against import build, follow, furthest
+from oracles import ORACLES
+from oracles.problem import everyone, fixture
+
 from driftless import algorithms as named
 from driftless.lift import Threaded, Vectorised
 from driftless.pieces.outer_step import OuterStep
 from driftless.pieces.proximal import Proximal
 from driftless.pieces.relaxed_init import RelaxedInit
 from driftless.pieces.scaffold import Control, Scaffold
-from oracles import ORACLES
-from oracles.problem import everyone, fixture
 
 TIGHT, SHOWS = 1e-10, 1e-4
 FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
-PERSONAL = [{}, {"outer_shared": 0.7}, {"outer_personal": 0.4}, {"scale_personal": 0.3}, {"scale_shared": 0.6, "scale_personal": 1.7}]
+PERSONAL = [
+    {},
+    {"outer_shared": 0.7},
+    {"outer_personal": 0.4},
+    {"scale_personal": 0.3},
+    {"scale_shared": 0.6, "scale_personal": 1.7},
+]
 ALS = [{"alpha": a, "cohort": c} for a, c in ((1, "redrawn"), (2, "redrawn"), (3, "redrawn"), (2, "held"), (3, "held"))]
 INIT = [{"beta": b, "aggregate": a} for b, a in ((0.0, "paper"), (0.1, "paper"), (0.3, "delta"), (-0.2, "delta"))]
 VALUES: dict[str, list[dict[str, Any]]] = {
@@ -80,7 +87,7 @@ def test_no_wrong_reading(oracle, mutation, f):
     assert furthest(ours, ORACLES[oracle].run(f, **hyper, mutation=mutation)) > SHOWS
 
 
-# --- the same test fails on a piece with a mistake ------------------------------------------------------------------------
+# --- the same test fails on a piece with a mistake ------------------------------------------------------------------
 class SignScaffold(Scaffold):
     """The correction reversed."""
 
@@ -151,10 +158,18 @@ class Mistake:
 
 
 MISTAKES = [
-    Mistake(SignScaffold, "scaffold"), Mistake(ShareScaffold, "scaffold"), Mistake(ForgetfulScaffold, "scaffold"),
-    Mistake(SignScaffold, "fedals_scaffold"), Mistake(ShareScaffold, "scaffold_p"), Mistake(SentScaffold, "scaffold_fedinit"),
-    Mistake(SentScaffold, "scaffold_p_fedinit"), Mistake(TowardsInit, "fedinit"), Mistake(TowardsInit, "fedals_fedinit"),
-    Mistake(HalfProximal, "fedprox"), Mistake(SentProximal, "fedprox_fedinit"), Mistake(WholeOuterStep, "fedavg_p"),
+    Mistake(SignScaffold, "scaffold"),
+    Mistake(ShareScaffold, "scaffold"),
+    Mistake(ForgetfulScaffold, "scaffold"),
+    Mistake(SignScaffold, "fedals_scaffold"),
+    Mistake(ShareScaffold, "scaffold_p"),
+    Mistake(SentScaffold, "scaffold_fedinit"),
+    Mistake(SentScaffold, "scaffold_p_fedinit"),
+    Mistake(TowardsInit, "fedinit"),
+    Mistake(TowardsInit, "fedals_fedinit"),
+    Mistake(HalfProximal, "fedprox"),
+    Mistake(SentProximal, "fedprox_fedinit"),
+    Mistake(WholeOuterStep, "fedavg_p"),
 ]
 
 
@@ -174,7 +189,7 @@ def test_a_piece_with_a_mistake_is_caught(mistake):
 
 
 def test_a_right_piece_in_a_wrong_place_is_right():
-    """The scaffolding of the test above changes nothing by itself: SentScaffold is SCAFFOLD where nothing is relaxed."""
+    """The machinery of the test above spoils nothing by itself: SentScaffold is SCAFFOLD where nothing is relaxed."""
     f, right = FIXTURES["even"], named.scaffold()
     wrong = replace(right, pieces=(SentScaffold(),))
     assert furthest(follow(wrong, f)[1], ORACLES["scaffold"].run(f)) < TIGHT

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,10 +11,8 @@ import torch
 from driftless.data.federation import Federation
 from driftless.errors import UserError
 from driftless.federate import federate
-from outer import TINY, Ended, cli, config, metrics, run
+from outer import Ended, cli, run
 from torch import nn
-
-from driftless import checkpoint, files
 
 
 def sentence(ended: Ended, *said: str) -> str:
@@ -141,8 +136,6 @@ def test_devices():
 def test_a_proper_process_ends_so_too(tmp_path):
     """The same from the shell, where an import or an exit handler could still spoil it."""
     words = ["-m", "driftless", "run", "--algorithm", "scafold", "--out", str(tmp_path / "run")]
-    import sys
-
     ended = subprocess.run([sys.executable, *words], capture_output=True, text=True)
     sentence(Ended(ended.returncode, ended.stdout, ended.stderr), "scaffold")
     assert not (tmp_path / "run").exists()

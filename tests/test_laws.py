@@ -1,4 +1,4 @@
-"""The laws that a run obeys whatever its pieces: 3 centralised, 4 fixed points, 5 periods, 7 conservation, 11 commuting."""
+"""Laws of a run: 3 centralised descent, 4 fixed points, 5 periods, 7 conservation, 11 pieces that commute."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import KEEPS_ALL, FullBatch, Given, Point, clusters, federate, gap, mlp, models, quadratic, quadratics, run
+
 from driftless import algorithms as named
 from driftless.algorithm import Period, algorithm
 from driftless.lift import Sequential, Vectorised
@@ -17,18 +19,17 @@ from driftless.pieces.relaxed_init import RelaxedInit
 from driftless.pieces.scaffold import Scaffold
 from driftless.synchronise import NEVER
 from driftless.work import Work
-from helpers import KEEPS_ALL, FullBatch, Given, Point, clusters, federate, gap, mlp, models, quadratic, quadratics, run
 
 CLIENTS = 5
 ALL = [range(CLIENTS)]
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]
 
 
-# --- law 3: one local step on everything, everyone: centralised descent -------------------------------------------------
+# --- law 3: one local step on everything, everyone: centralised descent ---------------------------------------------
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("subject", [named.fedavg(), named.fedprox(0.5), named.fedals(1)], ids=lambda a: a.name)
 def test_one_full_step_of_everyone_is_centralised_descent(subject, momentum):
-    """Weights by samples make the mean of the clients' gradients the pooled one; FedAvgM is then heavy ball on the pool."""
+    """Weights by samples make the clients' mean gradient the pooled one; FedAvgM is then heavy ball on the pool."""
     data, net = clusters(), mlp()
     ours = run(federate(subject, net, server=Momentum(momentum)), data, FullBatch(1), ALL * 8, 0.3)
     pooled, optimiser = net.double(), torch.optim.SGD(net.parameters(), lr=0.3, momentum=momentum)
@@ -36,17 +37,22 @@ def test_one_full_step_of_everyone_is_centralised_descent(subject, momentum):
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(pooled(data.pool[0]), data.pool[1]).backward()
         optimiser.step()
-        assert gap(ours.servers[t + 1].params, torch.nn.utils.parameters_to_vector(pooled.parameters()).detach()) < 1e-12
+        assert (
+            gap(ours.servers[t + 1].params, torch.nn.utils.parameters_to_vector(pooled.parameters()).detach()) < 1e-12
+        )
 
 
 def test_scaffold_with_one_full_step_is_descent_on_the_mean_of_the_clients():
     """sum_i (c - c_i) = 0, so its corrections cancel in the mean over everyone, whatever the round."""
     data = clusters()
-    one, two = (run(federate(a, mlp(), weighting="uniform"), data, FullBatch(1), ALL * 6) for a in (named.scaffold(), named.fedavg()))
+    one, two = (
+        run(federate(a, mlp(), weighting="uniform"), data, FullBatch(1), ALL * 6)
+        for a in (named.scaffold(), named.fedavg())
+    )
     assert gap(one.last, two.last) < 1e-13
 
 
-# --- law 4: fixed points on quadratics ------------------------------------------------------------------------------------
+# --- law 4: fixed points on quadratics ------------------------------------------------------------------------------
 STEP, STEPS = 0.1, 5
 
 
@@ -56,7 +62,10 @@ def optimum(q: Any, weights: np.ndarray) -> np.ndarray:
 
 
 def drifted(q: Any, weights: np.ndarray) -> np.ndarray:
-    """K steps take client i to b_i + M_i (w - b_i), M_i = (I - lr A_i)^K; FedAvg rests where sum_i p_i (I - M_i)(w - b_i) = 0."""
+    """K steps take client i to b_i + M_i (w - b_i), M_i = (I - lr A_i)^K.
+
+    FedAvg rests where sum_i p_i (I - M_i)(w - b_i) = 0.
+    """
     m = np.stack([np.eye(4) - np.linalg.matrix_power(np.eye(4) - STEP * a, STEPS) for a in q.a])
     return np.linalg.solve(np.einsum("i,ijk->jk", weights, m), np.einsum("i,ijk,ik->j", weights, m, q.b))
 
@@ -65,7 +74,13 @@ def drifted(q: Any, weights: np.ndarray) -> np.ndarray:
 def test_fedavg_rests_off_the_optimum_where_theory_says(weighting):
     q = quadratics()
     weights = np.array(q.counts) / sum(q.counts) if weighting == "samples" else np.full(CLIENTS, 1 / CLIENTS)
-    ran = run(federate(named.fedavg(), Point(4), loss=quadratic, weighting=weighting), q.federation, FullBatch(STEPS), ALL * 90, STEP)
+    ran = run(
+        federate(named.fedavg(), Point(4), loss=quadratic, weighting=weighting),
+        q.federation,
+        FullBatch(STEPS),
+        ALL * 90,
+        STEP,
+    )
     assert gap(ran.last, drifted(q, weights)) < 1e-10
     assert np.abs(drifted(q, weights) - optimum(q, weights)).max() > 0.05
 
@@ -77,7 +92,9 @@ def test_scaffold_reaches_the_optimum(client):
     subject = federate(named.scaffold(), Point(4), loss=quadratic, weighting="uniform", client=client)
     ran = run(subject, q.federation, FullBatch(STEPS), ALL * 250, 0.05 if client.momentum else STEP)
     assert gap(ran.last, optimum(q, everyone)) < 1e-10
-    control = np.einsum("ijk,ik->ij", q.a, optimum(q, everyone) - q.b)  # at rest c_i is the client's gradient there, c is zero
+    control = np.einsum(
+        "ijk,ik->ij", q.a, optimum(q, everyone) - q.b
+    )  # at rest c_i is the client's gradient there, c is zero
     assert gap(torch.stack([ran.clients.row(c)[0]["memory.0"] for c in range(CLIENTS)]), control) < 1e-9
     plain = federate(named.fedavg(), Point(4), loss=quadratic, weighting="uniform", client=client)
     missed = run(plain, q.federation, FullBatch(STEPS), ALL * 250, 0.05 if client.momentum else STEP)
@@ -87,23 +104,38 @@ def test_scaffold_reaches_the_optimum(client):
 def test_scaffold_reaches_the_optimum_with_some_of_the_clients():
     q = quadratics()
     cohorts = [np.random.Generator(np.random.Philox(t)).choice(CLIENTS, 3, replace=False) for t in range(500)]
-    ran = run(federate(named.scaffold(), Point(4), loss=quadratic, weighting="uniform"), q.federation, FullBatch(3), cohorts, STEP)
+    ran = run(
+        federate(named.scaffold(), Point(4), loss=quadratic, weighting="uniform"),
+        q.federation,
+        FullBatch(3),
+        cohorts,
+        STEP,
+    )
     assert gap(ran.last, optimum(q, np.full(CLIENTS, 1 / CLIENTS))) < 1e-9
 
 
-# --- law 5: periods ---------------------------------------------------------------------------------------------------------
+# --- law 5: periods -------------------------------------------------------------------------------------------------
 def schedules(p: int, rounds: int) -> tuple[Given, Given]:
     """K batches in each of p rounds, and the same pK in one."""
     rng = np.random.Generator(np.random.Philox(3))
     data = clusters()
-    short = {(t, data.names[c]): torch.from_numpy(rng.integers(data.size(c), size=(2, 4)))
-             for t in range(p * rounds) for c in range(CLIENTS)}
-    long = {(t, name): torch.cat([short[p * t + k, name] for k in range(p)]) for t in range(rounds) for name in data.names}
+    short = {
+        (t, data.names[c]): torch.from_numpy(rng.integers(data.size(c), size=(2, 4)))
+        for t in range(p * rounds)
+        for c in range(CLIENTS)
+    }
+    long = {
+        (t, name): torch.cat([short[p * t + k, name] for k in range(p)]) for t in range(rounds) for name in data.names
+    }
     return Given(short), Given(long)
 
 
 PIECES = {
-    "fedavg": [], "scaffold": [Scaffold()], "fedprox": [Proximal(0.3)], "relaxed": [RelaxedInit(0.2)], "delta": [RelaxedInit(0.2, "delta")],
+    "fedavg": [],
+    "scaffold": [Scaffold()],
+    "fedprox": [Proximal(0.3)],
+    "relaxed": [RelaxedInit(0.2)],
+    "delta": [RelaxedInit(0.2, "delta")],
     "scaffold + relaxed + fedprox": [Scaffold(), RelaxedInit(0.2), Proximal(0.3)],
 }
 
@@ -114,10 +146,24 @@ PIECES = {
 def test_a_period_is_a_longer_round(parts, server, p):
     short, long = schedules(p, 3)
     for client, state in ((Sgd(), "fresh"), (Sgd(0.9, 0.01), "kept")):
-        settings: dict[str, Any] = {"server": server, "client": client, "optimiser_state": state, "clip": 1.0, "watch": KEEPS_ALL}
-        slow = run(federate(algorithm(*parts, Period("*", p), name="slow"), mlp(), **settings), clusters(), short, ALL * (3 * p))
+        settings: dict[str, Any] = {
+            "server": server,
+            "client": client,
+            "optimiser_state": state,
+            "clip": 1.0,
+            "watch": KEEPS_ALL,
+        }
+        slow = run(
+            federate(algorithm(*parts, Period("*", p), name="slow"), mlp(), **settings),
+            clusters(),
+            short,
+            ALL * (3 * p),
+        )
         quick = run(federate(algorithm(*parts, name="quick"), mlp(), **settings), clusters(), long, ALL * 3)
-        assert gap(torch.stack([s.params for s in slow.servers[::p]]), torch.stack([s.params for s in quick.servers])) < 1e-12
+        assert (
+            gap(torch.stack([s.params for s in slow.servers[::p]]), torch.stack([s.params for s in quick.servers]))
+            < 1e-12
+        )
         assert gap(models(slow), models(quick)) < 1e-12
         for t in range(3 * p):  # and between two synchronisations the server rests, memory and optimiser included
             if (t + 1) % p:
@@ -163,9 +209,21 @@ def test_never_is_a_personal_parameter_written_by_hand():
 
 
 def test_outer_step_of_one_is_none_and_of_zero_leaves_the_personal_part():
-    runs = {size: run(federate(algorithm(OuterStep(size), Period("head", NEVER), name="outer"), mlp(), watch=KEEPS_ALL), clusters(),
-                      Work(3, None, 4), SOME) for size in (1.0, 0.0)}
-    without = run(federate(algorithm(Period("head", NEVER), name="none"), mlp(), watch=KEEPS_ALL), clusters(), Work(3, None, 4), SOME)
+    runs = {
+        size: run(
+            federate(algorithm(OuterStep(size), Period("head", NEVER), name="outer"), mlp(), watch=KEEPS_ALL),
+            clusters(),
+            Work(3, None, 4),
+            SOME,
+        )
+        for size in (1.0, 0.0)
+    }
+    without = run(
+        federate(algorithm(Period("head", NEVER), name="none"), mlp(), watch=KEEPS_ALL),
+        clusters(),
+        Work(3, None, 4),
+        SOME,
+    )
     assert torch.equal(runs[1.0].last, without.last) and torch.equal(models(runs[1.0]), models(without))
     federated = without.clients.federated
     head = federated.periods.never
@@ -173,13 +231,16 @@ def test_outer_step_of_one_is_none_and_of_zero_leaves_the_personal_part():
     assert gap(models(runs[0.0])[:, ~head], federated.initial[~head]) > 0.01
 
 
-# --- law 7: conservation ----------------------------------------------------------------------------------------------------
+# --- law 7: conservation --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=repr)
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("subject", [named.scaffold(), named.scaffold_p(), named.scaffold() + named.fedals(2), named.scaffold() + named.relaxed_init()],
-                         ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "subject",
+    [named.scaffold(), named.scaffold_p(), named.scaffold() + named.fedals(2), named.scaffold() + named.relaxed_init()],
+    ids=lambda a: a.name,
+)
 def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift):
-    """With absentees, unequal samples, clients without a step, and one whose training is not finite, after every round."""
+    """With absentees, unequal samples and a client whose training is not finite, after every round."""
     data = clusters()
     data.pool[0][data.train[4]] *= float("inf")
 
@@ -187,8 +248,16 @@ def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift
         means.append(torch.stack([clients.row(c)[0]["memory.0"] for c in range(CLIENTS)]).mean(0))
 
     means: list[torch.Tensor] = []
-    ran = run(federate(subject, mlp(), weighting=weighting), data, Work(2, None, 4), SOME, lift=lift, silent={1: {3}, 3: {0}, 4: {1, 2}},
-              after=mean, on_bad_client="skip")
+    ran = run(
+        federate(subject, mlp(), weighting=weighting),
+        data,
+        Work(2, None, 4),
+        SOME,
+        lift=lift,
+        silent={1: {3}, 3: {0}, 4: {1, 2}},
+        after=mean,
+        on_bad_client="skip",
+    )
     assert [a.skipped for a in ran.answers] == [[], [], [4], [4], [], [4]] and ran.answers[4].answered == []
     for server, expected in zip(ran.servers[1:], means, strict=True):
         assert gap(server.memory[0].variate, expected) < 1e-14
@@ -196,9 +265,17 @@ def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift
     assert (ran.servers[-1].memory[0].variate[ran.clients.federated.periods.never] == 0).all()
 
 
-# --- law 11: pieces on disjoint slots commute ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("one, two", [(Proximal(0.3), RelaxedInit(0.2)), (Scaffold(), RelaxedInit(0.2, "delta")), (OuterStep(0.5), Scaffold()),
-                                      (OuterStep(0.5), RelaxedInit(0.2))], ids=repr)
+# --- law 11: pieces on disjoint slots commute -----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "one, two",
+    [
+        (Proximal(0.3), RelaxedInit(0.2)),
+        (Scaffold(), RelaxedInit(0.2, "delta")),
+        (OuterStep(0.5), Scaffold()),
+        (OuterStep(0.5), RelaxedInit(0.2)),
+    ],
+    ids=repr,
+)
 def test_pieces_on_disjoint_slots_commute(one, two):
     orders = [algorithm(*parts, Period("head", NEVER), name="both") for parts in ((one, two), (two, one))]
     left, right = (run(federate(a, mlp(), watch=KEEPS_ALL), clusters(), Work(3, None, 4), SOME) for a in orders)

@@ -7,12 +7,26 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers import clusters, federate, gap, mlp, run
+
 from driftless import algorithms as named
 from driftless.errors import UserError
 from driftless.lift import Sequential, Vectorised
-from driftless.optim import Adagrad, Adam, AdamW, Constant, Cosine, Descent, Exponential, Momentum, Sgd, Steps, Yogi, clip
+from driftless.optim import (
+    Adagrad,
+    Adam,
+    AdamW,
+    Constant,
+    Cosine,
+    Descent,
+    Exponential,
+    Momentum,
+    Sgd,
+    Steps,
+    Yogi,
+    clip,
+)
 from driftless.work import Work
-from helpers import clusters, federate, gap, mlp, run
 
 RNG = np.random.Generator(np.random.Philox(0))
 SIZE, STEPS = 7, 12
@@ -24,7 +38,10 @@ PAIRS = {
     "momentum": (Sgd(0.9), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
     "both": (Sgd(0.9, 0.1), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1)),
     "adamw": (AdamW(), lambda p: torch.optim.AdamW(p, lr=0.1)),
-    "adamw, other values": (AdamW(0.8, 0.95, 1e-4, 0.3), lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.95), eps=1e-4, weight_decay=0.3)),
+    "adamw, other values": (
+        AdamW(0.8, 0.95, 1e-4, 0.3),
+        lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.95), eps=1e-4, weight_decay=0.3),
+    ),
     "adam": (AdamW(weight_decay=0.0), lambda p: torch.optim.Adam(p, lr=0.1)),
 }
 
@@ -48,7 +65,9 @@ def test_equals_torchs(ours, theirs):
 def test_a_client_is_torchs_loop(ours, theirs, lift):
     """One client of FedAvg is nn.Module, clip_grad_norm_ and torch.optim, state kept over rounds."""
     data, work, net = clusters((20,)), Work(4, None, 5), mlp().double()
-    ran = run(federate(named.fedavg(), mlp(), client=ours, clip=0.5, optimiser_state="kept"), data, work, [[0]] * 3, 0.1, lift)
+    ran = run(
+        federate(named.fedavg(), mlp(), client=ours, clip=0.5, optimiser_state="kept"), data, work, [[0]] * 3, 0.1, lift
+    )
     optimiser = theirs(net.parameters())
     for t in range(3):
         for rows in work.batches(0, t, "c0", 20, 4):
@@ -76,11 +95,13 @@ def test_a_fresh_state_is_torchs_optimiser_made_anew():
 
 def test_clip_bounds_the_norm_and_leaves_short_ones():
     g = GRADIENTS[0]
-    assert math.isclose(float(clip(g, 0.5).norm()), 0.5, rel_tol=1e-12) and gap(clip(g, 0.5) / 0.5, g / g.norm()) < 1e-12
+    assert (
+        math.isclose(float(clip(g, 0.5).norm()), 0.5, rel_tol=1e-12) and gap(clip(g, 0.5) / 0.5, g / g.norm()) < 1e-12
+    )
     assert torch.equal(clip(g, 100.0), g) and torch.equal(clip(torch.zeros(3), 1.0), torch.zeros(3))
 
 
-# --- the server's: Reddi et al. 2021, Algorithm 2, with g = -Delta; Hsu et al. 2019 --------------------------------------------
+# --- the server's: Reddi et al. 2021, Algorithm 2, with g = -Delta; Hsu et al. 2019 ---------------------------------
 def equations(kind: str, g: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """In NumPy, as the papers print them."""
     m, v = np.zeros_like(theta), np.full_like(theta, 1e-6)
@@ -101,8 +122,16 @@ def equations(kind: str, g: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return theta
 
 
-@pytest.mark.parametrize("kind, optimiser", [("momentum", Momentum(0.9, 0.5)), ("adam", Adam(initial=1e-6)), ("yogi", Yogi(initial=1e-6)),
-                                             ("adagrad", Adagrad(initial=1e-6))], ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "kind, optimiser",
+    [
+        ("momentum", Momentum(0.9, 0.5)),
+        ("adam", Adam(initial=1e-6)),
+        ("yogi", Yogi(initial=1e-6)),
+        ("adagrad", Adagrad(initial=1e-6)),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
 def test_server_optimisers_are_their_equations(kind, optimiser):
     theta, state = FIRST, optimiser.init(FIRST)
     for g in GRADIENTS:
@@ -114,7 +143,7 @@ def test_descent_of_one_is_averaging():
     assert torch.equal(Descent().step(GRADIENTS[0], FIRST, ())[0], FIRST - GRADIENTS[0])
 
 
-# --- step sizes over rounds ------------------------------------------------------------------------------------------------------
+# --- step sizes over rounds -----------------------------------------------------------------------------------------
 def test_schedules():
     assert [Constant()(t, 10) for t in (0, 9)] == [1.0, 1.0]
     assert Exponential(0.5)(3, 10) == 0.125 and Steps(4, 0.1)(3, 10) == 1.0 and math.isclose(Steps(4, 0.1)(8, 10), 0.01)

@@ -1,4 +1,4 @@
-"""The claims of FedAvg-P and Scaffold-P (Chen et al. 2023) on driftless: see `oracles/personal_claims.py` for the problem."""
+"""The claims of FedAvg-P and Scaffold-P (Chen et al. 2023) on driftless; the problem: `oracles/personal_claims.py`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from driftless import algorithms as named
-from driftless.data.federation import Federation
-from driftless.lift import Vectorised
 from helpers import Given, federate, run
 from oracles import personal_claims as claims
 from oracles.personal_claims import Data, Settings
 from torch import Tensor, nn
+
+from driftless import algorithms as named
+from driftless.data.federation import Federation
+from driftless.lift import Vectorised
 
 TOTAL = 700  # local steps a curve
 DATA = claims.data(0)
@@ -44,8 +45,11 @@ def curve(settings: Settings) -> np.ndarray:
     rows = list(torch.arange(clients * pool).split(pool))
     noise = torch.from_numpy(DATA.noise.reshape(-1, shared))
     data = Federation(((who, noise), who), (), rows, rows, [f"c{i}" for i in range(clients)])
-    table = {(t, f"c{c}"): torch.from_numpy(plan.noise[t, place])[:, None] for t, cohort in enumerate(plan.cohorts)
-             for place, c in enumerate(cohort)}
+    table = {
+        (t, f"c{c}"): torch.from_numpy(plan.noise[t, place])[:, None]
+        for t, cohort in enumerate(plan.cohorts)
+        for place, c in enumerate(cohort)
+    }
     personal, errors = np.zeros((clients, DATA.b.shape[2])), []
 
     def measure(x: Tensor) -> None:

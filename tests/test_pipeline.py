@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import KEEPS_ALL, clusters, federate, gap, mlp, run
+from torch import Tensor
+
 from driftless.algorithm import algorithm
 from driftless.broadcast import Pipeline
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.work import Work
-from helpers import KEEPS_ALL, clusters, federate, gap, mlp, run
-from torch import Tensor
 
 SIZE, WIDTH, FEATURES = 53, 3, 6  # of the model, the descriptor, a sample
 LR, STEPS, COHORT = 0.2, 3, (0, 2, 3, 4)
@@ -60,14 +61,16 @@ def deltas(data: Any, work: Work, params: Tensor, who: list[int]) -> tuple[dict[
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorised(2)], ids=lambda lift: type(lift).__name__)
 def test_backward_is_the_transpose(lift, weighting):
-    """Both networks' gradients are those of sum_i w_i <generate(eta, embed(phi, batch_i)), delta_i>, client 3 being silent."""
+    """Both networks' gradients are those of sum_i w_i <generate(eta, embed(phi, batch_i)), delta_i>; client 3 is silent."""
     data, work, params = clusters(), Work(STEPS, None, 4), pipeline().parameters
     ran = run(federated(weighting=weighting), data, work, [COHORT], LR, lift, silent={0: {3}})
     who = [0, 2, 4]
     delta, first = deltas(data, work, params, who)
     weights = {c: data.size(c) if weighting == "samples" else 1.0 for c in who}
     leaf = params.clone().requires_grad_()
-    total = sum(w * generate(leaf[SPLIT:], embed(leaf[:SPLIT], first[c])) @ delta[c] for c, w in weights.items()) / sum(weights.values())
+    total = sum(w * generate(leaf[SPLIT:], embed(leaf[:SPLIT], first[c])) @ delta[c] for c, w in weights.items()) / sum(
+        weights.values()
+    )
     (joint,) = torch.autograd.grad(total, leaf)
     assert gap(ran.last, params - joint) < 1e-12
     assert joint[:SPLIT].abs().max() > 1e-3 and joint[SPLIT:].abs().max() > 1e-3
@@ -85,8 +88,12 @@ def test_backward_is_the_protocol_message_by_message():
         eta, arrived = params[SPLIT:].clone().requires_grad_(), v.detach().requires_grad_()  # on the server: its model
         by_eta, by_v = torch.autograd.grad(generate(eta, arrived), (eta, arrived), delta[c] / len(COHORT))
         d_eta = d_eta + by_eta
-        d_phi = d_phi + torch.autograd.grad(v, phi, by_v)[0]  # on the client again: what it was sent, through its embedding
-    assert gap(ran.last[SPLIT:], params[SPLIT:] - d_eta) < 1e-12 and gap(ran.last[:SPLIT], params[:SPLIT] - d_phi) < 1e-12
+        d_phi = (
+            d_phi + torch.autograd.grad(v, phi, by_v)[0]
+        )  # on the client again: what it was sent, through its embedding
+    assert (
+        gap(ran.last[SPLIT:], params[SPLIT:] - d_eta) < 1e-12 and gap(ran.last[:SPLIT], params[:SPLIT] - d_phi) < 1e-12
+    )
 
 
 def test_clients_are_sent_their_own_models():
@@ -115,7 +122,11 @@ def test_training_lowers_the_clients_loss():
 
 def test_a_round_without_answers_moves_only_the_counter():
     ran = run(federated(), clusters(), Work(STEPS, None, 4), [COHORT, COHORT], LR, silent={0: set(COHORT)})
-    assert torch.equal(ran.servers[0].params, ran.servers[1].params) and ran.servers[1].round == 1 and ran.answers[0].answered == []
+    assert (
+        torch.equal(ran.servers[0].params, ran.servers[1].params)
+        and ran.servers[1].round == 1
+        and ran.answers[0].answered == []
+    )
     assert not torch.equal(ran.servers[1].params, ran.servers[2].params)
 
 

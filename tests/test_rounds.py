@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
+
 from driftless import algorithms as named
 from driftless.algorithm import Period, Server, algorithm
 from driftless.clients import BadClient, Clients
@@ -19,7 +21,6 @@ from driftless.optim import Adam, AdamW, Freeze, Momentum, Sgd
 from driftless.piece import Piece
 from driftless.pieces.scaffold import Scaffold
 from driftless.work import Between, Work
-from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 
 WORK = Work(2, None, 4)
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]
@@ -38,8 +39,14 @@ def same(one: Any, two: Any) -> bool:
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
 def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
     digests = []
-    ran = run(federate(subject, mlp()), clusters(), WORK, SOME[:4], silent={1: {2, 3}, 3: {0, 3, 4}},
-              after=lambda t, c: digests.append(c.rows.digest()))
+    ran = run(
+        federate(subject, mlp()),
+        clusters(),
+        WORK,
+        SOME[:4],
+        silent={1: {2, 3}, 3: {0, 3, 4}},
+        after=lambda t, c: digests.append(c.rows.digest()),
+    )
     for t in (1, 3):
         assert same(ran.servers[t], ran.servers[t + 1]) and ran.servers[t + 1].round == t + 1
         assert digests[t] == digests[t - 1] and ran.answers[t].answered == []
@@ -49,8 +56,15 @@ def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
 @pytest.mark.parametrize("subject", SUBJECTS[1:], ids=lambda a: a.name)
 def test_a_silent_clients_row_is_untouched(subject, lift):
     rows = []
-    run(federate(subject, mlp()), clusters(), WORK, SOME, silent={3: {0}}, lift=lift,
-        after=lambda t, c: rows.append((c.row(0), c.row(3))))
+    run(
+        federate(subject, mlp()),
+        clusters(),
+        WORK,
+        SOME,
+        silent={3: {0}},
+        lift=lift,
+        after=lambda t, c: rows.append((c.row(0), c.row(3))),
+    )
     (before, seen), (after, still) = rows[2][0], rows[3][0]
     assert seen == still == 0 and all(torch.equal(before[k], after[k]) for k in before)
     assert rows[3][1][1] == 3  # while who answered was counted
@@ -60,12 +74,18 @@ def test_a_silent_clients_row_is_untouched(subject, lift):
 def test_a_client_without_a_step_counts_as_absent(subject):
     data = clusters()
     work = Work(Between(0, 2), None, 4)
-    idle = {t: {c for c in cohort if not work.count(0, t, data.names[c], data.size(c))} for t, cohort in enumerate(SOME)}
+    idle = {
+        t: {c for c in cohort if not work.count(0, t, data.names[c], data.size(c))} for t, cohort in enumerate(SOME)
+    }
     assert any(idle.values()) and not all(idle.values())
     asked = run(federate(subject, mlp()), data, work, SOME)
-    spared = run(federate(subject, mlp()), data, work, [[c for c in cohort if c not in idle[t]] for t, cohort in enumerate(SOME)])
+    spared = run(
+        federate(subject, mlp()), data, work, [[c for c in cohort if c not in idle[t]] for t, cohort in enumerate(SOME)]
+    )
     assert same(asked.servers[-1], spared.servers[-1]) and asked.clients.rows.digest() == spared.clients.rows.digest()
-    assert [a.answered for a in asked.answers] == [[c for c in cohort if c not in idle[t]] for t, cohort in enumerate(SOME)]
+    assert [a.answered for a in asked.answers] == [
+        [c for c in cohort if c not in idle[t]] for t, cohort in enumerate(SOME)
+    ]
 
 
 def test_a_client_without_samples_counts_as_absent():
@@ -80,15 +100,21 @@ def test_a_bad_client_stops_the_run_or_is_left_out():
         run(federate(named.fedprox(0.3), mlp()), data, WORK, SOME)
     skipped = run(federate(RICH, mlp()), data, WORK, [(0, 1, 2), (0, 2)], on_bad_client="skip")
     without = run(federate(RICH, mlp()), data, WORK, [(0, 1), (0,)])
-    assert same(skipped.servers[-1], without.servers[-1]) and skipped.clients.rows.digest() == without.clients.rows.digest()
+    assert (
+        same(skipped.servers[-1], without.servers[-1])
+        and skipped.clients.rows.digest() == without.clients.rows.digest()
+    )
     none = run(federate(RICH, mlp()), data, WORK, [(2,)], on_bad_client="skip")
     assert same(*none.servers) and none.clients.rows.touched() == []
 
 
-# --- FedALS ------------------------------------------------------------------------------------------------------------------
+# --- FedALS ---------------------------------------------------------------------------------------------------------
 def test_alpha_of_one_is_fedavg_bitwise():
     one = run(federate(algorithm(Period("body", 1), name="one"), mlp()), clusters(), WORK, SOME)
-    assert all(same(a, b) for a, b in zip(one.servers, run(federate(named.fedals(1), mlp()), clusters(), WORK, SOME).servers, strict=True))
+    assert all(
+        same(a, b)
+        for a, b in zip(one.servers, run(federate(named.fedals(1), mlp()), clusters(), WORK, SOME).servers, strict=True)
+    )
     assert torch.equal(one.last, run(federate(named.fedavg(), mlp()), clusters(), WORK, SOME).last)
 
 
@@ -117,26 +143,41 @@ def test_everyone_starts_from_one_body_after_a_synchronisation(cohort):
 
     ran = run(federate(subject, mlp(), watch=KEEPS_ALL, weighting="uniform"), clusters(), WORK, cohorts, after=look)
     slow = ran.clients.federated.periods.slow
-    for t, models_ in enumerate(sent):  # what a client was sent at the start of its interval is the server's body, all through it
+    for t, models_ in enumerate(
+        sent
+    ):  # what a client was sent at the start of its interval is the server's body, all through it
         assert all(torch.equal(m, ran.servers[t].params[slow]) for m in models_.values())
-    assert gap(ran.servers[3].params[slow], torch.stack(list(kept[2].values())).mean(0)) < 1e-14  # the closing cohort's mean
+    assert (
+        gap(ran.servers[3].params[slow], torch.stack(list(kept[2].values())).mean(0)) < 1e-14
+    )  # the closing cohort's mean
     assert min(gap(a, ran.servers[3].params[slow]) for a in kept[2].values()) > 1e-3
 
 
 def test_held_and_redrawn_cohorts_are_two_algorithms():
-    one, two = (run(federate(named.fedals(3), mlp()), clusters(), WORK, cohorts) for cohorts in (SOME, [SOME[t - t % 3] for t in range(6)]))
+    one, two = (
+        run(federate(named.fedals(3), mlp()), clusters(), WORK, cohorts)
+        for cohorts in (SOME, [SOME[t - t % 3] for t in range(6)])
+    )
     assert gap(one.last, two.last) > 1e-3
 
 
 def test_impossible_values_are_refused():
-    for wrong in (lambda: named.fedals(0), lambda: named.fedals(2, cohort="hold"), lambda: named.relaxed_init(aggregate="mean"),
-                  lambda: named.scaffold() + named.scaffold(), lambda: named.fedals(2, cohort="held") + algorithm(
-                      *named.fedavg_p(outer_shared=0.5).periods, Server(Momentum()), name="a") + named.fedavg_p(outer_shared=0.5)):
+    for wrong in (
+        lambda: named.fedals(0),
+        lambda: named.fedals(2, cohort="hold"),
+        lambda: named.relaxed_init(aggregate="mean"),
+        lambda: named.scaffold() + named.scaffold(),
+        lambda: (
+            named.fedals(2, cohort="held")
+            + algorithm(*named.fedavg_p(outer_shared=0.5).periods, Server(Momentum()), name="a")
+            + named.fedavg_p(outer_shared=0.5)
+        ),
+    ):
         with pytest.raises(UserError):
             wrong()
 
 
-# --- what a piece may know --------------------------------------------------------------------------------------------------
+# --- what a piece may know ------------------------------------------------------------------------------------------
 class Newcomers(Piece):
     """Moves the models of those who take part for the first time."""
 
@@ -155,31 +196,57 @@ class Second(Piece):
 
 @pytest.mark.parametrize("lift", [Sequential(), Vectorised(3)], ids=lambda lift: type(lift).__name__)
 def test_a_client_is_fresh_once(lift):
-    with_, without = (run(federate(algorithm(*p, name="fresh"), mlp(), weighting="uniform"), clusters(), WORK, [(0, 1), (0, 1)], lift=lift)
-                      for p in ((Newcomers(),), ()))
+    with_, without = (
+        run(
+            federate(algorithm(*p, name="fresh"), mlp(), weighting="uniform"),
+            clusters(),
+            WORK,
+            [(0, 1), (0, 1)],
+            lift=lift,
+        )
+        for p in ((Newcomers(),), ())
+    )
     assert gap(with_.servers[1].params, without.servers[1].params + 1.0) < 1e-12
     again = federate(named.fedavg(), mlp(), weighting="uniform")
     start = with_.servers[1]
-    expected = again.round(start._replace(memory=()), Clients(again, clusters(), WORK, 0, lift), Plan([0, 1], frozenset(), 0.1))[0]
+    expected = again.round(
+        start._replace(memory=()), Clients(again, clusters(), WORK, 0, lift), Plan([0, 1], frozenset(), 0.1)
+    )[0]
     assert gap(with_.servers[2].params, expected.params) < 1e-12
 
 
 @pytest.mark.parametrize("client", [Sgd(), Sgd(0.9, 0.01), AdamW()], ids=repr)
 @pytest.mark.parametrize("lift", [Sequential(), Vectorised(5)], ids=lambda lift: type(lift).__name__)
 def test_a_second_training_is_the_first_again(lift, client):
-    one, two = (run(federate(algorithm(*p, name="second"), mlp(), client=client, clip=1.0), clusters(), Work(Between(1, 3), None, 4), SOME,
-                    lift=lift) for p in ((Second(),), ()))
+    one, two = (
+        run(
+            federate(algorithm(*p, name="second"), mlp(), client=client, clip=1.0),
+            clusters(),
+            Work(Between(1, 3), None, 4),
+            SOME,
+            lift=lift,
+        )
+        for p in ((Second(),), ())
+    )
     assert gap(one.last, two.last) < 1e-14
 
 
 @pytest.mark.parametrize("lift", [Sequential(), Vectorised(5)], ids=lambda lift: type(lift).__name__)
 def test_a_frozen_group_rests_while_it_is_frozen(lift):
-    """FedRep's order: the head alone for one step, then the body alone; decay and momentum rest too, the variate counts its own steps."""
+    """FedRep's order: the head alone, then the body; decay and momentum rest too, the variate counts its own steps."""
     space = federate(named.fedavg(), mlp()).task.space
     head, last = space.select("head"), []
     for count in (2, 1, 0):
         client = Freeze(Sgd(0.9, 0.1), head, count)
-        last.append(run(federate(algorithm(Scaffold(), name="f"), mlp(), client=client, watch=KEEPS_ALL), clusters(), WORK, [(0, 1)], lift=lift))
+        last.append(
+            run(
+                federate(algorithm(Scaffold(), name="f"), mlp(), client=client, watch=KEEPS_ALL),
+                clusters(),
+                WORK,
+                [(0, 1)],
+                lift=lift,
+            )
+        )
     first = last[0].servers[0].params
     assert torch.equal(models(last[0])[0, ~head], first[~head]) and gap(models(last[0])[0, head], first[head]) > 1e-3
     assert torch.equal(models(last[2])[0, head], first[head]) and gap(models(last[2])[0, ~head], first[~head]) > 1e-3
@@ -187,7 +254,7 @@ def test_a_frozen_group_rests_while_it_is_frozen(lift):
     assert torch.isfinite(last[0].last).all() and (last[0].clients.row(0)[0]["memory.0"][~head] == 0).all()
 
 
-# --- many clients --------------------------------------------------------------------------------------------------------------
+# --- many clients ---------------------------------------------------------------------------------------------------
 @dataclass
 class Watched:
     """A lift that counts how many of its replies are alive at once."""
@@ -205,13 +272,17 @@ class Watched:
             del reply
 
 
-@pytest.mark.parametrize("inner, bound", [(Sequential(), 4), (Threaded(2), 12), (Vectorised(4), 12)], ids=["loop", "threads", "vmap"])
+@pytest.mark.parametrize(
+    "inner, bound", [(Sequential(), 4), (Threaded(2), 12), (Vectorised(4), 12)], ids=["loop", "threads", "vmap"]
+)
 @pytest.mark.parametrize("subject", [named.fedavg(), named.scaffold()], ids=lambda a: a.name)
 def test_memory_does_not_grow_with_the_cohort(subject, inner, bound):
     """Replies are summed as they arrive: as many are alive with eighty clients as with sixteen."""
     most = []
     for count in (16, 80):
-        data = MadeFederation(lambda c: (torch.full((4, 6), c / count, dtype=torch.float64), torch.arange(4) % 3), count, 4, ())
+        data = MadeFederation(
+            lambda c: (torch.full((4, 6), c / 80, dtype=torch.float64), torch.arange(4) % 3), count, 4, ()
+        )
         lift = Watched(inner)
         run(federate(subject, mlp()), data, Work(1, None, 4), [range(count)], lift=lift)
         most.append(lift.most)

@@ -7,6 +7,9 @@ import pickle
 
 import pytest
 import torch
+from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
+from torch import nn
+
 from driftless import algorithms as named
 from driftless.algorithm import Period, algorithm
 from driftless.errors import UserError
@@ -15,8 +18,6 @@ from driftless.optim import Sgd
 from driftless.space import Space
 from driftless.synchronise import NEVER
 from driftless.work import Work
-from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
-from torch import nn
 
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4)]
 WORK = Work(2, None, 4)
@@ -55,7 +56,7 @@ def images():
     return clusters((12, 6, 9, 5, 8), (2, 4, 4))
 
 
-# --- groups -----------------------------------------------------------------------------------------------------------------------
+# --- groups ---------------------------------------------------------------------------------------------------------
 def names(space: Space, which) -> set[str]:
     mask = space.select(which)
     assert mask.dtype == torch.bool and mask.shape == (space.size,)
@@ -67,9 +68,21 @@ def names(space: Space, which) -> set[str]:
 def test_patterns():
     space, every = Space(Normed()), {"conv.weight", "conv.bias", "norm.weight", "norm.bias", "head.weight", "head.bias"}
     head = {"head.weight", "head.bias"}
-    cases = {None: head, "head": head, "body": every - head, "!head": every - head, "!body": head, "*": every, "conv": {"conv.weight", "conv.bias"},
-             "*.bias": {"conv.bias", "norm.bias", "head.bias"}, "conv|norm.weight": {"conv.weight", "conv.bias", "norm.weight"},
-             "!conv": every - {"conv.weight", "conv.bias"}, 0: set(), 1: every - head, 2: every}
+    cases = {
+        None: head,
+        "head": head,
+        "body": every - head,
+        "!head": every - head,
+        "!body": head,
+        "*": every,
+        "conv": {"conv.weight", "conv.bias"},
+        "*.bias": {"conv.bias", "norm.bias", "head.bias"},
+        "conv|norm.weight": {"conv.weight", "conv.bias", "norm.weight"},
+        "!conv": every - {"conv.weight", "conv.bias"},
+        0: set(),
+        1: every - head,
+        2: every,
+    }
     for which, expected in cases.items():
         assert names(space, which) == expected, which
     assert names(space, lambda name: name.startswith("norm")) == {"norm.weight", "norm.bias"}
@@ -86,7 +99,9 @@ def test_a_convolution_lies_channels_last_and_comes_back():
     assert torch.equal(theta[:54].view(3, 3, 3, 2).permute(0, 3, 1, 2), net.conv.weight)
     loaded = Normed().double()
     loaded.load_state_dict(space.state_dict(theta + 1, space.ravel_buffers() + 2))
-    assert torch.equal(loaded.conv.weight, net.conv.weight + 1) and torch.equal(loaded.norm.running_var, net.norm.running_var + 2)
+    assert torch.equal(loaded.conv.weight, net.conv.weight + 1) and torch.equal(
+        loaded.norm.running_var, net.norm.running_var + 2
+    )
     back, buffers = space.from_state_dict(loaded.state_dict())
     assert torch.equal(back, theta + 1) and torch.equal(buffers, space.ravel_buffers() + 2)
     x = torch.randn(4, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -107,7 +122,7 @@ def test_dropout_and_an_empty_model_are_refused():
         Space(mlp(), buffers="mean")
 
 
-# --- training is torch's ------------------------------------------------------------------------------------------------------------
+# --- training is torch's --------------------------------------------------------------------------------------------
 def torchs(net: nn.Module, data, rounds: int) -> nn.Module:
     """One client trained by torch.optim."""
     net = copy.deepcopy(net).double().train()
@@ -126,7 +141,9 @@ def torchs(net: nn.Module, data, rounds: int) -> nn.Module:
 def test_one_client_is_torchs_loop(net, lift):
     """Tied weights move once, frozen ones never; BatchNorm's statistics move in training passes as torch's do."""
     data = images() if net is Normed else clusters((12,))
-    ran = run(federate(named.fedavg(), net(), client=Sgd(0.9), optimiser_state="kept"), data, WORK, [[0]] * 3, lift=lift)
+    ran = run(
+        federate(named.fedavg(), net(), client=Sgd(0.9), optimiser_state="kept"), data, WORK, [[0]] * 3, lift=lift
+    )
     space, server = ran.clients.federated.task.space, ran.servers[-1]
     expected, ours = torchs(net(), data, 3).state_dict(), space.state_dict(server.params, server.buffers)
     assert max(gap(ours[k].double(), v.double()) for k, v in expected.items() if "num_batches" not in k) < 1e-13
@@ -134,7 +151,9 @@ def test_one_client_is_torchs_loop(net, lift):
 
 def test_tied_and_frozen_parameters():
     space = Space(Tied())
-    assert space.size == 36 + 6 + 6 * 3 + 3 and space.buffer_size == 6  # one weight of two layers; the frozen bias is a constant
+    assert (
+        space.size == 36 + 6 + 6 * 3 + 3 and space.buffer_size == 6
+    )  # one weight of two layers; the frozen bias is a constant
     assert names(space, "one.weight") == names(space, "two.weight") == {"one.weight"}
     assert names(space, "one") == {"one.weight", "one.bias"} and names(space, "two") == {"one.weight"}
     with pytest.raises(UserError, match="matches no parameter"):
@@ -143,17 +162,24 @@ def test_tied_and_frozen_parameters():
     assert torch.equal(state["one.weight"], state["two.weight"]) and torch.equal(state["two.bias"], Tied().two.bias)
 
 
-# --- BatchNorm ------------------------------------------------------------------------------------------------------------------------
-SUBJECTS = [named.fedavg(), named.scaffold(), named.fedals(2), algorithm(Period("conv|norm", NEVER), Period("head", 2), name="norms stay"),
-            named.scaffold() + named.fedals(2) + named.relaxed_init()]
+# --- BatchNorm ------------------------------------------------------------------------------------------------------
+SUBJECTS = [
+    named.fedavg(),
+    named.scaffold(),
+    named.fedals(2),
+    algorithm(Period("conv|norm", NEVER), Period("head", 2), name="norms stay"),
+    named.scaffold() + named.fedals(2) + named.relaxed_init(),
+]
 
 
 @pytest.mark.parametrize("policy", ["average", "local", "drop"])
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
 def test_lifts_agree_with_statistics(subject, policy):
     """Threads bitwise; vectorised to 1e-10 in float64, the clients' own statistics included."""
-    runs = [run(federate(subject, Normed(), buffers=policy, watch=KEEPS_ALL), images(), WORK, SOME, lift=lift)
-            for lift in (Sequential(), Threaded(2), Vectorised(2))]
+    runs = [
+        run(federate(subject, Normed(), buffers=policy, watch=KEEPS_ALL), images(), WORK, SOME, lift=lift)
+        for lift in (Sequential(), Threaded(2), Vectorised(2))
+    ]
     one, threads, vmap = runs
     assert torch.equal(one.last, threads.last) and torch.equal(one.servers[-1].buffers, threads.servers[-1].buffers)
     assert one.clients.rows.digest() == threads.clients.rows.digest()
@@ -178,8 +204,13 @@ def test_local_statistics_go_on_from_the_clients_own():
     """The parameters are averaged, the statistics never: client 0's are those it had, moved by its second round."""
     data = images()
     buffers = []
-    ran = run(federate(named.fedavg(), Normed(), buffers="local"), data, WORK, [(0, 1), (1,), (0, 1)], after=lambda t, c: buffers.append(
-        c.row(0)[0]["buffers"]))
+    ran = run(
+        federate(named.fedavg(), Normed(), buffers="local"),
+        data,
+        WORK,
+        [(0, 1), (1,), (0, 1)],
+        after=lambda t, c: buffers.append(c.row(0)[0]["buffers"]),
+    )
     assert torch.equal(buffers[0], buffers[1]) and not torch.equal(buffers[1], buffers[2])
     space, net = ran.clients.federated.task.space, Normed().double().train()
     net.load_state_dict(space.state_dict(ran.servers[2].params, buffers[1]))

@@ -5,7 +5,7 @@ Each has the defaults of its paper. This module imports nothing heavy, so that l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from driftless.algorithm import Algorithm
@@ -72,7 +72,7 @@ def fedavg_p(personal: str | None = None, outer_shared: float = 1.0, outer_perso
     from driftless.synchronise import NEVER
 
     which = personal or "head"
-    parts = [Period(which, NEVER)]
+    parts: list[Any] = [Period(which, NEVER)]
     if inner_personal != 1.0:
         parts.append(StepSize(which, inner_personal))
     if outer_personal != 1.0:

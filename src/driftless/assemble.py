@@ -73,17 +73,17 @@ def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module |
     return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
 
 
-def federated_of(config: Config, shape: tuple[int, ...], classes: int, module: nn.Module | None = None, loss: Any = None, metric: Any = None,
-                 custom: Algorithm | None = None) -> tuple[nn.Module, Federated]:
-    """The model and the algorithm on its task, for samples of this shape: from the text alone, or with objects in its place."""
+def federated_of(config: Config, shape: tuple[int, ...], classes: int, module: nn.Module | None = None,
+                 loss: Any = None, metric: Any = None, custom: Algorithm | None = None) -> tuple[nn.Module, Federated]:
+    """The model and the algorithm on its task, for samples of this shape: from the text, or with objects for it."""
     chosen = custom or chosen_algorithm(config.algorithm)
     with torch.random.fork_rng():
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
-        module = module or make_model(config.model, shape, classes)
+        made = module or make_model(config.model, shape, classes)
     for piece in chosen.pieces:
-        module = piece.prepare(module)
+        made = piece.prepare(made)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
-    space = Space(module, config.buffers, DTYPES[config.precision], _device(config.device), autocast)
+    space = Space(made, config.buffers, DTYPES[config.precision], _device(config.device), autocast)
     task = Task(space, loss or cross_entropy, metric or accuracy, _augmentation(config.augment, shape))
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
@@ -92,10 +92,10 @@ def federated_of(config: Config, shape: tuple[int, ...], classes: int, module: n
     (server,) = _one(config.server, optimisers, "server", optimisers.SERVERS)
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
     watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
-    federated = Federated(chosen, task, theta, buffers, client, server, config.weighting, config.clip, config.optimizer_state,
-                          frozenset(watch))
+    federated = Federated(chosen, task, theta, buffers, client, server, config.weighting, config.clip,
+                          config.optimizer_state, frozenset(watch))
     _ = federated.periods, federated.recipe  # patterns that match nothing are told now
-    return module, federated
+    return made, federated
 
 
 def chosen_algorithm(text: str) -> Algorithm:

@@ -64,7 +64,7 @@ class Pipeline:
             return Sent(None, {}, lambda answer: torch.zeros_like(params))
         v = torch.stack([up.rows[client].x for client in answered])
         generate = torch.func.vmap(self.generate, in_dims=(None, 0))
-        models, transpose = torch.func.vjp(generate, eta, v)
+        models, transpose = torch.func.vjp(generate, eta, v)[:2]
 
         def back(answer: Any) -> Tensor:
             weight = torch.zeros(len(answered), dtype=params.dtype)

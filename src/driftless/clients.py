@@ -45,7 +45,7 @@ class Clients:
     work: Work
     seed: int
     lift: Any
-    rows: Rows | None = None
+    rows: Rows = None  # type: ignore[assignment]  # in memory where none are given
     on_bad_client: str = "stop"
 
     def __post_init__(self) -> None:

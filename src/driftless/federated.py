@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from driftless.algorithm import Algorithm, Period
 from driftless.descend import Local, Recipe, descend
@@ -400,11 +400,11 @@ class Federated:
 
 def flatten(prefix: str, tree: Any) -> dict[str, Tensor]:
     """The leaves of a tree by name, `prefix.0`, `prefix.1`, ..."""
-    leaves = torch.utils._pytree.tree_leaves(tree)
+    leaves = tree_leaves(tree)
     return {f"{prefix}.{i}": leaf for i, leaf in enumerate(leaves)}
 
 
 def restore(template: Any, named: dict[str, Tensor], prefix: str) -> Any:
     """The tree of that template from leaves by name: the inverse of `flatten`."""
-    leaves, spec = torch.utils._pytree.tree_flatten(template)
-    return torch.utils._pytree.tree_unflatten([named[f"{prefix}.{i}"] for i in range(len(leaves))], spec)
+    leaves, spec = tree_flatten(template)
+    return tree_unflatten([named[f"{prefix}.{i}"] for i in range(len(leaves))], spec)

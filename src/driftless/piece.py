@@ -38,7 +38,7 @@ class View(NamedTuple):
     start: Tensor  # where the current interval of training began
     end: Tensor  # where training is now
     steps: Tensor  # local steps taken since `start`; [] or [D] where groups differ
-    gradient: Tensor | None  # mean task gradient since `start`, after the clip, before every correction; see Piece.reads
+    gradient: Any  # mean task gradient since `start`, after the clip, before every correction; see Piece.reads
     shared: Tensor  # which parameters are ever synchronised, bool [D]
     lr: Any  # the local step size of this round: a number, or [D]
     round: Any  # number of rounds before this one
@@ -108,10 +108,10 @@ class Rows(NamedTuple):
 class Message(NamedTuple):
     """All that leaves a client at the end of its training."""
 
-    delta: Tensor  # sent - kept, on the groups that are due
-    buffers: Tensor  # the same for BatchNorm's statistics
+    delta: Any  # sent - kept, on the groups that are due [D]; marked like a report when it is said
+    buffers: Any  # the same for BatchNorm's statistics
     reports: tuple  # one a piece: marked leaves
-    weight: Tensor  # this client's weight in weighted means
+    weight: Any  # this client's weight in weighted means
 
 
 class Draw(NamedTuple):

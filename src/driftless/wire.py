@@ -47,11 +47,12 @@ def unpack(data: bytes) -> tuple[Header, dict[str, Tensor]]:
 
 def save(tensors: dict[str, Tensor]) -> bytes:
     """Tensors by name as bytes; two that share their memory are written twice."""
-    return safetensors.torch.save({k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()})
+    whole = torch.contiguous_format
+    return safetensors.torch.save({k: v.detach().clone(memory_format=whole) for k, v in tensors.items()})
 
 
 def load(data: bytes) -> dict[str, Tensor]:
-    """The inverse of `save`: each tensor in memory of its own, aligned as any other, on which the last bit can depend."""
+    """The inverse of `save`: each tensor in memory of its own, aligned as usual: the last bit can depend on it."""
     return {k: v.clone() for k, v in safetensors.torch.load(data).items()}
 
 

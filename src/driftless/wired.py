@@ -1,9 +1,9 @@
 """Every client a process of its own, spoken to in messages: `driftless run --lift wired`.
 
-A deployment on one machine. Only what `traffic.down` and `traffic.up` declare crosses, as bytes; a process may end between any
-two messages. The server knows of a client how many samples it has and which of its rounds counted. What only a simulation may
-look at, a client's memory for personal accuracies, is read from the client's folder; drift is not measured. The run is
-bitwise that of the sequential lift.
+A deployment on one machine. Only what `traffic.down` and `traffic.up` declare crosses, as bytes; a process may end
+between any two messages. The server knows of a client how many samples it has and which of its rounds counted. What only a
+simulation may look at, a client's memory for personal accuracies, is read from the client's folder; drift is not
+measured. The run is bitwise that of the sequential lift.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from driftless.assemble import Experiment
 
 IDLE = 32  # processes that wait for their client's next message; the one that waits longest is ended first
+PRELOAD = ("driftless.wired_client", "driftless.models", "numpy.random", "torch")  # what a new process finds imported
 PHASES = {"embed": RowsMark(torch.zeros(())), "embed_back": Sum(torch.zeros(()))}  # the form of a pipeline's answers
 
 
@@ -84,11 +85,12 @@ def text_of(experiment: Experiment, digest: str) -> str:
         config = replace(config, init=str(Path(config.init).resolve()))
     shape = list(experiment.federation.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else 0
-    return tomli_w.dumps({"config": to_table(config), "resolved": {"digest": digest, "shape": shape, "classes": classes}})
+    resolved = {"digest": digest, "shape": shape, "classes": classes}
+    return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
 
 
 class WiredRows(Rows):
-    """Which rounds of each client counted, as far as one of the last two checkpoints needs them. The rows are the clients'."""
+    """Which rounds of each client counted, as far as the last two checkpoints need them; the rows are theirs."""
 
     def __init__(self, layout: Layout, folder: Callable[[int], Path]) -> None:
         super().__init__(layout)
@@ -103,7 +105,7 @@ class WiredRows(Rows):
         self._staged[client] = Written(round, 0, None)
 
     def counted(self, client: int) -> tuple[int, int, int]:
-        """The client's last counted round: now, and as of the older and the newer of the last two checkpoints; -1 for none."""
+        """The client's last counted round now, and as of the older and newer of the last two checkpoints; -1: none."""
         rounds = [written.round for written in self._records.get(client, ())]
         older, newer = (max((r for r in rounds if r < number), default=-1) for number in (self._older, self._newer))
         return self.seen(client), older, newer
@@ -139,21 +141,23 @@ class WiredRows(Rows):
 
 
 class WiredClients(Clients):
-    """Clients in processes of their own: an operation is a message to each, and answers are added up in the cohort's order."""
+    """Clients in processes of their own: an operation is a message to each, and answers come in the cohort's order."""
 
     def __init__(self, experiment: Experiment, home: Path, digest: str, lift: Wired) -> None:
         names = experiment.training.names
         self.folder = lambda client: home / "clients" / quote(names[client], safe="").replace(".", "%2E")
         self.counts = WiredRows(Layout.of(experiment.federated.fresh_row()), self.folder)
-        super().__init__(experiment.federated, experiment.training, experiment.work, experiment.config.seed, lift, self.counts,
-                         experiment.config.on_bad_client)
+        config = experiment.config
+        super().__init__(experiment.federated, experiment.training, experiment.work, config.seed, lift, self.counts,
+                         config.on_bad_client)
         self.run, self.shape = digest, experiment.federation.test_pool[0].shape[1:]
-        self.processes = Processes(text_of(experiment, digest))
+        modules = {type(piece).__module__ for piece in self.federated.pieces}
+        self.processes = Processes(text_of(experiment, digest), modules)
         self._threads = Threaded(lift.workers)  # each waits for a process
 
     @classmethod
     def open(cls, experiment: Experiment, folder: Path | None, digest: str, lift: Wired) -> WiredClients:
-        """The clients of a run, in its folder; without one, in a folder that goes when nobody holds the clients any longer."""
+        """The clients of a run, in its folder; without one, in a folder that goes when nobody holds them any longer."""
         home = folder or Path(tempfile.mkdtemp(prefix="driftless-"))
         clients = cls(experiment, home, digest, lift)
         if folder is None:
@@ -190,17 +194,19 @@ class WiredClients(Clients):
 
     @cached_property
     def form(self) -> Any:
-        """The form of an answer after training, from a step on samples that are made up: bytes do not say which leaf is which."""
+        """The form of an answer after training, which bytes do not say, from one step on samples that are made up."""
         federated = self.federated
         pool = (torch.zeros(2, *self.shape, dtype=federated.initial.dtype), torch.zeros(2, dtype=torch.int64))
-        each = local_work(federated, Samples(pool, torch.arange(2), 2), "", 0, -1, federated.fresh_row(), Work(1, None, 2), 0, 0, ())
+        samples, row, work = Samples(pool, torch.arange(2), 2), federated.fresh_row(), Work(1, None, 2)
+        each = local_work(federated, samples, "", 0, -1, row, work, 0, 0, ())
         shared = federated.shared(federated.start(), 1.0)._replace(model=federated.initial)
         return federated.train(Loop(), shared, each).said
 
     def _refuse(self, client: int, header: Header, tensors: dict[str, torch.Tensor]) -> None:
         if header.operation in (REFUSED, FAILED):
             text = bytes(tensors["text"].tolist()).decode()
-            raise UserError(text) if header.operation == REFUSED else RuntimeError(f"client {self.federation.names[client]!r}: {text}")
+            name = self.federation.names[client]
+            raise UserError(text) if header.operation == REFUSED else RuntimeError(f"client {name!r} failed: {text}")
 
     def _delivered(self, client: int) -> Path:
         """The client's folder; its data are put there once, and stand for data that lie there."""
@@ -226,20 +232,20 @@ class Live(NamedTuple):
 
 
 class Processes:
-    """The clients' processes: made when a message is to be sent, ended when too many are idle. Their folders tell them apart."""
+    """The clients' processes: made when a message is to be sent, ended when too many are idle. Told apart by folder."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, modules: set[str]) -> None:
         self.text, self.closed = text, False
         self._idle: OrderedDict[Path, Live] = OrderedDict()
         self._lock = Lock()
         quick = "forkserver" in multiprocessing.get_all_start_methods()
         self._context: Any = multiprocessing.get_context("forkserver" if quick else "spawn")
         if quick:
-            self._context.set_forkserver_preload(["driftless.wired_client"])
+            self._context.set_forkserver_preload([*PRELOAD, *sorted(modules)])
 
     def ask(self, folder: Path, message: bytes) -> bytes | None:
-        """A client's answer. Where its process has ended it is started again and the message sent again, once; then there is none."""
-        for _ in range(2):
+        """A client's answer. A process that has ended is started and sent the message again, once; then there is none."""
+        for _ in range(0 if self.closed else 2):
             live = self._take(folder)
             try:
                 live.pipe.send_bytes(message)
@@ -252,7 +258,7 @@ class Processes:
         return None
 
     def close(self) -> None:
-        """End those that are idle, and the others once they have answered."""
+        """End those that are idle now, and the others once they have answered; no more messages are sent."""
         with self._lock:
             self.closed = True
             while self._idle:

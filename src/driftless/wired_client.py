@@ -1,9 +1,9 @@
 """A client in a process of its own: built from the run's text and its own folder, spoken to only in bytes.
 
-The folder holds `data.safetensors` (written once; it stands for data that lie there), and the client's memory: one file a round,
-`round-000012.safetensors`. A message says which round of this client was the last that counted, and which counted as of the
-server's last two checkpoints. Exactly these are kept: a memory that never counted is dropped, so that a message may be sent
-again, and a server that falls back one checkpoint finds every client as it was then.
+The folder holds `data.safetensors` (written once; it stands for data that lie there), and the client's memory: one file
+a round, `round-000012.safetensors`. A message says which round of this client was the last that counted, and which
+counted as of the server's last two checkpoints. Exactly these are kept: a memory that never counted is dropped, so that
+a message may be sent again, and a server that falls back one checkpoint finds every client as it was then.
 """
 
 from __future__ import annotations
@@ -57,25 +57,28 @@ class Client:
 
     @classmethod
     def build(cls, text: str, folder: Path) -> Client:
-        """The client whose data lie in that folder, in the run of that text (TOML: [config], and what was resolved from it)."""
+        """The client whose data lie in that folder, in the run of that text: TOML, [config] and what was [resolved]."""
         table = tomllib.loads(text)
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
         federated = federated_of(config, tuple(resolved["shape"]), resolved["classes"])[1]
         with safe_open(folder / DATA, "pt") as file:
             about, pool = file.metadata(), tuple(file.get_tensor(name) for name in ("x", "y"))
         samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))
-        return cls(folder, resolved["digest"], about["name"], int(about["who"]), samples, federated, work_of(config), config.seed)
+        name, who = about["name"], int(about["who"])
+        return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed)
 
     def answer(self, message: bytes) -> bytes:
-        """Do what a message asks. The same message again is answered by the same bytes. Raises UserError for one that is not ours."""
+        """Do what a message asks: the same again for the same message. Raises UserError for one of another run."""
         header, tensors = wire.unpack(message)
         if header.run != self.run:
-            raise UserError(f"client {self.name!r} belongs to run {self.run}, and was sent a message of run {header.run}: it does nothing.")
+            raise UserError(f"client {self.name!r} is of run {self.run}, and the message of run {header.run}: send it "
+                            "to a client of that run.")
         if header.operation not in OPERATIONS:
-            raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: {', '.join(OPERATIONS)} are all it does.")
+            known = ", ".join(OPERATIONS)
+            raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
         shared, sent = self._asked(header, tensors)
-        each = local_work(self.federated, self.samples, self.name, self.who, header.accepted, self._recall(header), self.work, self.seed,
-                          header.round, sent)
+        each = local_work(self.federated, self.samples, self.name, self.who, header.accepted, self._recall(header),
+                          self.work, self.seed, header.round, sent)
         reply = getattr(self.federated, header.operation)(Loop(), shared, each)
         if not bool(reply.finite):
             return wire.pack(header._replace(operation=NOT_FINITE), {})
@@ -95,7 +98,7 @@ class Client:
         else:
             first = wire.load(path.read_bytes()) if path.exists() else {"round": torch.tensor(-1)}
             if int(first["round"]) != header.round:
-                raise UserError(f"client {self.name!r} was not sent the first phase of round {header.round + 1}: send it again.")
+                raise UserError(f"client {self.name!r} lacks the first phase of round {header.round + 1}: send it again.")
             phi, own = first["phi"], phi
         return Shared(header.round, header.number, phi, self.federated.initial_buffers, ()), own
 
@@ -114,8 +117,8 @@ def recall(folder: Path, round: int) -> dict[str, Tensor]:
     try:
         return wire.load(memory(folder, round).read_bytes())
     except OSError:
-        raise UserError(f"{folder}: the client's memory of round {round + 1} is not there: resume from an earlier checkpoint, or "
-                        "start again.") from None
+        raise UserError(f"{folder}: the client's memory of round {round + 1} is not there: resume from an earlier "
+                        "checkpoint, or start again.") from None
 
 
 def serve(pipe: Any, text: str, folder: str) -> None:

@@ -94,8 +94,8 @@ def bernoulli_cohort(seed: int, round: int, names: Sequence[str], among: Sequenc
     order = in_order(names, among)
     rng = generator(seed, "cohort", round)
     while True:
-        chosen = np.flatnonzero(rng.random(len(order)) < share)
-        if len(chosen):
+        chosen = np.flatnonzero(rng.random(len(order)) < share).tolist()
+        if chosen:
             return [order[i] for i in chosen]
 
 

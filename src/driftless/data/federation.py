@@ -78,13 +78,13 @@ class MadeFederation:
 class Numbered(Sequence):
     """The names client-0000000, client-0000001, ... without holding them; their order is that of the numbers."""
 
-    ascending = True  # nobody need sort them
+    ascending = True  # nobody need sort them, for seven digits are enough
 
     def __init__(self, count: int):
-        self.count = count
+        self.length = count
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     def __getitem__(self, index: Any) -> Any:
         return f"client-{index:07d}"

@@ -82,7 +82,8 @@ def from_arrays(
     x_train, y_train = np.asarray(x_train), np.asarray(y_train)
     if np.issubdtype(y_train.dtype, np.floating) and (y_train != np.rint(y_train)).any():
         raise UserError(f"{name}: labels are no classes but numbers with fractions; give a Federation of such targets.")
-    if len(x_train) == len(y_train) and (x_test is None or y_test is None):
+    alike = len(x_train) == len(y_train) and (natural_train is None or len(natural_train) == len(x_train))
+    if alike and (x_test is None or y_test is None):
         held = held_out(y_train, TEST_SHARE)
         x_test, y_test, x_train, y_train = x_train[held], y_train[held], x_train[~held], y_train[~held]
         if natural_train is not None:

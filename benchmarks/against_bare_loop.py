@@ -1,0 +1,252 @@
+"""Seconds a round against a bare PyTorch loop, on the same batches, in the same process, contender by contender in turn.
+
+The bare loop is what people write: deepcopy of a module, torch.optim.SGD, F.cross_entropy, the mean of state dicts. Its
+batches are drawn before the clock starts, driftless's while it runs. It is timed with one thread and with the default number;
+the faster counts. Around each sample a calibration loop on as many cores as the contender uses asks whether they were free:
+where its CPU seconds are below 0.9 of the wall's, the sample is discarded and counted. Where none is left, all are shown, marked ~.
+
+    python benchmarks/against_bare_loop.py [--only lenet] [--samples 5] [--seconds 60] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from driftless import algorithms, memory, models
+from driftless.clients import Clients
+from driftless.data.federation import Federation
+from driftless.federated import Federated, Plan
+from driftless.lift import Sequential, Threaded, Vectorised, automatic
+from driftless.space import Space
+from driftless.task import Task
+from driftless.work import Work
+
+LR, SHAPE, CLASSES, FREE = 0.1, (1, 28, 28), 10, 0.9
+DEFAULT_THREADS = torch.get_num_threads()
+
+
+class Problem(NamedTuple):
+    """The work of one round: so many clients with so many samples take so many steps."""
+
+    model: Callable[..., nn.Module]
+    clients: int
+    samples: int
+    work: Work
+    target: tuple[str, float]  # the contender that counts ("" for the best), and its largest ratio to the bare loop
+
+
+PROBLEMS = {
+    "softmax regression": Problem(models.softmax_regression, 1000, 64, Work(10, None, 32), ("", 0.7)),
+    "mlp": Problem(models.mlp, 10, 600, Work(50, None, 32), ("", 1.1)),
+    "lenet": Problem(models.cnn_fedcog, 10, 600, Work(50, None, 32), ("threaded", 0.55)),
+}
+
+
+class Sample(NamedTuple):
+    wall: float
+    cpu: float
+    free: bool
+
+
+class Contender(NamedTuple):
+    """A round to be timed, the intra-op threads it is given, and the cores it may fill."""
+
+    round: Callable[[], Tensor]
+    threads: int
+    cores: int
+
+
+class Row(NamedTuple):
+    """One contender on one piece of work: medians, spread, and its ratios to the bare loop."""
+
+    work: str
+    contender: str
+    wall: float
+    low: float
+    high: float
+    cpu: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    cpu_ratio: float
+    kept: int
+    discarded: int
+
+
+# --- what is compared -----------------------------------------------------------------------------------------------------
+def bare_round(module: nn.Module, data: list[tuple[Tensor, Tensor]], batches: list[Tensor]) -> dict[str, Tensor]:
+    """Federated averaging as people write it."""
+    states = []
+    for (x, y), client in zip(data, batches, strict=True):
+        local = copy.deepcopy(module)
+        local.train()
+        optimiser = torch.optim.SGD(local.parameters(), lr=LR)
+        for rows in client:
+            optimiser.zero_grad()
+            loss = F.cross_entropy(local(x[rows]), y[rows])
+            loss.backward()
+            optimiser.step()
+        states.append(local.state_dict())
+    mean = copy.deepcopy(states[0])
+    for name in mean:
+        for state in states[1:]:
+            mean[name] += state[name]
+        mean[name] = mean[name] / len(states)
+    return mean
+
+
+def contenders(problem: Problem) -> dict[str, Contender]:
+    """The bare loop and driftless under each lift, on one synthetic data set; each gives its new model as a vector."""
+    torch.manual_seed(0)
+    count, each = problem.clients, problem.samples
+    x, y = torch.rand(count * each, *SHAPE), torch.randint(CLASSES, (count * each,))
+    rows = list(torch.arange(count * each).split(each))
+    names = [f"client-{i:04d}" for i in range(count)]
+    federation = Federation((x, y), (x[:1], y[:1]), rows, rows, names)
+    module = problem.model(SHAPE, CLASSES)
+    space, work = Space(module), problem.work
+    federated = Federated(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers())
+    server, plan = federated.start(), Plan(list(range(count)), frozenset(), LR)
+    data = list(zip(x.split(each), y.split(each), strict=True))
+    batches = [work.batches(0, 0, name, each, work.count(0, 0, name, each)) for name in names]
+
+    def bare() -> Tensor:
+        return space.from_state_dict(bare_round(module, data, batches))[0]
+
+    def lifted(lift: Any) -> Callable[[], Tensor]:
+        clients = Clients(federated, federation, work, 0, lift)
+        return lambda: federated.round(server, clients, plan)[0].params
+
+    chosen = type(automatic(space, "cpu", count, 2)).__name__.lower()
+    return {
+        "bare, one thread": Contender(bare, 1, 1),
+        "bare, default threads": Contender(bare, DEFAULT_THREADS, DEFAULT_THREADS),
+        **{name + (" (auto)" if name == chosen else ""): Contender(lifted(lift), 1, cores)
+           for name, lift, cores in (("sequential", Sequential(), 1), ("threaded", Threaded(2), 2), ("vectorised", Vectorised(), 1))},
+    }
+
+
+# --- how it is timed ------------------------------------------------------------------------------------------------------
+def share_of_core(_: int = 0, seconds: float = 0.02) -> float:
+    """CPU seconds over wall seconds of a short loop that lets go of the interpreter's lock."""
+    block, began, cpu = bytes(1 << 20), time.perf_counter(), time.thread_time()
+    while time.perf_counter() - began < seconds:
+        hashlib.sha256(block).digest()
+    return (time.thread_time() - cpu) / (time.perf_counter() - began)
+
+
+def free_cores(count: int) -> bool:
+    """Whether so many cores are free now."""
+    with ThreadPoolExecutor(count) as pool:
+        return min(pool.map(share_of_core, range(count))) >= FREE
+
+
+def sample(contender: Contender) -> Sample:
+    """One round, timed between two looks at the cores."""
+    before = free_cores(contender.cores)
+    torch.set_num_threads(contender.threads)
+    wall, cpu = time.perf_counter(), time.process_time()
+    contender.round()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return Sample(wall, cpu, before and free_cores(contender.cores))
+
+
+def measure(entries: dict[str, Contender], samples: int, seconds: float) -> dict[str, list[Sample]]:
+    """Samples in turn, until every contender has so many clean ones or the time is up."""
+    taken: dict[str, list[Sample]] = {name: [] for name in entries}
+    until = time.perf_counter() + seconds
+    while min(sum(s.free for s in of) for of in taken.values()) < samples and time.perf_counter() < until:
+        for name, entry in entries.items():
+            taken[name].append(sample(entry))
+    return taken
+
+
+def agree(entries: dict[str, Contender]) -> None:
+    """Everyone computes the same model; the first call is the warm-up too."""
+    made = {name: entry.round() for name, entry in entries.items()}
+    first = next(iter(made.values()))
+    for name, params in made.items():
+        assert torch.allclose(params, first, atol=1e-4), f"{name} computed another model: {(params - first).abs().max():.1e}"
+
+
+# --- what is said ---------------------------------------------------------------------------------------------------------
+def summary(work: str, taken: dict[str, list[Sample]]) -> list[Row]:
+    """Medians, the spread (lowest and highest), and the ratios to the faster bare loop."""
+    kept = {name: [s for s in of if s.free] or of for name, of in taken.items()}
+    bare = [name for name in kept if name.startswith("bare")]
+    base = min(median(s.wall for s in kept[name]) for name in bare)
+    base_cpu = min(median(s.cpu for s in taken[name]) for name in bare)
+    rows = []
+    for name, of in kept.items():
+        walls, cpu = sorted(s.wall for s in of), median(s.cpu for s in taken[name])
+        wall, low, high, clean = median(walls), walls[0], walls[-1], sum(s.free for s in taken[name])
+        rows.append(Row(work, name, wall, low, high, cpu, wall / base, low / base, high / base, cpu / base_cpu, clean,
+                        len(taken[name]) - clean))
+    return rows
+
+
+def table(rows: list[Row]) -> Table:
+    """One line a contender; the ratio is to the faster bare loop, with the lowest and the highest."""
+    out = Table(title="seconds a round, and ratios to the bare loop")
+    for column in ("work", "contender", "seconds", "CPU seconds", "ratio", "CPU ratio", "clean", "discarded"):
+        out.add_column(column, justify="left" if column in ("work", "contender") else "right")
+    last = rows[0].work if rows else ""
+    for r in rows:
+        if r.work != last:
+            out.add_section()
+        mark, last = "" if r.kept else "~", r.work
+        out.add_row(r.work, r.contender, f"{mark}{r.wall:.3f}", f"{r.cpu:.3f}", f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})",
+                    f"{r.cpu_ratio:.2f}", str(r.kept), str(r.discarded))
+    return out
+
+
+def verdict(work: str, rows: list[Row], target: tuple[str, float]) -> str:
+    """Whether the contender that counts is as fast as it should be."""
+    who, most = target
+    best = min((r for r in rows if r.contender.startswith(who or ("sequential", "threaded", "vectorised"))), key=lambda r: r.ratio)
+    said = "met" if best.ratio <= most else "missed"
+    doubt = "" if best.kept else ", from contended samples alone: not to be trusted"
+    return f"{work}: {best.contender} takes {best.ratio:.2f} of the bare loop's time, target at most {most:g}: {said}{doubt}"
+
+
+def main() -> None:
+    """Measure, print, and write what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=sorted(PROBLEMS), action="append", help="this work alone (may be repeated)")
+    parser.add_argument("--samples", type=int, default=5, help="clean samples of every contender")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time for each work, clean samples or not")
+    parser.add_argument("--json", type=Path, help="where to write the rows")
+    options = parser.parse_args()
+    memory.keep_freed()  # for the bare loop as well
+    rows, verdicts = [], []
+    for name in options.only or PROBLEMS:
+        entries = contenders(PROBLEMS[name])
+        torch.set_num_threads(1)
+        agree(entries)
+        rows += (of := summary(name, measure(entries, options.samples, options.seconds)))
+        verdicts.append(verdict(name, of, PROBLEMS[name].target))
+    console = Console()
+    console.print(table(rows))
+    for line in verdicts:
+        console.print(line, highlight=False)
+    if options.json:
+        options.json.write_text(json.dumps([r._asdict() for r in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

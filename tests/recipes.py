@@ -1,0 +1,56 @@
+"""Every algorithm and composition that a run can be killed in, with all that they keep between rounds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "fedprox": {"algorithm": "fedprox(mu=0.1)"},
+    "scaffold": {"algorithm": "scaffold"},
+    "fedinit, paper": {"algorithm": "fedinit(beta=0.1)"},
+    "fedinit, delta": {"algorithm": "fedinit(beta=0.1, aggregate=delta)"},
+    "fedals, redrawn": {"algorithm": "fedals(alpha=3)"},
+    "fedals, held": {"algorithm": "fedals(alpha=3, cohort=held)"},
+    "fedavg_p": {"algorithm": "fedavg_p(outer_shared=0.9, outer_personal=0.5, inner_personal=0.5)"},
+    "scaffold_p": {"algorithm": "scaffold_p(outer_shared=0.9, outer_personal=0.5)"},
+    "fedals + scaffold": {"algorithm": "fedals(alpha=3) + scaffold"},
+    "scaffold + relaxed_init": {"algorithm": "scaffold + relaxed_init(beta=0.1)"},
+    "fedprox + relaxed_init": {"algorithm": "fedprox(mu=0.1) + relaxed_init(beta=0.1)"},
+    "scaffold_p + relaxed_init": {"algorithm": "scaffold_p(outer_personal=0.5) + relaxed_init(beta=0.1)"},
+    "fedals + relaxed_init": {"algorithm": "fedals(alpha=3) + relaxed_init(beta=0.1, aggregate=delta)"},
+    "scaffold, momentum kept": {"algorithm": "scaffold", "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept"},
+    "fedals, AdamW kept": {"algorithm": "fedals(alpha=3)", "optimizer": "adamw", "optimizer_state": "kept", "lr": 0.01},
+    "scaffold, server momentum": {"algorithm": "scaffold", "server": "momentum(0.9)"},
+    "fedals, server Adam": {"algorithm": "fedals(alpha=3)", "server": "adam(lr=0.01)"},
+    "scaffold + fedals, absentees": {"algorithm": "scaffold + fedals(alpha=2)", "absent": 0.4},
+    "scaffold, stragglers": {"algorithm": "scaffold", "steps": "uniform(0,3)", "schedule": "exponential(0.9)"},
+    "fedinit, bernoulli": {"algorithm": "fedinit(beta=0.1)", "sampling": "bernoulli"},
+    "fedavg, epochs, crops": {"epochs": 1, "augment": "flip + crop(1)", "validation": 0.1},
+    "local": {"algorithm": "local"},
+    "centralised": {"algorithm": "centralised"},
+}
+SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2", "batch": 8, "model": "mlp(hidden=[8])",
+                         "unseen": 1, "clip": 10.0, "panel": 2}  # fmt: skip
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """All that must be the same, to the bit, however a run came to its end: log, models, rows' digest, clients' accuracies."""
+    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for info in log:
+        del info["seconds"]
+    last = sorted((folder / "checkpoints").glob("round-*.safetensors"))[-1]
+    with safetensors.safe_open(last, "pt") as stored:
+        rows = (stored.metadata() or {})["rows"]
+        server = {name: _bits(stored.get_tensor(name)) for name in stored.keys()}  # noqa: SIM118
+    return {"log": log, "rows": rows, "server": server, "model": (folder / "model.safetensors").read_bytes(),
+            "clients": (folder / "clients.json").read_bytes()}  # fmt: skip
+
+
+def _bits(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,178 @@
+"""Runs that go wrong: clients that diverge, a disk that is full, checkpoints that are torn or another run's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import safetensors.numpy
+from outer import Ended, cli, metrics, run
+from test_bad_input import sentence
+
+from driftless import report
+
+DIVERGES = {"algorithm": "relaxed_init(beta=50)", "rounds": 30, "lr": 0.5}
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    monkeypatch.setattr(report, "write_report", lambda *_: None)
+
+
+def content(folder: Path) -> dict[str, object]:
+    """Everything that a folder holds; of checkpoints the tensors, as their headers are in no order."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path): safetensors.numpy.load_file(path).__repr__() if path.suffix == ".safetensors" else path.read_bytes() for path in files}
+
+
+# --- clients that diverge ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_beta_that_diverges_stops_the_run_and_all_is_saved(tmp_path, every):
+    folder = tmp_path / "run"
+    said = sentence(run(**DIVERGES, out=folder, checkpoint_every=every), "client 'client-", "RelaxedInit(beta=50.0", "0.5",
+                    "--clip 10", "--on-bad-client skip")  # fmt: skip
+    done = int(said.split("in round ")[1].split(":")[0]) - 1
+    assert done >= 2 and [info["round"] for info in metrics(folder)] == list(range(1, done + 1))
+    assert (folder / "checkpoints" / f"round-{done:06d}.safetensors").is_file()
+    before = content(folder)
+    assert sentence(cli("resume", folder)) == said  # it goes on from there, and comes to the same
+    assert content(folder) == before
+    assert cli("export", folder, "--out", tmp_path / "model.safetensors").code == 0
+
+
+def test_a_step_size_that_diverges():
+    sentence(run(lr=1e30, rounds=10, model="mlp", optimizer="sgd(weight_decay=0.1)"), "client 'client-", "the step size 1e+30", "too large")
+
+
+def test_bad_clients_are_skipped_and_counted(tmp_path):
+    ended = run(**DIVERGES, out=tmp_path / "run", on_bad_client="skip")
+    assert ended.code == 0
+    infos = metrics(tmp_path / "run")
+    assert len(infos) == 30 and infos[0]["skipped"] == 0 and infos[-1]["skipped"] > 0
+    assert all(info["answered"] + info["skipped"] == info["cohort"] for info in infos)
+    last = [info for info in infos if not info["answered"]][-2:]
+    assert last and last[0]["global_loss"] == last[1]["global_loss"]  # nobody answered: nothing changed
+
+
+# --- a disk that is full ------------------------------------------------------------------------------------------------------
+def test_a_disk_that_is_full_at_every_write(tmp_path, monkeypatch):
+    """One sentence, and once there is room again the run ends as the one that never stopped."""
+    settings = {"algorithm": "scaffold", "rounds": 2, "clients": 3}
+    assert run(**settings, out=tmp_path / "whole").code == 0
+    expected = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    real, writes, stop = os.pwrite, 0, 0
+
+    def pwrite(descriptor, data, offset):
+        nonlocal writes
+        writes += 1
+        if writes == stop:
+            real(descriptor, data[: len(data) // 2], offset)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    assert run(**settings, out=tmp_path / "counted").code == 0
+    for stop in range(1, writes + 1):
+        folder, writes = tmp_path / f"run-{stop}", 0
+        sentence(run(**settings, out=folder), "the disk is full", "bytes were needed", "make room and resume")
+        again = cli("resume", folder) if (folder / "run.toml").is_file() else run(**settings, out=folder)
+        assert again.code == 0, again
+        assert (folder / "model.safetensors").read_bytes() == expected, stop
+    assert stop > 15
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = shutil.which("mount") and os.geteuid() == 0
+    if not made or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", disk], capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        settings = {"algorithm": "scaffold", "model": "mlp(hidden=[40])", "rounds": 3}
+        sentence(run(**settings, out=disk / "run"), "the disk is full", "are free")
+        assert subprocess.run(["mount", "-o", "remount,size=20m", disk], capture_output=True).returncode == 0
+        assert cli("resume", disk / "run").code == 0
+        assert run(**settings, out=tmp_path / "whole").code == 0
+        assert (disk / "run" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_folder_that_may_not_be_written(tmp_path):
+    sentence(run(out="/proc/driftless/run"), "/proc/driftless")
+
+
+# --- checkpoints that are not to be trusted -------------------------------------------------------------------------------------
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    assert run(algorithm="scaffold", rounds=4, out=tmp_path / "run").code == 0
+    return tmp_path / "run"
+
+
+def newest(folder: Path) -> list[Path]:
+    return sorted((folder / "checkpoints").glob("*.safetensors"))[::-1]
+
+
+def spoil(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "torn":
+        data = data[: len(data) // 2]
+    elif how == "empty":
+        data = bytearray()
+    else:
+        data[-3] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["torn", "empty", "flipped"])
+def test_a_spoilt_checkpoint_is_refused_by_name_and_the_one_before_serves(folder, how):
+    expected, path = (folder / "model.safetensors").read_bytes(), newest(folder)[0]
+    spoil(path, how)
+    ended = cli("resume", folder)
+    assert ended.code == 0 and str(path) in ended.err and "resume from the one before it" in ended.err
+    assert (folder / "model.safetensors").read_bytes() == expected
+    assert str(path) in (folder / "notes.txt").read_text()
+
+
+def test_when_all_are_spoilt(folder):
+    for path in newest(folder):
+        spoil(path, "torn")
+    before = metrics(folder)
+    ended = cli("resume", folder)
+    assert ended.code == 2 and "no checkpoint of" in ended.err.splitlines()[-1] and metrics(folder) == before
+
+
+def test_another_runs_checkpoint_is_refused_by_name(folder, tmp_path):
+    other = tmp_path / "other"
+    assert run(algorithm="scaffold", rounds=4, lr=0.01, out=other).code == 0
+    expected = (folder / "model.safetensors").read_bytes()
+    shutil.copy(newest(other)[0], newest(folder)[0])
+    ended = cli("resume", folder)
+    assert ended.code == 0 and "belongs to run" in ended.err and str(newest(folder)[0]) in ended.err
+    assert (folder / "model.safetensors").read_bytes() == expected
+    for path in newest(folder):
+        shutil.copy(newest(other)[0], path)
+    assert "belongs to run" in sentence(Ended(2, "", cli("resume", folder).err.splitlines()[-1] + "\n"))
+
+
+def test_changed_settings_are_another_run(folder):
+    text = (folder / "run.toml").read_text()
+    (folder / "run.toml").write_text(text.replace("batch = 8", "batch = 4"))
+    ended = cli("resume", folder)
+    assert ended.code == 2 and "belongs to run" in ended.err and "Traceback" not in ended.err
+
+
+def test_rows_that_are_lost_or_another_runs(folder, tmp_path):
+    other = tmp_path / "other"
+    assert run(algorithm="scaffold", rounds=4, lr=0.01, out=other).code == 0
+    kept = (folder / "clients.rows").read_bytes()
+    shutil.copy(other / "clients.rows", folder / "clients.rows")
+    sentence(cli("resume", folder), "clients.rows", "belongs to run")
+    (folder / "clients.rows").write_bytes(kept[:100])
+    sentence(cli("resume", folder), "clients.rows")
+    (folder / "clients.rows").write_bytes(kept[:4200])
+    sentence(cli("resume", folder), "clients.rows", "resume from an earlier checkpoint, or start again")

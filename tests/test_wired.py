@@ -1,0 +1,399 @@
+"""Clients in processes of their own: bitwise the sequential run, whatever ends between two messages, and bytes only."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import subprocess
+import sys
+from collections import deque
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from helpers import clusters, federate, mlp
+from test_pipeline import pipeline
+
+from driftless import files, folders, wire, wired
+from driftless import federate as programs
+from driftless.algorithm import algorithm
+from driftless.assemble import assemble
+from driftless.clients import BadClient, Clients
+from driftless.config import Config
+from driftless.errors import UserError
+from driftless.federate import resume, run_config
+from driftless.federated import Plan
+from driftless.lift import Sequential
+from driftless.run import execute
+from driftless.wire import Header
+from driftless.wired import Wired, WiredClients
+from driftless.wired_client import DATA, REFUSED, Client, memory, serve
+from driftless.work import Work
+
+CONFIG = Config(clients=6, rounds=4, steps="uniform(1,4)", batch=8, cohort=4, absent=0.25, model="mlp(hidden=[8])",
+                workers=2, eval_every=2, lift="wired")
+RICH = "fedals(alpha=3) + scaffold"
+ALGORITHMS = ["fedavg", "fedprox(mu=0.1)", "scaffold", "fedinit", "fedinit(aggregate=delta, first=current)", RICH,
+              "fedavg_p(outer_personal=0.5)", "scaffold_p + relaxed_init(0.1)", "local"]
+SIMULATED = {"train_loss", "steps", "steps_counted", "divergence_selected", "divergence_all", "consensus",
+             "update_norm_mean", "update_norm_std"}  # sums that no client would send
+
+
+def said(metrics: list[dict]) -> list[dict]:
+    return [{k: v for k, v in info.items() if k not in SIMULATED | {"seconds"}} for info in metrics]
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two runs are bitwise one: models, every client's, the metrics, numbers and bytes."""
+    clients = (None, *range(len(one.experiment.federation.names)))
+    models = all(torch.equal(a, b) for c in clients for a, b in zip(one.model(c).values(), two.model(c).values(), strict=True))
+    return models and said(one.metrics) == said(two.metrics) and one.accuracy == two.accuracy
+
+
+_whole: dict[Config, Any] = {}
+
+
+def sequential(config: Config) -> Any:
+    """The sequential run, made once."""
+    config = replace(config, lift="sequential", out=None)
+    if config not in _whole:
+        _whole[config] = run_config(config)[0]
+    return _whole[config]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_wired_is_bitwise_sequential(name):
+    config = replace(CONFIG, algorithm=name)
+    result = run_config(config)[0]
+    assert same(result, sequential(config))
+    assert not SIMULATED & set().union(*result.metrics)
+    assert result.metrics[-1]["bytes_up"] > 4 * result.metrics[-1]["numbers_up"]
+
+
+@pytest.mark.parametrize("settings", [
+    {"epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept", "weighting": "uniform"},
+    {"model": "cnn", "augment": "flip", "server": "momentum(0.9)", "steps": "1", "cohort": 2.0, "rounds": 2, "unseen": 2},
+    {"precision": "float64", "clip": 1.0, "schedule": "exponential(0.9)", "workers": 1},
+], ids=["kept", "cnn", "float64"])
+def test_settings_reach_the_clients(settings):
+    config = replace(CONFIG, algorithm="scaffold", **settings)
+    assert same(run_config(config)[0], sequential(config))
+
+
+def test_the_run_folder_is_the_same(tmp_path):
+    folders_of = {lift: tmp_path / lift for lift in ("wired", "sequential")}
+    for lift, folder in folders_of.items():
+        run_config(replace(CONFIG, algorithm="fedavg_p", lift=lift, out=str(folder)))
+    one, two = folders_of.values()
+    for name in ("model.safetensors", "clients.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    assert {p.name for p in (one / "clients").iterdir()} <= set(assemble(CONFIG).training.names)
+    assert "Wired(workers=2)" in (one / "run.toml").read_text()
+    assert (one / "report.html").is_file()
+    programs.export(one, "client-3", tmp_path / "one")
+    programs.export(two, "client-3", tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+# --- processes that end ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("when", ["ended", "killed before", "killed after"])
+def test_every_message_may_meet_a_new_process(monkeypatch, when):
+    """Ended when idle; killed, which the next message finds; killed while it works, at most once a message."""
+    give, take, taken = wired.Processes._give, wired.Processes._take, []
+
+    def killed_before(self, folder, live):
+        live.process.kill()
+        live.process.join()
+        give(self, folder, live)
+
+    def killed_after(self, folder):
+        live = take(self, folder)
+        taken.append(live.process.pid)
+        if len(taken) % 2:
+            send = live.pipe.send_bytes
+            pipe = SimpleNamespace(send_bytes=lambda m: (send(m), live.process.kill()), close=live.pipe.close,
+                                   recv_bytes=live.pipe.recv_bytes)
+            return wired.Live(live.process, pipe)
+        return live
+
+    if when == "killed after":
+        monkeypatch.setattr(wired.Processes, "_take", killed_after)
+    elif when == "killed before":
+        monkeypatch.setattr(wired.Processes, "_give", killed_before)
+    else:
+        monkeypatch.setattr(wired, "IDLE", 0)
+    config = replace(CONFIG, algorithm=RICH, workers=1)
+    assert same(run_config(config)[0], sequential(config))
+    assert when != "killed after" or len(set(taken)) > 1
+
+
+def test_a_process_that_ends_twice_is_absent(monkeypatch):
+    take = wired.Processes._take
+
+    def killed(self, folder):
+        live = take(self, folder)
+        if folder.name == "client-0":
+            live.process.kill()
+            live.process.join()
+        return live
+
+    monkeypatch.setattr(wired.Processes, "_take", killed)
+    config = replace(CONFIG, algorithm="scaffold", cohort=1.0, absent=0.0, rounds=2)
+    result = run_config(config)[0]
+    assert [info["answered"] for info in result.metrics] == [5, 5]
+    experiment = assemble(replace(config, lift="sequential"))
+    clients = Clients(experiment.federated, experiment.training, experiment.work, config.seed, Sequential())
+    server = experiment.federated.start()
+    for t in range(2):
+        server, _ = experiment.federated.round(server, clients, Plan([0, 1, 2, 3, 4, 5], frozenset({0}), config.lr))
+        clients.commit(t)
+    assert torch.equal(server.params, result.server.params)
+
+
+def test_a_client_that_is_not_finite_says_so():
+    config = replace(CONFIG, lr=1e30, rounds=2)
+    with pytest.raises(BadClient, match="step size 1e"):
+        run_config(config)
+    config = replace(config, on_bad_client="skip", optimizer="sgd(weight_decay=1e30)", steps="2", eval_every=9)
+    result = run_config(config)[0]
+    assert [info["skipped"] for info in result.metrics] == [info["skipped"] for info in sequential(config).metrics]
+    assert sum(info["skipped"] for info in result.metrics) > 0
+
+
+# --- going on -------------------------------------------------------------------------------------------------------------
+class Stop(Exception):
+    """The run is to end here."""
+
+
+def stopped(config: Config, after: int) -> Path:
+    """The folder of a run that ended after so many rounds."""
+    def stop(info: dict) -> None:
+        if info["round"] == after:
+            raise Stop
+    with pytest.raises(Stop):
+        execute(assemble(config), Path(config.out), stop)
+    return Path(config.out)
+
+
+@pytest.mark.parametrize("name", ["fedavg", RICH, "scaffold_p + relaxed_init(0.1)"])
+def test_resume_is_bitwise(tmp_path, name):
+    """From a checkpoint two rounds old, the clients having remembered a round that did not count in it."""
+    config = replace(CONFIG, algorithm=name, rounds=6, checkpoint_every=2, out=str(tmp_path / "run"))
+    folder = stopped(config, after=3)
+    resume(folder)
+    whole = sequential(config)
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    assert all(torch.equal(state[k], v) for k, v in whole.model().items())
+    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert said(log) == said(whole.metrics)
+
+
+def test_falling_back_one_checkpoint_is_bitwise(tmp_path):
+    """The newest checkpoint is lost; clients still have what the one before needs, twice in a row."""
+    config = replace(CONFIG, algorithm=RICH, rounds=6, out=str(tmp_path / "run"))
+    folder = stopped(config, after=3)
+    for _ in range(2):
+        newest = max((folder / "checkpoints").glob("round-*.safetensors"))
+        newest.write_bytes(newest.read_bytes()[:-1])
+        with pytest.raises(Stop):
+            execute(assemble(config), folder, lambda info: (_ for _ in ()).throw(Stop) if info["round"] >= 4 else None, True)
+    resume(folder)
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())
+    for client in (folder / "clients").iterdir():
+        assert len(list(client.glob("round-*"))) <= 4
+
+
+def test_a_client_without_the_memory_says_so(tmp_path):
+    config = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, out=str(tmp_path / "run"))
+    folder = stopped(config, after=1)
+    for path in folder.glob("clients/*/round-*"):
+        path.unlink()
+    with pytest.raises(UserError, match="memory of round 1 is not there"):
+        resume(folder)
+
+
+# --- one client, message by message -----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def client(tmp_path_factory) -> tuple[WiredClients, Client, list[bytes]]:
+    """The clients of a run, one of them built from its text and folder alone, and the message of its first round."""
+    experiment, folder = assemble(replace(CONFIG, algorithm="scaffold")), tmp_path_factory.mktemp("run")
+    clients = WiredClients.open(experiment, folder, folders.digest(experiment.config), Wired(1))
+    asked: list[bytes] = []
+    clients.processes = SimpleNamespace(ask=lambda folder, message: asked.append(message), close=lambda: None)  # type: ignore
+    federated = experiment.federated
+    federated.round(federated.start(), clients, Plan([2], frozenset(), 0.1))
+    return clients, Client.build(wired.text_of(experiment, clients.run), clients.folder(2)), asked
+
+
+def at(message: bytes, **header: Any) -> bytes:
+    """The message with another header."""
+    head, tensors = wire.unpack(message)
+    return wire.pack(head._replace(**header), tensors)
+
+
+def test_the_same_message_again_is_harmless(client):
+    _, one, (first,) = client
+    answers, remembered = set(), set()
+    for _ in range(3):
+        answers.add(one.answer(first))
+        remembered.add(memory(one.folder, 0).read_bytes())
+    second = at(first, round=1, accepted=0)
+    later = {one.answer(second) for _ in range(2)}
+    assert len(answers) == len(remembered) == len(later) == 1 and answers != later
+    assert memory(one.folder, 0).read_bytes() in remembered
+
+
+def test_exactly_what_can_be_asked_for_is_kept(client):
+    _, one, (first,) = client
+
+    def kept() -> list[int]:
+        return sorted(int(path.stem[6:]) for path in one.folder.glob("round-*"))
+
+    def ask(round: int, accepted: int, older: int = -1, newer: int = -1) -> bytes:
+        return one.answer(at(first, round=round, accepted=accepted, older=older, newer=newer))
+
+    ask(0, -1)
+    ask(1, 0)
+    (one.folder / "round-000007.safetensors.tmp").write_bytes(b"torn")
+    third = ask(2, 1, -1, 0)
+    assert kept() == [0, 1, 2] and not list(one.folder.glob("*.tmp"))
+    ask(3, 1, 0, 1)  # what it remembered of round 2 did not count
+    assert kept() == [0, 1, 3]
+    assert ask(2, 1, -1, 0) == third  # the server has fallen back: round 3 is forgotten, round 2 as before
+    ask(5, 2, 1, 1)
+    assert kept() == [1, 2, 5]
+
+
+def test_what_is_not_for_this_client_is_refused(client, monkeypatch):
+    """By the client itself, in a sentence, as bytes; it lives on, and nothing but bytes went through its pipe."""
+    clients, one, (first,) = client
+    inbox = deque([at(first, run="another"), at(first, operation="adapt"), first[:-1], b"", b"\x80\x04N.", first])
+    outbox: list[bytes] = []
+    pipe = SimpleNamespace(send_bytes=outbox.append, recv_bytes=lambda: inbox.popleft() if inbox else (_ for _ in ()).throw(EOFError))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    serve(pipe, clients.processes_text if hasattr(clients, "processes_text") else wired.text_of(
+        assemble(replace(CONFIG, algorithm="scaffold")), clients.run), str(one.folder))
+    *refused, answer = outbox
+    words = [bytes(wire.unpack(m)[1]["text"].tolist()).decode() for m in refused]
+    assert all(wire.unpack(m)[0].operation == REFUSED for m in refused)
+    assert "of run another" in words[0] and "no operation 'adapt'" in words[1] and all("no whole message" in w for w in words[2:])
+    assert wire.unpack(answer)[0] == Header(clients.run, "train", 0, -1, -1, -1, float(one.samples.size))
+
+
+def test_a_client_has_its_own_data_alone(client):
+    clients, one, _ = client
+    x, y = clients.federation.samples(2).all()
+    assert torch.equal(one.samples.pool[0], x) and torch.equal(one.samples.pool[1], y)
+    assert one.name == clients.federation.names[2] and one.who == 2
+    assert [path.name for path in clients.folder(2).parent.iterdir()] == [one.name]
+
+
+def test_nothing_but_bytes_crosses(monkeypatch):
+    """No object is pickled into a pipe; a process is given strings; a message is a header and safetensors."""
+    def never(*_: Any) -> None:
+        raise AssertionError("an object was pickled")
+    messages: list[bytes] = []
+    send, given = Connection.send_bytes, []
+    monkeypatch.setattr(Connection, "send", never)
+    monkeypatch.setattr(Connection, "recv", never)
+    monkeypatch.setattr(ForkingPickler, "dumps", never)
+    monkeypatch.setattr(ForkingPickler, "loads", never)
+    monkeypatch.setattr(Connection, "send_bytes", lambda self, m: (messages.append(bytes(m)), send(self, m))[1])
+    init = wired.Processes.__init__
+
+    def watched(self, *arguments: Any) -> None:
+        init(self, *arguments)
+        context = self._context
+        self._context = SimpleNamespace(Pipe=context.Pipe, Process=lambda target, args, daemon: (
+            given.extend(args), context.Process(target=target, args=args, daemon=daemon))[1])
+    monkeypatch.setattr(wired.Processes, "__init__", watched)
+    config = replace(CONFIG, algorithm=RICH)
+    assert same(run_config(config)[0], sequential(config))
+    assert messages and all(wire.unpack(m)[0].operation == "train" for m in messages)
+    assert given and {type(argument) for argument in given} == {str, Connection}
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------------
+def test_a_pipeline_crosses_in_three_phases(tmp_path):
+    """embed, train, embed_back, each to a client made anew: bitwise, and as many bytes, as in this process."""
+    federated = federate(algorithm(pipeline(), name="pipeline"), mlp())
+    data, work = clusters(), Work(3, None, 4)
+    experiment: Any = SimpleNamespace(config=Config(), federated=federated, federation=data, training=data, work=work, dataset=None)
+    remote = WiredClients.open(experiment, tmp_path, "0123456789abcdef", Wired(2))
+    phases: list[str] = []
+
+    def ask(folder: Path, message: bytes) -> bytes:
+        phases.append(wire.unpack(message)[0].operation)
+        with safetensors.safe_open(folder / DATA, "pt") as file:
+            name, who = file.metadata()["name"], int(file.metadata()["who"])
+        mine = Client(folder, remote.run, name, who, data.samples(who), federated, work, 0)
+        assert mine.answer(message) == (answer := mine.answer(message))
+        return answer
+    remote.processes = SimpleNamespace(ask=ask, close=lambda: None)  # type: ignore[assignment]
+    here = Clients(federated, data, work, 0, Sequential())
+    one = two = federated.start()
+    for t in range(3):
+        plan = Plan([0, 2, 3, 4], frozenset({3}), 0.2)
+        (one, a), (two, b) = federated.round(one, here, plan), federated.round(two, remote, plan)
+        here.commit(t)
+        remote.commit(t)
+        assert torch.equal(one.params, two.params) and a.traffic == b.traffic and a.answered == b.answered
+    assert phases[:9] == ["embed"] * 3 + ["train"] * 3 + ["embed_back"] * 3
+    with pytest.raises(UserError, match="lacks the first phase"):
+        (tmp_path / "clients" / "c0" / "phase.safetensors").unlink()
+        ask(tmp_path / "clients" / "c0", wire.pack(Header(remote.run, "embed_back", 5, -1, -1, -1, 0.2), {"model": torch.zeros(3)}))
+
+
+def test_objects_are_refused(tmp_path):
+    x, y = torch.randn(60, 5).numpy(), torch.randint(0, 3, (60,)).numpy()
+    settings: dict[str, Any] = {"lift": "wired", "clients": 3, "rounds": 1, "out": str(tmp_path / "run")}
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    loss = lambda outputs, y: torch.nn.functional.cross_entropy(outputs, y)
+    own = algorithm(*assemble(replace(CONFIG, algorithm="fedprox(mu=3)")).federated.algorithm.pieces, name="fedprox(mu=0.1)")
+    for given, culprit in [({"model": net}, "model"), ({"data": (x, y), "split": "iid"}, "data"), ({"loss": loss}, "loss"),
+                           ({"algorithm": own}, "algorithm"), ({"metric": lambda o, y: (o.argmax(-1) == y).float()}, "metric")]:
+        with pytest.raises(UserError, match=f"the {culprit} of this run are objects"):
+            programs.federate(**given, **settings)
+        assert not (tmp_path / "run").exists()
+
+
+def test_pooled_data_have_no_clients():
+    config = replace(CONFIG, algorithm="centralised", rounds=1)
+    assert same(run_config(config)[0], sequential(config))
+
+
+def test_a_run_without_a_folder_leaves_none():
+    result = run_config(replace(CONFIG, algorithm="scaffold", rounds=1))[0]
+    home = result.clients.folder(0).parents[1]  # type: ignore[attr-defined]
+    assert home.is_dir()
+    del result
+    gc.collect()
+    assert not home.exists()
+
+
+def test_a_script_is_not_run_again_by_its_clients(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from driftless.federate import federate\n"
+                      "print('once')\n"
+                      "result = federate('softmax_regression', 'digits', clients=3, rounds=1, steps='1', lift='wired')\n"
+                      "print(result.metrics[0]['answered'])\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["once", "3"] and done.stderr == ""
+
+
+def test_any_name_is_a_folder(tmp_path):
+    experiment = assemble(replace(CONFIG, algorithm="scaffold"))
+    names = ["..", "a/b", "a.b", ".", "ä b", "plain_1"]
+    training = replace(experiment.training, names=names)
+    clients = WiredClients(replace(experiment, training=training, federation=training), tmp_path, "x", Wired(1))
+    paths = [clients.folder(c) for c in range(6)]
+    assert len(set(paths)) == 6 and all(p.parent == tmp_path / "clients" and p.name not in (".", "..") for p in paths)
+    files.make_folder(paths[0])
