@@ -1,9 +1,11 @@
-"""Seconds a round against a bare PyTorch loop, on the same batches, in the same process, contender by contender in turn.
+"""Seconds a round against a bare PyTorch loop: the same batches, one process, contender by contender in turn.
 
 The bare loop is what people write: deepcopy of a module, torch.optim.SGD, F.cross_entropy, the mean of state dicts. Its
-batches are drawn before the clock starts, driftless's while it runs. It is timed with one thread and with the default number;
-the faster counts. Around each sample a calibration loop on as many cores as the contender uses asks whether they were free:
-where its CPU seconds are below 0.9 of the wall's, the sample is discarded and counted. Where none is left, all are shown, marked ~.
+batches are drawn before the clock starts, driftless's while it runs. It is timed with one thread and with the default
+number; the faster counts. Around each sample a calibration loop on as many cores as the contender uses asks whether
+they were free: where its CPU seconds are below 0.9 of the wall's, the sample is discarded and counted (and the loop with the
+default threads is not begun: beside another job they spin, thirty times longer). Where no clean sample is left, all are
+shown, marked ~: then read the CPU seconds.
 
     python benchmarks/against_bare_loop.py [--only lenet] [--samples 5] [--seconds 60] [--json FILE]
 """
@@ -53,7 +55,8 @@ class Problem(NamedTuple):
 PROBLEMS = {
     "softmax regression": Problem(models.softmax_regression, 1000, 64, Work(10, None, 32), ("", 0.7)),
     "mlp": Problem(models.mlp, 10, 600, Work(50, None, 32), ("", 1.1)),
-    "lenet": Problem(models.cnn_fedcog, 10, 600, Work(50, None, 32), ("threaded", 0.55)),
+    "lenet": Problem(models.lenet, 10, 600, Work(50, None, 32), ("threaded", 0.55)),
+    "small lenet": Problem(models.cnn_fedcog, 10, 600, Work(50, None, 32), ("", 1.1)),
 }
 
 
@@ -88,7 +91,7 @@ class Row(NamedTuple):
     discarded: int
 
 
-# --- what is compared -----------------------------------------------------------------------------------------------------
+# --- what is compared -----------------------------------------------------------------------------
 def bare_round(module: nn.Module, data: list[tuple[Tensor, Tensor]], batches: list[Tensor]) -> dict[str, Tensor]:
     """Federated averaging as people write it."""
     states = []
@@ -132,16 +135,17 @@ def contenders(problem: Problem) -> dict[str, Contender]:
         clients = Clients(federated, federation, work, 0, lift)
         return lambda: federated.round(server, clients, plan)[0].params
 
-    chosen = type(automatic(space, "cpu", count, 2)).__name__.lower()
-    return {
-        "bare, one thread": Contender(bare, 1, 1),
-        "bare, default threads": Contender(bare, DEFAULT_THREADS, DEFAULT_THREADS),
-        **{name + (" (auto)" if name == chosen else ""): Contender(lifted(lift), 1, cores)
-           for name, lift, cores in (("sequential", Sequential(), 1), ("threaded", Threaded(2), 2), ("vectorised", Vectorised(), 1))},
-    }
+    entries = {"bare": Contender(bare, 1, 1)}
+    if DEFAULT_THREADS > 1:
+        entries[f"bare, {DEFAULT_THREADS} threads"] = Contender(bare, DEFAULT_THREADS, DEFAULT_THREADS)
+    chosen = type(automatic(space, "cpu", count, 2))
+    for lift, cores in ((Sequential(), 1), (Threaded(2), 2), (Vectorised(), 1)):
+        name = type(lift).__name__.lower() + (" (auto)" if type(lift) is chosen else "")
+        entries[name] = Contender(lifted(lift), 1, cores)
+    return entries
 
 
-# --- how it is timed ------------------------------------------------------------------------------------------------------
+# --- how it is timed ------------------------------------------------------------------------------
 def share_of_core(_: int = 0, seconds: float = 0.02) -> float:
     """CPU seconds over wall seconds of a short loop that lets go of the interpreter's lock."""
     block, began, cpu = bytes(1 << 20), time.perf_counter(), time.thread_time()
@@ -156,9 +160,11 @@ def free_cores(count: int) -> bool:
         return min(pool.map(share_of_core, range(count))) >= FREE
 
 
-def sample(contender: Contender) -> Sample:
-    """One round, timed between two looks at the cores."""
+def sample(contender: Contender) -> Sample | None:
+    """One round, timed between two looks at the cores; none where it would only spin."""
     before = free_cores(contender.cores)
+    if contender.threads > 1 and not before:
+        return None
     torch.set_num_threads(contender.threads)
     wall, cpu = time.perf_counter(), time.process_time()
     contender.round()
@@ -166,67 +172,75 @@ def sample(contender: Contender) -> Sample:
     return Sample(wall, cpu, before and free_cores(contender.cores))
 
 
-def measure(entries: dict[str, Contender], samples: int, seconds: float) -> dict[str, list[Sample]]:
+def measure(entries: dict[str, Contender], samples: int, seconds: float) -> dict[str, list[Sample | None]]:
     """Samples in turn, until every contender has so many clean ones or the time is up."""
-    taken: dict[str, list[Sample]] = {name: [] for name in entries}
+    taken: dict[str, list[Sample | None]] = {name: [] for name in entries}
     until = time.perf_counter() + seconds
-    while min(sum(s.free for s in of) for of in taken.values()) < samples and time.perf_counter() < until:
+    while min(len(clean(of)) for of in taken.values()) < samples and time.perf_counter() < until:
         for name, entry in entries.items():
             taken[name].append(sample(entry))
     return taken
 
 
+def clean(samples: list[Sample | None]) -> list[Sample]:
+    """Those taken while the cores were free."""
+    return [s for s in samples if s is not None and s.free]
+
+
 def agree(entries: dict[str, Contender]) -> None:
     """Everyone computes the same model; the first call is the warm-up too."""
-    made = {name: entry.round() for name, entry in entries.items()}
-    first = next(iter(made.values()))
+    made = {name: entry.round() for name, entry in entries.items() if entry.threads == 1}
     for name, params in made.items():
-        assert torch.allclose(params, first, atol=1e-4), f"{name} computed another model: {(params - first).abs().max():.1e}"
+        away = (params - made["bare"]).abs().max()
+        assert away < 1e-3, f"{name} computed another model: it is {away:.1e} away"
 
 
-# --- what is said ---------------------------------------------------------------------------------------------------------
-def summary(work: str, taken: dict[str, list[Sample]]) -> list[Row]:
+# --- what is said ---------------------------------------------------------------------------------
+def summary(work: str, taken: dict[str, list[Sample | None]]) -> list[Row]:
     """Medians, the spread (lowest and highest), and the ratios to the faster bare loop."""
-    kept = {name: [s for s in of if s.free] or of for name, of in taken.items()}
+    begun = {name: [s for s in of if s is not None] for name, of in taken.items()}
+    kept = {name: clean(taken[name]) or of for name, of in begun.items() if of}
     bare = [name for name in kept if name.startswith("bare")]
     base = min(median(s.wall for s in kept[name]) for name in bare)
-    base_cpu = min(median(s.cpu for s in taken[name]) for name in bare)
+    base_cpu = min(median(s.cpu for s in begun[name]) for name in bare)
     rows = []
     for name, of in kept.items():
-        walls, cpu = sorted(s.wall for s in of), median(s.cpu for s in taken[name])
-        wall, low, high, clean = median(walls), walls[0], walls[-1], sum(s.free for s in taken[name])
-        rows.append(Row(work, name, wall, low, high, cpu, wall / base, low / base, high / base, cpu / base_cpu, clean,
-                        len(taken[name]) - clean))
+        wall, cpu, count = median(s.wall for s in of), median(s.cpu for s in begun[name]), len(clean(taken[name]))
+        low, high = min(s.wall for s in of), max(s.wall for s in of)
+        rows.append(Row(work, name, wall, low, high, cpu, wall / base, low / base, high / base, cpu / base_cpu, count,
+                        len(taken[name]) - count))
     return rows
 
 
 def table(rows: list[Row]) -> Table:
-    """One line a contender; the ratio is to the faster bare loop, with the lowest and the highest."""
+    """One line a contender; its ratio is to the faster bare loop, with the lowest and the highest."""
     out = Table(title="seconds a round, and ratios to the bare loop")
-    for column in ("work", "contender", "seconds", "CPU seconds", "ratio", "CPU ratio", "clean", "discarded"):
-        out.add_column(column, justify="left" if column in ("work", "contender") else "right")
-    last = rows[0].work if rows else ""
+    for column in ("work", "contender", "seconds", "ratio", "CPU s", "ratio", "clean", "left out"):
+        out.add_column(column, justify="left" if column in ("work", "contender") else "right", no_wrap=True)
+    last = ""
     for r in rows:
         if r.work != last:
             out.add_section()
         mark, last = "" if r.kept else "~", r.work
-        out.add_row(r.work, r.contender, f"{mark}{r.wall:.3f}", f"{r.cpu:.3f}", f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})",
-                    f"{r.cpu_ratio:.2f}", str(r.kept), str(r.discarded))
+        ratio = f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})"
+        walls, cpu = (f"{mark}{r.wall:.3f}", ratio), (f"{r.cpu:.3f}", f"{r.cpu_ratio:.2f}")
+        out.add_row(r.work, r.contender, *walls, *cpu, str(r.kept), str(r.discarded))
     return out
 
 
 def verdict(work: str, rows: list[Row], target: tuple[str, float]) -> str:
     """Whether the contender that counts is as fast as it should be."""
     who, most = target
-    best = min((r for r in rows if r.contender.startswith(who or ("sequential", "threaded", "vectorised"))), key=lambda r: r.ratio)
+    mine = [r for r in rows if not r.contender.startswith("bare") and r.contender.startswith(who)]
+    best = min(mine, key=lambda r: r.ratio)
     said = "met" if best.ratio <= most else "missed"
-    doubt = "" if best.kept else ", from contended samples alone: not to be trusted"
-    return f"{work}: {best.contender} takes {best.ratio:.2f} of the bare loop's time, target at most {most:g}: {said}{doubt}"
+    doubt = "" if all(r.kept for r in rows) else " (the cores were not free: do not trust it)"
+    return f"{work}: {best.contender} takes {best.ratio:.2f} of the bare loop's time, at most {most:g} wanted: {said}{doubt}"
 
 
 def main() -> None:
     """Measure, print, and write what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=sorted(PROBLEMS), action="append", help="this work alone (may be repeated)")
     parser.add_argument("--samples", type=int, default=5, help="clean samples of every contender")
     parser.add_argument("--seconds", type=float, default=60.0, help="time for each work, clean samples or not")
@@ -240,7 +254,7 @@ def main() -> None:
         agree(entries)
         rows += (of := summary(name, measure(entries, options.samples, options.seconds)))
         verdicts.append(verdict(name, of, PROBLEMS[name].target))
-    console = Console()
+    console = Console(width=None if Console().is_terminal else 120)
     console.print(table(rows))
     for line in verdicts:
         console.print(line, highlight=False)

@@ -1,10 +1,10 @@
-"""A hundred thousand registered clients under SCAFFOLD with a LeNet: seconds a round, and memory that does not grow with them.
+"""A hundred thousand registered clients, SCAFFOLD, a LeNet: seconds a round, and memory that does not grow with them.
 
-Every client has a control variate of its own, on disk once it took part; its data are made when asked. Anonymous memory (RssAnon:
-what the process itself holds, without files that the system caches) should stay under 2 GiB. The rows go to a folder that is
-deleted at the end: 180 kB for each client that took part, up to three times that between checkpoints.
+Every client has a control variate of its own, on disk once it took part; its data are made when asked. Anonymous memory
+(RssAnon: what the process itself holds, without files that the system caches) should stay under 2 GiB. The rows go to a
+folder that is deleted at the end: 180 kB for each client that took part, up to three times that between checkpoints.
 
-    python benchmarks/many_clients.py [--rounds 100] [--cohort 500] [--clients 100000] [--steps 2]
+    python benchmarks/many_clients.py [--rounds 100] [--cohort 500] [--clients 100000] [--steps 2] [--workers 2]
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def anonymous() -> int:
 
 def main() -> None:
     """Run the rounds and say what they took."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for name, default in (("rounds", 100), ("cohort", 500), ("clients", 100_000), ("steps", 2), ("workers", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
@@ -62,12 +62,14 @@ def main() -> None:
     federated = Federated(algorithms.scaffold(), Task(space), space.ravel(), space.ravel_buffers())
     federation = MadeFederation(make, options.clients, SAMPLES, make(0))
     lift = automatic(space, "cpu", options.cohort, options.workers)
-    table = Table(title=f"{options.clients:,} clients, {options.cohort} a round, {options.steps} steps each, {type(lift).__name__.lower()}")
+    title = f"{options.clients:,} clients, {options.cohort} a round, {options.steps} steps each"
+    table = Table(title=f"{title}, {type(lift).__name__.lower()}")
     for column in ("round", "seconds a round", "clients that took part", "RssAnon, MiB"):
         table.add_column(column, justify="right")
     most = began_with = anonymous()
     with tempfile.TemporaryDirectory() as folder:
-        clients = Clients(federated, federation, Work(options.steps, None, 16), 0, lift, DiskRows(folder, Layout.of(federated.fresh_row()), "bench"))
+        rows = DiskRows(folder, Layout.of(federated.fresh_row()), "benchmark")
+        clients = Clients(federated, federation, Work(options.steps, None, 16), 0, lift, rows)
         server, touched, seconds = federated.start(), set(), []
         for t in range(options.rounds):
             began = time.perf_counter()
@@ -81,14 +83,15 @@ def main() -> None:
             touched.update(answer.answered)
             most = max(most, anonymous())
             if t + 1 in SHOWN or t + 1 == options.rounds:
-                table.add_row(str(t + 1), f"{sum(seconds) / len(seconds):.2f}", f"{len(touched):,}", f"{anonymous() / 2**20:,.0f}")
+                each, held = sum(seconds) / len(seconds), anonymous() / 2**20
+                table.add_row(str(t + 1), f"{each:.2f}", f"{len(touched):,}", f"{held:,.0f}")
                 seconds = []
         clients.close()
     console = Console()
     console.print(table)
     said = "met" if most < MOST else "missed"
-    console.print(f"at most {most / 2**20:,.0f} MiB, {began_with / 2**20:,.0f} of them before the first round; target under {MOST / 2**20:,.0f}: {said}",
-                  highlight=False)
+    console.print(f"at most {most / 2**20:,.0f} MiB, {began_with / 2**20:,.0f} of them before the first round; "
+                  f"target under {MOST / 2**20:,.0f}: {said}", highlight=False)
 
 
 if __name__ == "__main__":

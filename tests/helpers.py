@@ -133,7 +133,7 @@ def mlp(inputs: int = 6, hidden: int = 5, classes: int = 3) -> nn.Sequential:
 
 
 class Point(nn.Module):
-    """One vector w; under the loss `quadratic` a batch (A, b) [B, d, d], [B, d] costs the mean of (w - b)' A (w - b) / 2."""
+    """One vector w; under the loss `quadratic` a batch of (A, b) costs the mean of (w - b)' A (w - b) / 2."""
 
     def __init__(self, size: int):
         super().__init__()

@@ -61,7 +61,7 @@ def deltas(data: Any, work: Work, params: Tensor, who: list[int]) -> tuple[dict[
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorised(2)], ids=lambda lift: type(lift).__name__)
 def test_backward_is_the_transpose(lift, weighting):
-    """Both networks' gradients are those of sum_i w_i <generate(eta, embed(phi, batch_i)), delta_i>; client 3 is silent."""
+    """Both networks' gradients are those of sum_i w_i <generate(eta, embed(phi, batch_i)), delta_i>; 3 is silent."""
     data, work, params = clusters(), Work(STEPS, None, 4), pipeline().parameters
     ran = run(federated(weighting=weighting), data, work, [COHORT], LR, lift, silent={0: {3}})
     who = [0, 2, 4]

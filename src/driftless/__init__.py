@@ -6,6 +6,8 @@ Every public name, once; each is loaded when it is first used, so that importing
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 _HOME = {
@@ -22,6 +24,17 @@ _HOME = {
 
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"
+
+
+class _Package(ModuleType):
+    """`driftless.federate` is the function, whoever imports the file of that name, and whenever."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _HOME or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -113,7 +113,8 @@ class Clients:
                 ) -> Iterator[tuple[int, Reply, Traffic]]:
         """(client, what it gave back, what crossed) of these clients, in their order; who does not answer is left out."""
         count = _Count(self.federated, shared, round)
-        tasks = (lambda c=c: self.each(c, round, own.get(c, ())) for c in working)
+        sent = lambda c: own[c].clone() if c in own else ()  # as on a wire: the last bit can depend on where a vector lies
+        tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
         replies = self.lift.run(getattr(self.federated, operation), shared, tasks)
         for client, reply in zip(working, replies, strict=True):
             yield client, reply, count.of(own.get(client, ()), reply.said, self.seen(client))

@@ -54,7 +54,7 @@ PLACES = (
 
 
 class Report(NamedTuple):
-    """What `check` found: the largest differences left by rounding, and each piece's neutral value or why it has none."""
+    """What `check` found: the largest differences left by rounding, and each piece's neutral value or why not."""
 
     name: str
     vectorised: float
@@ -65,7 +65,7 @@ class Report(NamedTuple):
 def check(subject: Algorithm | Piece, **settings: Any) -> Report:
     """Hold an algorithm, or a piece alone and beside slow and personal groups, to the contract.
 
-    `settings` go to `Federated`: client, server, weighting, clip, optimiser_state. Raises AssertionError, naming the law.
+    `settings` go to `Federated`: client, server, weighting, clip, optimiser_state. Raises AssertionError.
     """
     if isinstance(subject, Piece):
         reports = [check(algorithm(subject, *place, name=repr(subject)), **settings) for place in PLACES]

@@ -143,8 +143,10 @@ class Evaluation:
 
     def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float | None:
         rows = self.federation.test_rows(client)
+        if not len(rows):
+            return None
         each = self.clients.each(client, server.round)
-        if not len(rows) or not each.steps:
+        if not each.steps:
             return None
         end, moved = self.federated.adapt(Loop(), theta, buffers, each, lr)
         space = self.federated.task.space

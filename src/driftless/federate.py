@@ -52,7 +52,7 @@ def as_dataset(data: Any) -> Dataset:
         return data
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
         return sources.from_arrays(OWN, *(a.numpy() if isinstance(a, torch.Tensor) else a for a in data))
-    if hasattr(data, "features") or hasattr(data, "column_names"):
+    if hasattr(data.get("train") if isinstance(data, dict) else data, "features"):
         return sources.from_huggingface(data, OWN)
     raise UserError(f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, y_test), "
                     "a Hugging Face dataset, a path, or a name.")

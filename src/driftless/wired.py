@@ -1,9 +1,9 @@
 """Every client a process of its own, spoken to in messages: `driftless run --lift wired`.
 
 A deployment on one machine. Only what `traffic.down` and `traffic.up` declare crosses, as bytes; a process may end
-between any two messages. The server knows of a client how many samples it has and which of its rounds counted. What only a
-simulation may look at, a client's memory for personal accuracies, is read from the client's folder; drift is not
-measured. The run is bitwise that of the sequential lift.
+between any two messages. The server knows of a client how many samples it has and which of its rounds counted. What
+only a simulation may look at, a client's memory for personal accuracies, is read from the client's folder; drift is
+not measured. The run is bitwise that of the sequential lift.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Processes:
             self._context.set_forkserver_preload([*PRELOAD, *sorted(modules)])
 
     def ask(self, folder: Path, message: bytes) -> bytes | None:
-        """A client's answer. A process that has ended is started and sent the message again, once; then there is none."""
+        """A client's answer. A process that ended is started and sent the message again, once; then there is none."""
         for _ in range(0 if self.closed else 2):
             live = self._take(folder)
             try:

@@ -98,7 +98,7 @@ class Client:
         else:
             first = wire.load(path.read_bytes()) if path.exists() else {"round": torch.tensor(-1)}
             if int(first["round"]) != header.round:
-                raise UserError(f"client {self.name!r} lacks the first phase of round {header.round + 1}: send it again.")
+                raise UserError(f"client {self.name!r} lacks the first phase of round {header.round + 1}: send it.")
             phi, own = first["phi"], phi
         return Shared(header.round, header.number, phi, self.federated.initial_buffers, ()), own
 

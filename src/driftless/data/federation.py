@@ -78,10 +78,9 @@ class MadeFederation:
 class Numbered(Sequence):
     """The names client-0000000, client-0000001, ... without holding them; their order is that of the numbers."""
 
-    ascending = True  # nobody need sort them, for seven digits are enough
-
     def __init__(self, count: int):
         self.length = count
+        self.ascending = count <= 10**7  # nobody need sort them
 
     def __len__(self) -> int:
         return self.length

@@ -1,0 +1,213 @@
+"""The command line: what each command prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from driftless.data.split import Split
+from driftless.models import mlp, softmax_regression
+from outer import cli, metrics, run
+from safetensors.torch import load_file
+
+from driftless import files, report
+
+MEASURED = {"round", "cohort", "answered", "skipped", "seconds", "train_loss", "steps", "divergence_selected", "divergence_all",
+            "consensus", "update_norm_mean", "update_norm_std", "global_accuracy", "global_loss", "personal_accuracy_mean",
+            "personal_accuracy_std", "personal_accuracy_worst_decile", "gradient_dissimilarity", "numbers_up", "numbers_down",
+            "bytes_up", "bytes_down"}  # fmt: skip
+
+
+@pytest.fixture
+def no_report(monkeypatch):
+    monkeypatch.setattr(report, "write_report", lambda *_: None)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["resume", "--help"], ["compare", "--help"], ["algorithms"], ["data"],
+                                   ["algorithms", "--json"], ["data", "--json"], ["run", "--nonsense"]])  # fmt: skip
+def test_what_needs_no_torch_loads_none(words):
+    code = (
+        "import sys\nfrom driftless.cli import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'pandas', 'datasets'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout or "--nonsense" in ended.stderr
+
+
+def test_listings():
+    algorithms = json.loads(cli("algorithms", "--json").out)
+    names = {entry["name"] for entry in algorithms}
+    assert names >= {"fedavg", "fedprox", "scaffold", "fedinit", "relaxed_init", "fedals", "fedavg_p", "scaffold_p", "centralised", "local"}
+    data = json.loads(cli("data", "--json").out)
+    assert {"digits", "fashion-mnist", "cifar10", "dirichlet", "classes", "natural"} <= {entry["name"] for entry in data}
+    assert all(entry["about"] and "\n" not in entry["about"] for entry in algorithms + data)
+    lines = cli("algorithms").out.splitlines()
+    assert len(lines) == len(algorithms) and any(line.startswith("fedprox(mu=0.01)") and "Li et al. 2020" in line for line in lines)
+
+
+def test_help_names_every_setting():
+    from dataclasses import fields
+
+    from driftless.config import Config
+
+    text = cli("run", "--help").out
+    assert all(f"--{f.name.replace('_', '-')}" in text for f in fields(Config)) and "--config" in text
+
+
+def test_a_run_folder(tmp_path):
+    folder = tmp_path / "run"
+    ended = run(algorithm="scaffold + relaxed_init(beta=0.1)", out=folder, unseen=1, eval_every=2)
+    assert ended.code == 0 and "report.html" in ended.out and "Global" in ended.out
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"run.toml", "metrics.jsonl", "split.npz", "clients.rows", "checkpoints", "clients.json", "model.safetensors", "report.html"}
+    table = tomllib.loads((folder / "run.toml").read_text())
+    assert table["config"]["algorithm"] == "scaffold + relaxed_init(beta=0.1)" and table["config"]["seed"] == 0
+    assert table["resolved"]["parameters"] == 650 and {"torch", "python", "driftless"} <= set(table["versions"])
+    infos = metrics(folder)
+    assert [info["round"] for info in infos] == [1, 2, 3]
+    assert set(infos[2]) >= MEASURED | {"unseen_accuracy", "adapted_accuracy", "unseen_adapted_accuracy"}
+    assert "global_accuracy" not in infos[0] and "global_accuracy" in infos[1]
+    clients = json.loads((folder / "clients.json").read_text())
+    assert len(clients) == 6 and [client["seen"] for client in clients] == [True] * 5 + [False]
+    split = Split.load(folder / "split.npz")
+    assert [client["samples"] for client in clients] == [len(part) for part in split.train]
+    assert sum(map(sum, (client["counts"] for client in clients))) == 1437
+    softmax_regression((1, 8, 8), 10).load_state_dict(load_file(folder / "model.safetensors"))
+    assert "<svg" in (folder / "report.html").read_text()
+    assert len(list((folder / "checkpoints").iterdir())) == 2
+
+
+def test_a_configuration_file_and_flags_over_it(tmp_path, no_report):
+    (tmp_path / "it.toml").write_text('algorithm = "scaffold"\nbatch = 4\nclients = 4\neval-every = 2\nsteps = 3\n')
+    words = ["--config", tmp_path / "it.toml", "--rounds", "2", "--batch", "16", "--model", "softmax_regression", "--out", tmp_path / "run"]
+    assert cli("run", *words).code == 0
+    config = tomllib.loads((tmp_path / "run" / "run.toml").read_text())["config"]
+    assert (config["algorithm"], config["batch"], config["clients"], config["eval_every"], config["steps"]) == ("scaffold", 16, 4, 2, "3")
+    again = cli("run", f"--config={tmp_path / 'run' / 'run.toml'}", "--out", tmp_path / "again")  # a run's own file repeats it
+    assert again.code == 0
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert cli("run", "--config", tmp_path / "run" / "run.toml").code == 2  # whose folder exists
+
+
+def test_several_seeds(tmp_path):
+    ended = run(seeds="0,1", out=tmp_path / "runs", target=0.3, rounds=4, steps=10)
+    assert ended.code == 0 and "±" in ended.out and "over 2 seeds" in ended.out and "To a global accuracy of 30 %" in ended.out
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-1", "run.toml", "report.html"}
+    first, second = ((tmp_path / "runs" / f"seed-{seed}" / "model.safetensors").read_bytes() for seed in (0, 1))
+    assert first != second
+    assert run(seed=1, out=tmp_path / "one", rounds=4, steps=10).code == 0
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == second
+    assert "±" in (tmp_path / "runs" / "report.html").read_text()
+    listed = cli("compare", tmp_path / "runs", "--no-references")
+    assert listed.code == 0 and "over 2 seeds" in listed.out and "±" in listed.out
+
+
+def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = run(seeds="0,1", target=0.99)
+    assert ended.code == 0 and "over 2 seeds" in ended.out and "No run reached 99 %" in ended.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_compare_makes_the_reference_rows(tmp_path):
+    assert run(algorithm="scaffold", out=tmp_path / "one", absent=0.5).code == 0
+    ended = cli("compare", tmp_path / "one", "--target", "0.1")
+    assert ended.code == 0 and (tmp_path / "report.html").is_file()
+    assert all(name in ended.out for name in ("scaffold", "centralised", "local", "To a global accuracy of 10 %"))
+    made = sorted(path.name.rpartition("-")[0] for path in tmp_path.iterdir() if path.name not in ("one", "report.html"))
+    assert made == ["centralised", "local"]
+    centralised, local = (next(tmp_path.glob(f"{name}-*")) for name in ("centralised", "local"))
+    assert metrics(centralised)[0]["steps"] == 6 * 2  # the whole cohort's work
+    assert metrics(local)[0]["steps"] == 6 * 2 and metrics(local)[-1]["numbers_up"] == 0
+    before = (centralised / "metrics.jsonl").stat().st_mtime_ns
+    assert "centralised" in cli("compare", tmp_path / "one").out  # made once
+    assert (centralised / "metrics.jsonl").stat().st_mtime_ns == before
+    assert "centralised" not in cli("compare", tmp_path / "one", "--no-references").out
+
+
+def test_report_of_several(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "write_report", lambda *_: None)
+        for name in ("fedavg", "scaffold"):
+            assert run(algorithm=name, out=tmp_path / name, seed=1).code == 0
+    ended = cli("report", "fedavg", "scaffold", "--out", "pages/both.html")
+    assert ended.code == 0 and ended.out.strip() == "pages/both.html"
+    page = Path("pages/both.html").read_text()
+    assert "fedavg" in page and "scaffold" in page and "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_export(tmp_path, no_report):
+    folder = tmp_path / "run"
+    assert run(algorithm="fedavg_p", model="mlp(hidden=[8])", out=folder, unseen=1).code == 0
+    log = (folder / "metrics.jsonl").read_bytes()
+    states = {}
+    for client in (None, "client-0", "client-1", "client-5"):
+        out = tmp_path / f"{client}.safetensors"
+        assert cli("export", folder, "--out", out, *(["--client", client] if client else [])).code == 0
+        states[client] = load_file(out)
+        mlp((1, 8, 8), 10, hidden=[8]).load_state_dict(states[client])
+    assert (folder / "model.safetensors").read_bytes() == (tmp_path / "None.safetensors").read_bytes()
+    assert all(torch.equal(states[None]["fc1.weight"], state["fc1.weight"]) for state in states.values())  # shared
+    assert not torch.equal(states["client-0"]["head.weight"], states["client-1"]["head.weight"])  # its own
+    mean = sum(load_all(folder, tmp_path)) / 5
+    assert torch.allclose(states[None]["head.weight"], mean, atol=1e-6)
+    assert torch.equal(states["client-5"]["head.weight"], states[None]["head.weight"])  # never trained
+    assert (folder / "metrics.jsonl").read_bytes() == log
+    ended = cli("export", folder, "--out", tmp_path / "x", "--client", "client-9")
+    assert ended.code == 2 and "client-0 to client-5" in ended.err
+
+
+def load_all(folder: Path, scratch: Path) -> list[torch.Tensor]:
+    out = scratch / "each.safetensors"
+    for client in range(5):
+        assert cli("export", folder, "--out", out, "--client", f"client-{client}").code == 0
+        yield load_file(out)["head.weight"]
+
+
+def test_export_of_a_run_that_has_not_ended_does_not_go_on(tmp_path, no_report, monkeypatch):
+    real, count = files.atomic_write, 0
+
+    def stop(path: Path, data: bytes) -> None:
+        nonlocal count
+        count += path.name.startswith("round-")
+        if count > 2:
+            raise KeyboardInterrupt
+        real(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "atomic_write", stop)
+        ended = run(out=tmp_path / "run", rounds=9)
+    assert ended.code == 130 and "driftless resume" in ended.err and "Traceback" not in ended.err
+    assert cli("export", tmp_path / "run", "--out", tmp_path / "model.safetensors").code == 0
+    assert len(metrics(tmp_path / "run")) == 2
+    assert cli("resume", tmp_path / "run").code == 0 and len(metrics(tmp_path / "run")) == 9
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() != (tmp_path / "model.safetensors").read_bytes()
+
+
+def test_tensorboard(tmp_path, no_report):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert run("--tensorboard", out=tmp_path / "run").code == 0
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    accuracies = [event.value for event in events.Scalars("global_accuracy")]
+    assert np.allclose(accuracies, [info["global_accuracy"] for info in metrics(tmp_path / "run")])
+    assert "consensus/head" in events.Tags()["scalars"]
+    assert run("--tensorboard").code == 2  # it wants a folder
+
+
+def test_a_closed_pipe_is_no_error():
+    words = f"{sys.executable} -m driftless data --json | true"
+    ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, env=os.environ)
+    assert not ended.stderr
+
+

@@ -1,0 +1,169 @@
+"""What is measured of the models, by its definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from driftless.assemble import assemble
+from driftless.evaluate import Evaluation, Personal, global_model, score
+from driftless.run import Result, execute
+from driftless.task import accuracy
+from outer import config
+from torch import Tensor
+
+ALPHA = 4
+SETTINGS: dict[str, Any] = {"model": "mlp(hidden=[8])", "split": "dirichlet(0.3)", "steps": "5", "unseen": 1, "batch": 16}
+
+
+def made(**settings: Any) -> Result:
+    return execute(assemble(config(**(SETTINGS | settings))))
+
+
+def outputs(result: Result, theta: Tensor, x: Tensor) -> Tensor:
+    federated = result.experiment.federated
+    return federated.task.space.outputs(theta, x, result.server.buffers)
+
+
+def own_accuracy(result: Result, theta: Tensor, client: int) -> float:
+    place = result.experiment.federation
+    x, y = (leaf[place.test_rows(client)] for leaf in place.test_pool)
+    return float(accuracy(outputs(result, theta, x), y).double().mean())
+
+
+@pytest.fixture(scope="module")
+def averaged() -> Result:
+    return made()
+
+
+def test_global(averaged):
+    x, y = averaged.experiment.federation.test_pool
+    scores = outputs(averaged, averaged.server.params, x)
+    last = averaged.metrics[-1]
+    assert last["global_accuracy"] == float((scores.argmax(1) == y).double().mean())
+    assert last["global_loss"] == pytest.approx(float(F.cross_entropy(scores, y)), rel=1e-6)
+
+
+def test_personal_is_the_mean_over_clients_on_their_own_test_sets(averaged):
+    each = {c: own_accuracy(averaged, averaged.server.params, c) for c in range(6)}
+    assert averaged.accuracy == pytest.approx(each)
+    seen, last = np.array([each[c] for c in range(5)]), averaged.metrics[-1]
+    assert last["personal_accuracy_mean"] == pytest.approx(seen.mean())
+    assert last["personal_accuracy_std"] == pytest.approx(seen.std())
+    assert last["personal_accuracy_worst_decile"] == pytest.approx(seen.min())
+    assert last["unseen_accuracy"] == pytest.approx(each[5])
+
+
+def test_a_clients_test_set_is_apart_from_all_training_data_and_has_its_classes(averaged):
+    split, dataset = averaged.experiment.split, averaged.experiment.dataset
+    assert split is not None and dataset is not None
+    tests = np.concatenate(split.test)
+    assert len(np.unique(tests)) == len(tests) <= len(dataset.y_test)
+    counts, own = split.counts(dataset.y_train, 10), np.stack([np.bincount(dataset.y_test[t], minlength=10) for t in split.test])
+    share = counts / counts.sum(0) * own.sum(0)
+    assert np.abs(share - own).max() <= 1
+
+
+def test_worst_decile():
+    values = np.linspace(0, 1, 40)
+    summary = Personal(dict(enumerate(np.random.default_rng(0).permutation(values)))).summary("p")
+    assert summary["p_worst_decile"] == pytest.approx(values[:4].mean())
+    assert Personal({}).summary("p") == {} and Personal({3: 0.5}).summary("p")["p_worst_decile"] == 0.5
+
+
+def test_scores_do_not_depend_on_the_pieces(averaged):
+    task, pool = averaged.experiment.federated.task, averaged.experiment.federation.test_pool
+    rows = torch.arange(0, 360, 2)
+    predict = lambda x: outputs(averaged, averaged.server.params, x)
+    whole = score(task, predict, pool, rows)
+    parts = [score(task, predict, pool, part) for part in rows.split(50)]
+    assert torch.equal(whole.values, torch.cat([part.values for part in parts]))
+    assert whole.loss == pytest.approx(sum(p.loss * len(p.values) for p in parts) / len(rows), rel=1e-6)
+
+
+def trained(result: Result, since: int) -> list[int]:
+    """The clients that trained in round `since` or later."""
+    return [c for c in result.clients.touched() if result.clients.seen(c) >= since]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5, 7, 8, 10])
+@pytest.mark.parametrize("cohort", ["held", "redrawn"])
+def test_the_virtual_average_of_fedals(rounds, cohort):
+    """The body: the direct mean over the clients that trained since it was last synchronised; the head: the server's."""
+    result = made(algorithm=f"fedals(alpha={ALPHA}, cohort={cohort})", cohort=0.4, rounds=rounds)
+    federated, server = result.experiment.federated, result.server
+    who, body = trained(result, rounds // ALPHA * ALPHA), federated.task.space.select("body")
+    theta, _, virtual = global_model(federated, server, result.clients)
+    expected = server.params
+    if rounds % ALPHA:
+        mean = torch.stack([result.clients.row(c)[0]["model"].double() for c in who]).mean(0)
+        expected = torch.where(body, mean.to(theta.dtype), server.params)
+    assert bool(who) == bool(rounds % ALPHA) == virtual
+    assert torch.equal(theta[~body], server.params[~body])
+    torch.testing.assert_close(theta, expected, rtol=0, atol=1e-7)
+    x, y = result.experiment.federation.test_pool
+    assert result.metrics[-1]["global_accuracy"] == float(accuracy(outputs(result, theta, x), y).double().mean())
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg_p", "scaffold_p + relaxed_init(beta=0.1)", "local"])
+def test_personal_parameters(algorithm):
+    """Each predicts with its own; the global model has their uniform mean over the clients ever touched, and so have strangers."""
+    result = made(algorithm=algorithm, cohort=0.4, rounds=2)
+    federated, server, clients = result.experiment.federated, result.server, result.clients
+    personal = federated.periods.never
+    theta, _, virtual = global_model(federated, server, clients)
+    own = torch.stack([clients.row(c)[0]["model"] for c in clients.touched()])
+    assert virtual and 0 < len(own) < 5
+    torch.testing.assert_close(theta, torch.where(personal, own.double().mean(0).float(), server.params), rtol=0, atol=1e-7)
+    for client in range(6):
+        row, seen = clients.row(client)
+        mine = torch.where(personal, row["model"], server.params) if seen >= 0 else theta
+        assert result.accuracy[client] == pytest.approx(own_accuracy(result, mine, client)), client
+        state = federated.task.space.from_state_dict(result.model(client))[0]
+        torch.testing.assert_close(state, mine, rtol=0, atol=0)
+
+
+def test_adapted_is_after_one_rounds_local_work_from_what_a_client_predicts_with():
+    result = made(algorithm="fedavg_p", rounds=3)
+    federated, clients = result.experiment.federated, result.clients
+    after = {}
+    for client in range(6):
+        theta = federated.task.space.from_state_dict(result.model(client))[0].clone().requires_grad_()
+        each = clients.each(client, result.server.round)
+        for rows in each.batches:
+            x, y = each.samples.batch(rows)
+            (gradient,) = torch.autograd.grad(F.cross_entropy(outputs(result, theta, x), y), theta)
+            theta = (theta - 0.1 * gradient).detach().requires_grad_()
+        after[client] = own_accuracy(result, theta, client)
+    last = result.metrics[-1]
+    assert last["adapted_accuracy"] == pytest.approx(np.mean([after[c] for c in range(5)]), abs=1e-6)
+    assert last["unseen_adapted_accuracy"] == pytest.approx(after[5], abs=1e-6)
+    assert last["unseen_accuracy"] == pytest.approx(result.accuracy[5])
+
+
+def test_a_metric_of_ones_own():
+    def margin(scores: Tensor, y: Tensor) -> Tensor:
+        return scores[torch.arange(len(y)), y]
+
+    result = execute(assemble(config(**SETTINGS), metric=margin))
+    x, y = result.experiment.federation.test_pool
+    expected = margin(outputs(result, result.server.params, x), y)
+    assert result.metrics[-1]["global_accuracy"] == pytest.approx(float(expected.double().mean()))
+
+
+def test_the_panel_is_spread_and_fixed():
+    experiment = assemble(config(clients=20))
+    result = execute(experiment)
+    evaluation = Evaluation(experiment.federated, experiment.federation, result.clients, 5, 1)
+    assert list(evaluation(result.server, everyone=False)[1]) == [0, 4, 8, 12, 16]
+    assert list(evaluation(result.server, everyone=True)[1]) == list(range(20))
+
+
+def test_clients_without_test_samples_have_no_accuracy():
+    result = execute(assemble(config(clients=700, cohort=5, rounds=1)))
+    place = result.experiment.federation
+    empty = [c for c in range(700) if not len(place.test_rows(c))]
+    assert empty and not set(empty) & set(result.accuracy) and len(result.accuracy) == 700 - len(empty)

@@ -1,0 +1,22 @@
+"""The Python of the README and of the docs runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = [(page.name, i, block) for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+          for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))]
+
+
+@pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=[f"{page}-{i}" for page, i, _ in BLOCKS])
+def test_runs_as_it_stands(page: str, number: int, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, f"{page}, block {number}", "exec"), {"__name__": "__main__"})
+
+
+def test_the_readme_has_both_of_its_snippets() -> None:
+    assert sum(page == "README.md" for page, _, _ in BLOCKS) == 2
