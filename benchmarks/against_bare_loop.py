@@ -3,9 +3,9 @@
 The bare loop is what people write: deepcopy of a module, torch.optim.SGD, F.cross_entropy, the mean of state dicts. Its
 batches are drawn before the clock starts, driftless's while it runs. It is timed with one thread and with the default
 number; the faster counts. Around each sample a calibration loop on as many cores as the contender uses asks whether
-they were free: where its CPU seconds are below 0.9 of the wall's, the sample is discarded and counted (and the loop with the
-default threads is not begun: beside another job they spin, thirty times longer). Where no clean sample is left, all are
-shown, marked ~: then read the CPU seconds.
+they were free: where its CPU seconds are below 0.9 of the wall's, the sample is discarded and counted (and the loop
+with the default threads is not begun: beside another job they spin, thirty times longer). Where no clean sample is
+left, all are shown, marked ~: then read the CPU seconds.
 
     python benchmarks/against_bare_loop.py [--only lenet] [--samples 5] [--seconds 60] [--json FILE]
 """
@@ -235,7 +235,7 @@ def verdict(work: str, rows: list[Row], target: tuple[str, float]) -> str:
     best = min(mine, key=lambda r: r.ratio)
     said = "met" if best.ratio <= most else "missed"
     doubt = "" if all(r.kept for r in rows) else " (the cores were not free: do not trust it)"
-    return f"{work}: {best.contender} takes {best.ratio:.2f} of the bare loop's time, at most {most:g} wanted: {said}{doubt}"
+    return f"{work}: {best.contender}, {best.ratio:.2f} of the bare loop's time, at most {most:g} wanted: {said}{doubt}"
 
 
 def main() -> None:

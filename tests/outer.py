@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 from driftless.cli import main
 from driftless.config import Config
 
-TINY: dict[str, Any] = {"clients": 6, "rounds": 3, "steps": "2", "batch": 8, "model": "softmax_regression", "split": "iid"}
+TINY: dict[str, Any] = {
+    "clients": 6,
+    "rounds": 3,
+    "steps": "2",
+    "batch": 8,
+    "model": "softmax_regression",
+    "split": "iid",
+}
 
 
 class Ended(NamedTuple):

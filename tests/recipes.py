@@ -40,7 +40,7 @@ SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2",
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """All that must be the same, to the bit, however a run came to its end: log, models, rows' digest, clients' accuracies."""
+    """All that must be the same, to the bit, however a run came to its end."""
     log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for info in log:
         del info["seconds"]

@@ -26,15 +26,18 @@ def no_report(monkeypatch):
 def content(folder: Path) -> dict[str, object]:
     """Everything that a folder holds; of checkpoints the tensors, as their headers are in no order."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path): safetensors.numpy.load_file(path).__repr__() if path.suffix == ".safetensors" else path.read_bytes() for path in files}
+    return {
+        str(path): safetensors.numpy.load_file(path).__repr__() if path.suffix == ".safetensors" else path.read_bytes()
+        for path in files
+    }
 
 
-# --- clients that diverge ---------------------------------------------------------------------------------------------------
+# --- clients that diverge --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("every", [1, 7])
 def test_a_beta_that_diverges_stops_the_run_and_all_is_saved(tmp_path, every):
     folder = tmp_path / "run"
-    said = sentence(run(**DIVERGES, out=folder, checkpoint_every=every), "client 'client-", "RelaxedInit(beta=50.0", "0.5",
-                    "--clip 10", "--on-bad-client skip")  # fmt: skip
+    ended = run(**DIVERGES, out=folder, checkpoint_every=every)
+    said = sentence(ended, "client 'client-", "RelaxedInit(beta=50.0", "0.5", "--clip 10", "--on-bad-client skip")
     done = int(said.split("in round ")[1].split(":")[0]) - 1
     assert done >= 2 and [info["round"] for info in metrics(folder)] == list(range(1, done + 1))
     assert (folder / "checkpoints" / f"round-{done:06d}.safetensors").is_file()
@@ -45,7 +48,12 @@ def test_a_beta_that_diverges_stops_the_run_and_all_is_saved(tmp_path, every):
 
 
 def test_a_step_size_that_diverges():
-    sentence(run(lr=1e30, rounds=10, model="mlp", optimizer="sgd(weight_decay=0.1)"), "client 'client-", "the step size 1e+30", "too large")
+    sentence(
+        run(lr=1e30, rounds=10, model="mlp", optimizer="sgd(weight_decay=0.1)"),
+        "client 'client-",
+        "the step size 1e+30",
+        "too large",
+    )
 
 
 def test_bad_clients_are_skipped_and_counted(tmp_path):
@@ -58,7 +66,7 @@ def test_bad_clients_are_skipped_and_counted(tmp_path):
     assert last and last[0]["global_loss"] == last[1]["global_loss"]  # nobody answered: nothing changed
 
 
-# --- a disk that is full ------------------------------------------------------------------------------------------------------
+# --- a disk that is full ---------------------------------------------------------------------------------------------
 def test_a_disk_that_is_full_at_every_write(tmp_path, monkeypatch):
     """One sentence, and once there is room again the run ends as the one that never stopped."""
     settings = {"algorithm": "scaffold", "rounds": 2, "clients": 3}
@@ -89,7 +97,10 @@ def test_a_disk_that_is_really_full(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     made = shutil.which("mount") and os.geteuid() == 0
-    if not made or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", disk], capture_output=True).returncode:
+    if (
+        not made
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none", disk], capture_output=True).returncode
+    ):
         pytest.skip("a small file system cannot be mounted here")
     try:
         settings = {"algorithm": "scaffold", "model": "mlp(hidden=[40])", "rounds": 3}
@@ -97,7 +108,9 @@ def test_a_disk_that_is_really_full(tmp_path):
         assert subprocess.run(["mount", "-o", "remount,size=20m", disk], capture_output=True).returncode == 0
         assert cli("resume", disk / "run").code == 0
         assert run(**settings, out=tmp_path / "whole").code == 0
-        assert (disk / "run" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
+        assert (disk / "run" / "model.safetensors").read_bytes() == (
+            tmp_path / "whole" / "model.safetensors"
+        ).read_bytes()
     finally:
         subprocess.run(["umount", disk], check=True)
 
@@ -106,7 +119,7 @@ def test_a_folder_that_may_not_be_written(tmp_path):
     sentence(run(out="/proc/driftless/run"), "/proc/driftless")
 
 
-# --- checkpoints that are not to be trusted -------------------------------------------------------------------------------------
+# --- checkpoints that are not to be trusted --------------------------------------------------------------------------
 @pytest.fixture
 def folder(tmp_path) -> Path:
     assert run(algorithm="scaffold", rounds=4, out=tmp_path / "run").code == 0

@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from driftless.data.split import Split
-from driftless.models import mlp, softmax_regression
 from outer import cli, metrics, run
 from safetensors.torch import load_file
 
 from driftless import files, report
+from driftless.data.split import Split
+from driftless.models import mlp, softmax_regression
 
-MEASURED = {"round", "cohort", "answered", "skipped", "seconds", "train_loss", "steps", "divergence_selected", "divergence_all",
-            "consensus", "update_norm_mean", "update_norm_std", "global_accuracy", "global_loss", "personal_accuracy_mean",
-            "personal_accuracy_std", "personal_accuracy_worst_decile", "gradient_dissimilarity", "numbers_up", "numbers_down",
-            "bytes_up", "bytes_down"}  # fmt: skip
+MEASURED = set(
+    "round cohort answered skipped seconds train_loss steps divergence_selected divergence_all consensus "
+    "update_norm_mean update_norm_std global_accuracy global_loss personal_accuracy_mean personal_accuracy_std "
+    "personal_accuracy_worst_decile gradient_dissimilarity numbers_up numbers_down bytes_up bytes_down".split()
+)
 
 
 @pytest.fixture
@@ -30,14 +31,23 @@ def no_report(monkeypatch):
     monkeypatch.setattr(report, "write_report", lambda *_: None)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["resume", "--help"], ["compare", "--help"], ["algorithms"], ["data"],
-                                   ["algorithms", "--json"], ["data", "--json"], ["run", "--nonsense"]])  # fmt: skip
+LIGHT = ["--help", "run --help", "resume --help", "compare --help", "algorithms", "data", "algorithms --json",
+         "data --json", "run --nonsense"]  # fmt: skip
+ASKED = """
+import sys
+from driftless.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'pandas', 'datasets'} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize("words", LIGHT)
 def test_what_needs_no_torch_loads_none(words):
-    code = (
-        "import sys\nfrom driftless.cli import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'pandas', 'datasets'} & set(sys.modules)\nassert not heavy, heavy"
-    )
-    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", ASKED, *words.split()], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout or "--nonsense" in ended.stderr
 
@@ -45,12 +55,27 @@ def test_what_needs_no_torch_loads_none(words):
 def test_listings():
     algorithms = json.loads(cli("algorithms", "--json").out)
     names = {entry["name"] for entry in algorithms}
-    assert names >= {"fedavg", "fedprox", "scaffold", "fedinit", "relaxed_init", "fedals", "fedavg_p", "scaffold_p", "centralised", "local"}
+    assert names >= {
+        "fedavg",
+        "fedprox",
+        "scaffold",
+        "fedinit",
+        "relaxed_init",
+        "fedals",
+        "fedavg_p",
+        "scaffold_p",
+        "centralised",
+        "local",
+    }
     data = json.loads(cli("data", "--json").out)
-    assert {"digits", "fashion-mnist", "cifar10", "dirichlet", "classes", "natural"} <= {entry["name"] for entry in data}
+    assert {"digits", "fashion-mnist", "cifar10", "dirichlet", "classes", "natural"} <= {
+        entry["name"] for entry in data
+    }
     assert all(entry["about"] and "\n" not in entry["about"] for entry in algorithms + data)
     lines = cli("algorithms").out.splitlines()
-    assert len(lines) == len(algorithms) and any(line.startswith("fedprox(mu=0.01)") and "Li et al. 2020" in line for line in lines)
+    assert len(lines) == len(algorithms) and any(
+        line.startswith("fedprox(mu=0.01)") and "Li et al. 2020" in line for line in lines
+    )
 
 
 def test_help_names_every_setting():
@@ -67,7 +92,16 @@ def test_a_run_folder(tmp_path):
     ended = run(algorithm="scaffold + relaxed_init(beta=0.1)", out=folder, unseen=1, eval_every=2)
     assert ended.code == 0 and "report.html" in ended.out and "Global" in ended.out
     names = {path.name for path in folder.iterdir()}
-    assert names == {"run.toml", "metrics.jsonl", "split.npz", "clients.rows", "checkpoints", "clients.json", "model.safetensors", "report.html"}
+    assert names == {
+        "run.toml",
+        "metrics.jsonl",
+        "split.npz",
+        "clients.rows",
+        "checkpoints",
+        "clients.json",
+        "model.safetensors",
+        "report.html",
+    }
     table = tomllib.loads((folder / "run.toml").read_text())
     assert table["config"]["algorithm"] == "scaffold + relaxed_init(beta=0.1)" and table["config"]["seed"] == 0
     assert table["resolved"]["parameters"] == 650 and {"torch", "python", "driftless"} <= set(table["versions"])
@@ -87,19 +121,45 @@ def test_a_run_folder(tmp_path):
 
 def test_a_configuration_file_and_flags_over_it(tmp_path, no_report):
     (tmp_path / "it.toml").write_text('algorithm = "scaffold"\nbatch = 4\nclients = 4\neval-every = 2\nsteps = 3\n')
-    words = ["--config", tmp_path / "it.toml", "--rounds", "2", "--batch", "16", "--model", "softmax_regression", "--out", tmp_path / "run"]
+    words = [
+        "--config",
+        tmp_path / "it.toml",
+        "--rounds",
+        "2",
+        "--batch",
+        "16",
+        "--model",
+        "softmax_regression",
+        "--out",
+        tmp_path / "run",
+    ]
     assert cli("run", *words).code == 0
     config = tomllib.loads((tmp_path / "run" / "run.toml").read_text())["config"]
-    assert (config["algorithm"], config["batch"], config["clients"], config["eval_every"], config["steps"]) == ("scaffold", 16, 4, 2, "3")
-    again = cli("run", f"--config={tmp_path / 'run' / 'run.toml'}", "--out", tmp_path / "again")  # a run's own file repeats it
+    assert (config["algorithm"], config["batch"], config["clients"], config["eval_every"], config["steps"]) == (
+        "scaffold",
+        16,
+        4,
+        2,
+        "3",
+    )
+    again = cli(
+        "run", f"--config={tmp_path / 'run' / 'run.toml'}", "--out", tmp_path / "again"
+    )  # a run's own file repeats it
     assert again.code == 0
-    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "run" / "model.safetensors"
+    ).read_bytes()
     assert cli("run", "--config", tmp_path / "run" / "run.toml").code == 2  # whose folder exists
 
 
 def test_several_seeds(tmp_path):
     ended = run(seeds="0,1", out=tmp_path / "runs", target=0.3, rounds=4, steps=10)
-    assert ended.code == 0 and "±" in ended.out and "over 2 seeds" in ended.out and "To a global accuracy of 30 %" in ended.out
+    assert (
+        ended.code == 0
+        and "±" in ended.out
+        and "over 2 seeds" in ended.out
+        and "To a global accuracy of 30 %" in ended.out
+    )
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-1", "run.toml", "report.html"}
     first, second = ((tmp_path / "runs" / f"seed-{seed}" / "model.safetensors").read_bytes() for seed in (0, 1))
     assert first != second
@@ -122,7 +182,9 @@ def test_compare_makes_the_reference_rows(tmp_path):
     ended = cli("compare", tmp_path / "one", "--target", "0.1")
     assert ended.code == 0 and (tmp_path / "report.html").is_file()
     assert all(name in ended.out for name in ("scaffold", "centralised", "local", "To a global accuracy of 10 %"))
-    made = sorted(path.name.rpartition("-")[0] for path in tmp_path.iterdir() if path.name not in ("one", "report.html"))
+    made = sorted(
+        path.name.rpartition("-")[0] for path in tmp_path.iterdir() if path.name not in ("one", "report.html")
+    )
     assert made == ["centralised", "local"]
     centralised, local = (next(tmp_path.glob(f"{name}-*")) for name in ("centralised", "local"))
     assert metrics(centralised)[0]["steps"] == 6 * 2  # the whole cohort's work
@@ -209,5 +271,3 @@ def test_a_closed_pipe_is_no_error():
     words = f"{sys.executable} -m driftless data --json | true"
     ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, env=os.environ)
     assert not ended.stderr
-
-

@@ -6,17 +6,31 @@ from typing import Any
 
 import pytest
 import torch
-from driftless.drift import dissimilarity
-from driftless.federated import Plan
 from helpers import KEEPS_ALL, clusters, federate, mlp
 from outer import config
 
 from driftless import algorithms, run
 from driftless.assemble import assemble
+from driftless.drift import dissimilarity
+from driftless.federated import Plan
 
-SETTINGS: dict[str, Any] = {"model": "mlp(hidden=[8])", "split": "dirichlet(0.3)", "precision": "float64", "cohort": 0.5, "rounds": 5}
-RECIPES = ["fedavg", "scaffold + relaxed_init(beta=0.1)", "fedprox(mu=0.1)", "fedals(alpha=2)", "fedals(alpha=3, cohort=held) + scaffold",
-           "scaffold_p", "fedavg_p + relaxed_init(beta=0.1, aggregate=delta)", "local"]  # fmt: skip
+SETTINGS: dict[str, Any] = {
+    "model": "mlp(hidden=[8])",
+    "split": "dirichlet(0.3)",
+    "precision": "float64",
+    "cohort": 0.5,
+    "rounds": 5,
+}
+RECIPES = [
+    "fedavg",
+    "scaffold + relaxed_init(beta=0.1)",
+    "fedprox(mu=0.1)",
+    "fedals(alpha=2)",
+    "fedals(alpha=3, cohort=held) + scaffold",
+    "scaffold_p",
+    "fedavg_p + relaxed_init(beta=0.1, aggregate=delta)",
+    "local",
+]
 
 
 @pytest.mark.parametrize("algorithm", RECIPES)
@@ -48,8 +62,12 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
         spread = ((own - own.mean(0)) * shared).square().mean(0)
         for number, name in enumerate(federated.task.space.layers):
             if shared[layers == number].any():
-                assert info["consensus"][name] == pytest.approx(float(spread[layers == number].sum()), rel=1e-9, abs=1e-14), name
-        assert set(info["consensus"]) == {n for i, n in enumerate(federated.task.space.layers) if shared[layers == i].any()}
+                assert info["consensus"][name] == pytest.approx(
+                    float(spread[layers == number].sum()), rel=1e-9, abs=1e-14
+                ), name
+        assert set(info["consensus"]) == {
+            n for i, n in enumerate(federated.task.space.layers) if shared[layers == i].any()
+        }
         if algorithm == "fedavg":
             norms = (before.params - own).norm(dim=1)
             assert info["update_norm_mean"] == pytest.approx(float(norms.mean()))
@@ -64,10 +82,10 @@ def test_gradient_dissimilarity():
 
 
 def test_gradient_dissimilarity_of_identical_clients_is_one():
+    from driftless.clients import Clients
     from driftless.data.federation import Federation
     from driftless.evaluate import Evaluation
     from driftless.lift import Sequential
-    from driftless.clients import Clients
     from driftless.work import Work
 
     one = clusters(sizes=(40,))
@@ -77,7 +95,9 @@ def test_gradient_dissimilarity_of_identical_clients_is_one():
     clients = Clients(federated, place, Work(1, None, 40), 0, Sequential())
     server, _ = federated.round(federated.start(), clients, Plan([0, 1, 2, 3, 4], frozenset(), 0.1))
     clients.commit(0)
-    assert Evaluation(federated, place, clients, 10, 1)(server, True)[0]["gradient_dissimilarity"] == pytest.approx(1.0, abs=1e-12)
+    assert Evaluation(federated, place, clients, 10, 1)(server, True)[0]["gradient_dissimilarity"] == pytest.approx(
+        1.0, abs=1e-12
+    )
     kept = [clients.row(c)[0]["model"] for c in range(5)]
     assert all(torch.allclose(model, server.params, atol=1e-12) for model in kept)
 
@@ -88,5 +108,3 @@ def test_gradient_dissimilarity_falls_as_clients_grow_alike():
         return result.metrics[-1]["gradient_dissimilarity"]
 
     assert 1 < measured("iid") < measured("dirichlet(1.0)") < measured("shards(1)")
-
-

@@ -8,15 +8,22 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from outer import config
+from torch import Tensor
+
 from driftless.assemble import assemble
 from driftless.evaluate import Evaluation, Personal, global_model, score
 from driftless.run import Result, execute
 from driftless.task import accuracy
-from outer import config
-from torch import Tensor
 
 ALPHA = 4
-SETTINGS: dict[str, Any] = {"model": "mlp(hidden=[8])", "split": "dirichlet(0.3)", "steps": "5", "unseen": 1, "batch": 16}
+SETTINGS: dict[str, Any] = {
+    "model": "mlp(hidden=[8])",
+    "split": "dirichlet(0.3)",
+    "steps": "5",
+    "unseen": 1,
+    "batch": 16,
+}
 
 
 def made(**settings: Any) -> Result:
@@ -62,7 +69,10 @@ def test_a_clients_test_set_is_apart_from_all_training_data_and_has_its_classes(
     assert split is not None and dataset is not None
     tests = np.concatenate(split.test)
     assert len(np.unique(tests)) == len(tests) <= len(dataset.y_test)
-    counts, own = split.counts(dataset.y_train, 10), np.stack([np.bincount(dataset.y_test[t], minlength=10) for t in split.test])
+    counts, own = (
+        split.counts(dataset.y_train, 10),
+        np.stack([np.bincount(dataset.y_test[t], minlength=10) for t in split.test]),
+    )
     share = counts / counts.sum(0) * own.sum(0)
     assert np.abs(share - own).max() <= 1
 
@@ -92,7 +102,7 @@ def trained(result: Result, since: int) -> list[int]:
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5, 7, 8, 10])
 @pytest.mark.parametrize("cohort", ["held", "redrawn"])
 def test_the_virtual_average_of_fedals(rounds, cohort):
-    """The body: the direct mean over the clients that trained since it was last synchronised; the head: the server's."""
+    """The body: the direct mean over the clients that trained since its last synchronisation; the head: the server."""
     result = made(algorithm=f"fedals(alpha={ALPHA}, cohort={cohort})", cohort=0.4, rounds=rounds)
     federated, server = result.experiment.federated, result.server
     who, body = trained(result, rounds // ALPHA * ALPHA), federated.task.space.select("body")
@@ -110,14 +120,16 @@ def test_the_virtual_average_of_fedals(rounds, cohort):
 
 @pytest.mark.parametrize("algorithm", ["fedavg_p", "scaffold_p + relaxed_init(beta=0.1)", "local"])
 def test_personal_parameters(algorithm):
-    """Each predicts with its own; the global model has their uniform mean over the clients ever touched, and so have strangers."""
+    """Each predicts with its own; the global model, and a stranger, with the uniform mean of those ever touched."""
     result = made(algorithm=algorithm, cohort=0.4, rounds=2)
     federated, server, clients = result.experiment.federated, result.server, result.clients
     personal = federated.periods.never
     theta, _, virtual = global_model(federated, server, clients)
     own = torch.stack([clients.row(c)[0]["model"] for c in clients.touched()])
     assert virtual and 0 < len(own) < 5
-    torch.testing.assert_close(theta, torch.where(personal, own.double().mean(0).float(), server.params), rtol=0, atol=1e-7)
+    torch.testing.assert_close(
+        theta, torch.where(personal, own.double().mean(0).float(), server.params), rtol=0, atol=1e-7
+    )
     for client in range(6):
         row, seen = clients.row(client)
         mine = torch.where(personal, row["model"], server.params) if seen >= 0 else theta

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from driftless.data.federation import MadeFederation
-from driftless.errors import UserError
-from driftless.pieces.proximal import Proximal
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import driftless
 from driftless import federate, report
+from driftless.data.federation import MadeFederation
+from driftless.errors import UserError
+from driftless.pieces.proximal import Proximal
 
 RNG = np.random.default_rng(0)
 Y = np.arange(300) % 3
@@ -43,8 +43,9 @@ class Mine(nn.Module):
 
 
 def test_in_under_ten_lines():
-    import driftless
     from torch import nn
+
+    import driftless
 
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
     result = driftless.federate(model, (X, Y), "scaffold + relaxed_init(beta=0.1)", clients=5, rounds=10, steps=10)
@@ -67,7 +68,10 @@ def test_the_users_module_is_left_as_it_was():
     module = Mine()
     before = {name: leaf.clone() for name, leaf in module.state_dict().items()}
     result = federate(module, (X, Y), **QUICK)
-    assert all(torch.equal(leaf, before[name]) for name, leaf in module.state_dict().items()) and not module.hidden.weight.grad
+    assert (
+        all(torch.equal(leaf, before[name]) for name, leaf in module.state_dict().items())
+        and not module.hidden.weight.grad
+    )
     assert not torch.equal(result.model()["hidden.weight"], before["hidden.weight"])
 
 
@@ -105,7 +109,9 @@ def test_a_folder_of_images_and_a_hugging_face_dataset(tmp_path):
         (tmp_path / "in" / f"class{Y[i]}").mkdir(parents=True, exist_ok=True)
         image.save(tmp_path / "in" / f"class{Y[i]}" / f"{i:03d}.png")
     features = Features({"image": Image(), "label": ClassLabel(names=["a", "b", "c"]), "client_id": Value("int64")})
-    hub = Dataset.from_dict({"image": images, "label": Y[:60].tolist(), "client_id": OWNER[:60].tolist()}, features=features)
+    hub = Dataset.from_dict(
+        {"image": images, "label": Y[:60].tolist(), "client_id": OWNER[:60].tolist()}, features=features
+    )
     for data, split in ((tmp_path / "in", "iid"), (hub, "natural"), ({"train": hub, "test": hub}, "natural")):
         result = federate("cnn", data, **QUICK | {"split": split})
         assert result.experiment.dataset.x_train.shape[1:] == (8, 8, 3) and result.metrics[-1]["global_accuracy"] > 0.3
@@ -212,7 +218,9 @@ def test_clients_whose_data_are_made_when_asked():
     def make(client: int) -> tuple[Tensor, Tensor]:
         rng = np.random.default_rng(client)
         y = rng.integers(0, 3, 20)
-        return torch.from_numpy((rng.normal(size=(20, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)), torch.from_numpy(y)
+        return torch.from_numpy((rng.normal(size=(20, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)), torch.from_numpy(
+            y
+        )
 
     place = MadeFederation(make, 10_000, 20, (torch.from_numpy(X), torch.from_numpy(Y)))
     result = federate(Mine(), clients=place, algorithm="scaffold", cohort=20, rounds=5, steps=3)
@@ -229,4 +237,8 @@ def test_ragged_clients():
         for settings in ({"steps": 3}, {"epochs": 1}, {"steps": 3, "lift": "vectorised"}):
             result = federate(Mine(), clients=place, algorithm=algorithm, rounds=3, batch=16, **settings)
             last = result.metrics[-1]
-            assert (last["cohort"], last["answered"]) == (5, 4) and 0 not in result.clients.touched() and 0 not in result.accuracy
+            assert (
+                (last["cohort"], last["answered"]) == (5, 4)
+                and 0 not in result.clients.touched()
+                and 0 not in result.accuracy
+            )

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driftless.errors import UserError
-from driftless.federate import federate
-from driftless.run import Result
 from recipes import RECIPES, SMALL, result
 from test_store_crash import Crash, Disk
 
 from driftless import report
+from driftless.errors import UserError
+from driftless.federate import federate
+from driftless.run import Result
 
 
 class Stop(Exception):
@@ -30,6 +30,7 @@ def no_report(monkeypatch):
 
 def run(folder: Path, stop: int = 0, **settings: Any) -> Result:
     """Begin a run or go on with it; its watcher raises after round `stop`."""
+
     def watch(info: dict[str, Any]) -> None:
         if info["round"] == stop:
             raise Stop
@@ -126,9 +127,18 @@ def _stopping(*_: object) -> None:
     raise Stop
 
 
-# --- a crash at every write, flush and rename ----------------------------------------------------------------------------------
-CRASHED = {"algorithm": "fedals(alpha=2) + scaffold", "rounds": 3, "clients": 3, "cohort": 1.0, "model": "mlp(hidden=[2])", "steps": 1,
-           "unseen": 0, "eval_every": 3, "drift": "selected"}  # fmt: skip
+# --- a crash at every write, flush and rename ------------------------------------------------------------------------
+CRASHED = {
+    "algorithm": "fedals(alpha=2) + scaffold",
+    "model": "mlp(hidden=[2])",
+    "rounds": 3,
+    "clients": 3,
+    "cohort": 1.0,
+    "steps": 1,
+    "unseen": 0,
+    "eval_every": 3,
+    "drift": "selected",
+}
 
 
 @pytest.fixture
@@ -173,9 +183,9 @@ def test_crash_after_crash(disk):
         assert result(folder) == expected, case
 
 
-# --- SIGKILL --------------------------------------------------------------------------------------------------------------------
+# --- SIGKILL ---------------------------------------------------------------------------------------------------------
 def test_sigkill_at_random_moments(tmp_path):
-    """Six algorithms, each killed again and again in processes of their own; `tests/torture.py` does it for all, for longer."""
+    """Six algorithms, each killed again and again in processes of their own; `torture.py` does it for all."""
     six = ["scaffold", "fedinit, paper", "fedals, held", "scaffold_p", "scaffold + relaxed_init", "fedals + scaffold"]
     script, table = Path(__file__).with_name("torture.py"), tmp_path / "torture.md"
     words = [sys.executable, script, "--kills", "4", "--seed", "1", "--out", table, *six]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from driftless.assemble import assemble
-from driftless.data.split import Split
-from driftless.federate import federate
-from driftless.run import Result, execute
 from outer import TINY, config, metrics, run
 from safetensors.torch import load_file
 
 from driftless import report
+from driftless.assemble import assemble
+from driftless.data.split import Split
+from driftless.federate import federate
+from driftless.run import Result, execute
 
 
 @pytest.fixture(autouse=True)
@@ -65,14 +65,18 @@ def test_init(tmp_path):
     first = made(out=str(tmp_path / "run"), rounds=4, steps=10)
     state = load_file(tmp_path / "run" / "model.safetensors")
     second = made(init=str(tmp_path / "run" / "model.safetensors"), lr=0.0, rounds=1)
-    assert torch.equal(vector(first), vector(second)) and last(second)["global_accuracy"] == last(first)["global_accuracy"]
+    assert (
+        torch.equal(vector(first), vector(second)) and last(second)["global_accuracy"] == last(first)["global_accuracy"]
+    )
     assert torch.equal(second.model()["head.weight"], state["head.weight"])
 
 
 def test_unseen_clients_and_validation(tmp_path):
     result = made(unseen=2, validation=0.25, out=str(tmp_path / "run"))
     split = Split.load(tmp_path / "run" / "split.npz")
-    assert split.unseen == (4, 5) and all(abs(len(v) / (len(v) + len(t)) - 0.25) < 0.02 for v, t in zip(split.validation, split.train))
+    assert split.unseen == (4, 5) and all(
+        abs(len(v) / (len(v) + len(t)) - 0.25) < 0.02 for v, t in zip(split.validation, split.train)
+    )
     assert {"unseen_accuracy", "unseen_adapted_accuracy"} <= set(last(result)) and last(result)["cohort"] == 4
     assert result.clients.touched() == [0, 1, 2, 3]
     share = made(unseen=0.34)
@@ -95,7 +99,9 @@ def test_when_nobody_answers_nothing_changes(algorithm, tmp_path):
     experiment = assemble(config(algorithm=algorithm, absent=1.0, server="momentum(0.9)"))
     result = execute(experiment)
     assert torch.equal(vector(result), experiment.federated.initial) and not result.clients.touched()
-    assert all(not leaf.any() for leaf in torch.utils._pytree.tree_leaves((result.server.optimiser, result.server.memory)))
+    assert all(
+        not leaf.any() for leaf in torch.utils._pytree.tree_leaves((result.server.optimiser, result.server.memory))
+    )
 
 
 def test_cohorts():
@@ -124,8 +130,8 @@ def test_steps_and_epochs():
 
 def test_schedules_optimisers_and_weighting():
     plain = made()
-    for settings in ({"schedule": "exponential(0.5)"}, {"optimizer": "sgd(momentum=0.9)"}, {"optimizer": "adamw"}, {"clip": 0.01},
-                     {"server": "adam(lr=0.01)"}, {"split": "quantity(0.5)"}):  # fmt: skip
+    for settings in ({"schedule": "exponential(0.5)"}, {"optimizer": "sgd(momentum=0.9)"}, {"optimizer": "adamw"},
+                     {"clip": 0.01}, {"server": "adam(lr=0.01)"}, {"split": "quantity(0.5)"}):  # fmt: skip
         assert not torch.equal(vector(plain), vector(made(**settings))), settings
     kept = {"optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept"}
     assert not torch.equal(vector(made(**kept)), vector(made(optimizer="sgd(momentum=0.9)")))
@@ -159,7 +165,9 @@ def test_augmentation_and_noise_on_images(images):
 
 
 def test_buffers_by_policy(images):
-    bn = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    bn = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(144, 3)
+    )
     settings = {key: value for key, value in TINY.items() if key != "model"} | {"split": "natural"}
     results = {name: federate(bn, images, buffers=name, **settings) for name in ("average", "local", "drop")}
     assert all("global_accuracy" in last(result) for result in results.values())

@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from driftless.clients import Clients
-from driftless.data.federation import Federation
-from driftless.federated import Federated, Plan, Reply
-from driftless.models import resnet20
-from driftless.piece import Message, Sum
-from driftless.space import Space
-from driftless.task import Task
-from driftless.traffic import Traffic, down, measure, up
-from driftless.work import Work
 from outer import config, metrics, run
 from torch import nn
 
 from driftless import algorithms, report
 from driftless.assemble import assemble
+from driftless.clients import Clients
+from driftless.data.federation import Federation
+from driftless.federated import Federated, Plan, Reply
+from driftless.models import resnet20
+from driftless.piece import Message, Sum
 from driftless.run import execute
+from driftless.space import Space
+from driftless.task import Task
+from driftless.traffic import Traffic, down, measure, up
+from driftless.work import Work
 
 STEPS, LOCAL = 20_000, 5  # T and tau
 PAPER = {1: 2.344, 5: 0.473, 10: 0.239, 25: 0.099, 50: 0.052, 100: 0.029}  # billions (FedALS, Table 1 and Figure 2)
@@ -48,7 +48,9 @@ def ledger(module: nn.Module, alpha: int, rounds: int) -> tuple[Federated, Traff
     federated = Federated(algorithms.fedals(alpha=alpha), Task(space), space.ravel(), space.ravel_buffers())
     pool = (torch.zeros(1, 3, 32, 32), torch.zeros(1, dtype=torch.int64))
     place = Federation(pool, pool, [torch.zeros(1, dtype=torch.int64)], [], ["one"])
-    clients = Clients(federated, place, Work(LOCAL, None, 1), 0, Idle(torch.zeros(space.size), torch.zeros(space.buffer_size)))
+    clients = Clients(
+        federated, place, Work(LOCAL, None, 1), 0, Idle(torch.zeros(space.size), torch.zeros(space.buffer_size))
+    )
     server, total = federated.start(), Traffic()
     for t in range(rounds):
         server, answer = federated.round(server, clients, Plan([0], frozenset(), 0.1))

@@ -1,11 +1,10 @@
-"""SIGKILL at random moments, again and again, for every algorithm and composition: what comes out is bitwise the run that was
-never killed, or this says where it is not.
+"""SIGKILL at random moments, for every algorithm and composition: what comes out is bitwise the run never killed.
 
     python tests/torture.py --out docs/results/torture.md [--kills 100] [--minutes 30] [--seed 0] [NAME ...]
 
-Everything is imported once; every life of a run is a fork of that parent, and is killed after a random share of the time that the
-whole run takes. A run that ends is compared, and the next one begins, until so many kills were survived. The table holds what the
-runs gave and nothing else; the exit code is 1 where any differs.
+Everything is imported once; every life of a run is a fork of that parent, and is killed after a random share of the
+time that the whole run takes. A run that ends is compared, and the next one begins, until so many kills were survived.
+The table holds what the runs gave and nothing else; the exit code is 1 where any differs.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from recipes import RECIPES, SMALL, result
+
 from driftless import report
 from driftless.assemble import assemble
 from driftless.config import Config
 from driftless.federate import federate
-from recipes import RECIPES, SMALL, result
 
 SETTINGS = SMALL | {"rounds": 12, "eval_every": 3, "checkpoint_every": 2}
 
@@ -109,10 +109,11 @@ def page(tallies: dict[str, Tally], seconds: float) -> str:
     lines = [
         "# Killed and resumed",
         "",
-        f"Runs on the bundled digits ({settings}), each life in a process of its own that was ended by SIGKILL at a random moment, then",
-        "resumed, until the run came to its end. Compared with a run that nobody killed, bit by bit: the log of every round (all but",
-        "seconds), the server's vector, memory and optimiser, every client's row (by digest), each client's accuracy, the model file.",
-        f"Made by `python tests/torture.py` in {seconds / 60:.0f} minutes with torch {torch.__version__} on {platform.machine()}.",
+        f"Runs on the bundled digits ({settings}),",
+        "each life in a process of its own ended by SIGKILL at a random moment, then resumed, until the run",
+        "came to its end. Compared with a run that nobody killed, bit by bit: the log of every round (but seconds),",
+        "the server's vector, memory and optimiser, every client's row (by digest), each client's accuracy, the model.",
+        f"`python tests/torture.py`, {seconds / 60:.0f} minutes, torch {torch.__version__}, {platform.machine()}.",
         "",
         "| run | kills survived | of these before a first checkpoint | runs compared | bitwise equal |",
         "|---|---:|---:|---:|---|",

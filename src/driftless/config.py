@@ -176,4 +176,7 @@ def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
 
 def to_table(config: Config) -> dict[str, Any]:
     """The configuration as TOML takes it: settings without a value are left out."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(config).items() if v is not None}
+    plain = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
+    kinds = {f.name: str(f.type) for f in dataclasses.fields(Config)}
+    written = {k: float(v) if "float" in kinds[k] and isinstance(v, int) else v for k, v in plain.items() if v is not None}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}

@@ -51,7 +51,9 @@ def as_dataset(data: Any) -> Dataset:
     if isinstance(data, Dataset):
         return data
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
-        return sources.from_arrays(OWN, *(a.numpy() if isinstance(a, torch.Tensor) else a for a in data))
+        x, y, *test = (a.numpy() if isinstance(a, torch.Tensor) else a for a in data)
+        x_test, y_test = test or (None, None)
+        return sources.from_arrays(OWN, x, y, x_test, y_test)
     if hasattr(data.get("train") if isinstance(data, dict) else data, "features"):
         return sources.from_huggingface(data, OWN)
     raise UserError(f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, y_test), "

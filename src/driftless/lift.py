@@ -164,9 +164,10 @@ SMALL = 50_000  # parameters up to which a step costs more in calls than in arit
 def automatic(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
     """The lift for this model, device and cohort: a static rule, from `benchmarks/against_bare_loop.py`.
 
-    Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (CPU seconds
-    of softmax regression: 0.55 of a loop's; of a perceptron with 50,000 parameters: 0.95), else a client a thread: there
-    vmap costs up to 1.6 of a loop's (each client's own kernels make grouped convolutions). Alone, one after the other.
+    Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (softmax
+    regression takes 0.55 to 0.6 of a loop's CPU seconds, a perceptron with 50,000 parameters 0.95), else a client a
+    thread: there vmap costs up to 1.6 of a loop's (each client's own kernels make grouped convolutions). Where there is
+    one client or one worker, one after the other.
     """
     convolves = any(len(entry.shape) > 2 for entry in space.parameters)
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):

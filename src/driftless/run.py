@@ -26,6 +26,7 @@ from driftless.errors import UserError
 from driftless.evaluate import Evaluation, global_model
 from driftless.federated import Plan, Server, flatten, restore
 from driftless.lift import Sequential, Threaded, Vectorised, automatic
+from driftless.memory import keep_freed
 from driftless.rows import Layout, MemoryRows
 from driftless.store import DiskRows
 from driftless.traffic import Traffic
@@ -67,6 +68,7 @@ def execute(experiment: Experiment, folder: Path | None = None, on_round: Callab
     Raises UserError for a folder that exists or belongs to another run, and BadClient (everything until then is saved).
     """
     torch.set_num_threads(1)
+    keep_freed()
     config, federated = experiment.config, experiment.federated
     lift = _lift(experiment)
     digest = folders.digest(config)
