@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from helpers import KEEPS_ALL, Given, Ran, federate, federation, run
-from oracles.problem import CLASSES, FEATURES, HIDDEN, Fixture, Round
+from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
+from written import WrittenFedCOG, WrittenPefll, WrittenPfedhn
 
 from driftless import algorithms as named
-from driftless.algorithm import Algorithm, Period, StepSize, algorithm, combine
-from driftless.lift import Sequential
-from driftless.optim import Descent
+from driftless.algorithm import Algorithm, Client, Period, StepSize, algorithm, combine
+from driftless.broadcast import Setting
+from driftless.federated import Each, Server
+from driftless.lift import Loop, Sequential
+from driftless.optim import Descent, Sgd
+from driftless.piece import Piece
+
+PERSONAL = ("ditto", "apfl", "pfedme", "per_fedavg", "fedrep", "knn_per", "fine_tune")
 
 
 def network() -> nn.Sequential:
@@ -33,6 +40,16 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
     steps = [StepSize("body", scale["scale_shared"])] if scale["scale_shared"] != 1 else []
     sizes = combine(steps, "step sizes")
     personal = {"inner_personal": scale["scale_personal"], **outer}
+    cog = {k: hyper[k] for k in ("kd_weight", "dis", "samples", "steps", "batch", "wait") if k in hyper}
+    generated = algorithm(WrittenFedCOG(lr=hyper.get("input_lr", 0.01), **cog), name="fedcog")
+    momentum = hyper.get("momentum", 0.0)
+    known = {k: v for k, v in hyper.items() if k != "weights"}
+    adaptive = {k: hyper[k] for k in ("lr", "beta1", "beta2", "tau", "initial") if k in hyper}
+    inner = Client(Sgd(hyper.get("momentum", 0.9), hyper.get("weight_decay", 5e-5)))
+
+    def outside(*names: str) -> dict[str, Any]:
+        return {k: hyper[k] for k in names if k in hyper}
+
     table = {
         "fedavg": lambda: named.fedavg(),
         "fedprox": lambda: prox,
@@ -46,6 +63,28 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "fedprox_fedinit": lambda: prox + relaxed,
         "scaffold_fedinit": lambda: named.scaffold() + relaxed,
         "scaffold_p_fedinit": lambda: named.scaffold_p(**personal) + sizes + relaxed,
+        "feddyn": lambda: named.feddyn(hyper["alpha"]),
+        "feddyn_fedinit": lambda: named.feddyn(hyper["alpha"]) + relaxed,
+        "fedcm": lambda: named.fedcm(hyper["alpha"]),
+        "fedcm_fedinit": lambda: named.fedcm(hyper["alpha"]) + relaxed,
+        "fedsam": lambda: named.fedsam(hyper["rho"]),
+        "fedsam_fedinit": lambda: named.fedsam(hyper["rho"]) + relaxed,
+        "fednova": lambda: named.fednova(momentum) + algorithm(Client(Sgd(momentum)), name="momentum"),
+        "fedexp": lambda: named.fedexp(hyper["epsilon"]),
+        "fedavgm": lambda: named.fedavgm(momentum, hyper.get("server_lr", 1.0), hyper.get("form", "hsu")),
+        "fedopt": lambda: getattr(named, f"fed{hyper['kind']}")(**adaptive),
+        "moon": lambda: named.moon(**{k: hyper[k] for k in ("mu", "temperature") if k in hyper}),
+        "feddecorr": lambda: named.feddecorr(hyper["beta"]),
+        "fedcog": lambda: generated,
+        "scaffold_fedcog": lambda: named.scaffold() + generated,
+        "fedadam_fedinit": lambda: named.fedadam(hyper["lr"], tau=hyper["tau"], initial=0.0) + relaxed,
+        **{name: partial(getattr(named, name), **known) for name in PERSONAL},
+        "pefll": lambda: algorithm(
+            WrittenPefll("linear", "S", **outside("lr", "clip", "lambda_h", "lambda_v")), inner, name="pefll"
+        ),
+        "pfedhn": lambda: algorithm(
+            WrittenPfedhn("S", weight_decay=hyper.get("decay", 1e-3), **outside("lr", "clip")), inner, name="pfedhn"
+        ),
     }
     return table[oracle]()
 
@@ -64,33 +103,48 @@ def follow(
     """Run an algorithm on a fixture; what an oracle hands back of each round, as torch tensors."""
     server = {} if subject.server is not None else {"server": Descent(server_lr)}
     watch = KEEPS_ALL if keep else frozenset()
-    federated = federate(subject, network(), weighting=weights, watch=watch, **server)
+    setting = Setting((FEATURES,), CLASSES, [f"c{i}" for i in range(f.clients)], range(f.clients), 0)
+    federated = federate(subject, network(), weighting=weights, watch=watch, setting=setting, **server)
     object.__setattr__(federated, "initial", torch.from_numpy(f.initial))
     table = {(t, f"c{i}"): torch.from_numpy(rows) for (t, i), rows in f.batches.items()}
     cohorts = [f.cohorts[t - t % alpha] if cohort == "held" else f.cohorts[t] for t in range(f.rounds)]
-    scaffold = [k for k, p in enumerate(subject.pieces) if "Scaffold" in type(p).__name__]
+    controls = ("Scaffold", "FedDyn")
+    control = [k for k, p in enumerate(subject.pieces) if any(name in type(p).__name__ for name in controls)]
+    predicts = any((type(p).personal, type(p).predict) != (Piece.personal, Piece.predict) for p in subject.pieces)
     seen: list[Any] = []
+    works: list[list[Each]] = []
+
+    def copied(each: Each) -> Each:
+        return each._replace(row={k: v.clone() for k, v in each.row.items()})
+
+    def scores(server: Server, lr: float, each: Each) -> torch.Tensor:
+        shared = federated.shared(server, lr)
+        return federated.predictor(Loop(), server.params, server.buffers, shared, each)(torch.from_numpy(PROBE))
 
     def look(t: int, clients: Any) -> None:
         rows = [clients.row(c)[0] for c in range(f.clients)]
-        name = next((k for k in rows[0] if scaffold and k.startswith("memory.")), None)
+        name = next((k for k in rows[0] if control and k.startswith("memory.")), None)
         seen.append(
             (
                 torch.stack([r["model"] for r in rows]) if keep else None,
                 torch.stack([r[name] for r in rows]) if name else None,
             )
         )
+        works.append([copied(clients.each(c, t + 1)) for c in range(f.clients)] if predicts else [])
 
     ran = run(federated, federation(f.x, f.y), Given(table), cohorts, f.lr, lift or Sequential(), after=look)
     rounds = [
-        Round(s.params, kept, s.memory[scaffold[0]].variate if scaffold else None, controls)
-        for s, (kept, controls) in zip(ran.servers[1:], seen, strict=True)
+        Round(s.params, kept, s.memory[control[0]][0] if control else None, of_clients)
+        for s, (kept, of_clients) in zip(ran.servers[1:], seen, strict=True)
     ]
+    if predicts:
+        sizes = zip(rounds, ran.servers[1:], f.lr, works, strict=True)
+        rounds = [r._replace(scores=torch.stack([scores(s, lr, each) for each in work])) for r, s, lr, work in sizes]
     return ran, rounds
 
 
 def furthest(ours: list[Round], theirs: list[Round]) -> float:
-    """The largest difference in servers, models kept and control variates over all rounds."""
+    """The largest difference in servers, models kept, control variates and predictions over all rounds."""
     pairs = [
         (a, b)
         for o, t in zip(ours, theirs, strict=True)

@@ -10,10 +10,25 @@ import torch
 from against import build, follow, furthest
 from oracles import ORACLES
 from oracles.problem import everyone, fixture
+from written import WrittenFedCOG
 
 from driftless import algorithms as named
 from driftless.lift import Threaded, Vectorised
+from driftless.pieces.apfl import Mixture
+from driftless.pieces.ditto import Ditto, Own
+from driftless.pieces.fedcm import FedCM
+from driftless.pieces.feddecorr import FedDecorr
+from driftless.pieces.feddyn import FedDyn
+from driftless.pieces.fedexp import FedExP
+from driftless.pieces.fednova import FedNova
+from driftless.pieces.fedsam import FedSAM
+from driftless.pieces.fine_tune import FineTune
+from driftless.pieces.knn_per import Neighbours
+from driftless.pieces.moon import MOON
+from driftless.pieces.newcomer import Newcomer
 from driftless.pieces.outer_step import OuterStep
+from driftless.pieces.per_fedavg import MetaStep, part
+from driftless.pieces.pfedme import MoreauEnvelope
 from driftless.pieces.proximal import Proximal
 from driftless.pieces.relaxed_init import RelaxedInit
 from driftless.pieces.scaffold import Control, Scaffold
@@ -42,6 +57,51 @@ VALUES: dict[str, list[dict[str, Any]]] = {
     "fedprox_fedinit": [{"mu": 0.2, **i} for i in INIT],
     "scaffold_fedinit": INIT,
     "scaffold_p_fedinit": [{**p, "beta": 0.15, "aggregate": a} for p in PERSONAL for a in ("paper", "delta")],
+}
+VALUES |= {
+    "feddyn": [{"alpha": 0.01}, {"alpha": 0.1}, {"alpha": 2.0}],
+    "feddyn_fedinit": [{"alpha": 0.1, **i} for i in INIT],
+    "fedcm": [{"alpha": 0.1}, {"alpha": 1.0}, {"alpha": 0.5, "server_lr": 0.6}],
+    "fedcm_fedinit": [{"alpha": 0.1, **i} for i in INIT],
+    "fedsam": [{"rho": 0.0}, {"rho": 0.1}, {"rho": 0.05, "server_lr": 0.6}],
+    "fedsam_fedinit": [{"rho": 0.1, **i} for i in INIT],
+    "fednova": [{}, {"momentum": 0.0, "weights": "samples"}, {"momentum": 0.9}],
+    "fedexp": [{"epsilon": 1e-3}, {"epsilon": 0.5}],
+    "fedavgm": [{"momentum": 0.6, "form": form} for form in ("hsu", "mean", "normalised", "nesterov", "exp")],
+    "fedopt": [
+        {"kind": "adam", "tau": 0.01, "initial": 0.0},
+        {"kind": "yogi"},
+        {"kind": "yogi", "beta2": 0.5, "lr": 0.3},
+        {"kind": "adagrad", "beta1": 0.0},
+    ],
+    "fedadam_fedinit": [{"lr": 0.1, "tau": 0.01, **i} for i in INIT],
+}
+VALUES |= {
+    "moon": [{"mu": 0.0}, {"mu": 1.0}, {"mu": 0.5, "temperature": 0.1, "server_lr": 0.7}],
+    "feddecorr": [{"beta": 0.0}, {"beta": 0.01}, {"beta": 1.0}],
+    "fedcog": [
+        {"samples": 30, "steps": 12},
+        {"kd_weight": 0.7, "dis": 0.3, "samples": 25, "steps": 12, "batch": 10, "wait": 2},
+        {"kd_weight": 0.7, "dis": 0.0, "samples": 9, "steps": 0},
+    ],
+    "scaffold_fedcog": [{"kd_weight": 1.0, "samples": 16, "steps": 8, "batch": 5}],
+}
+VALUES |= {
+    "ditto": [{}, {"lam": 0.0}],
+    "apfl": [{}, {"rule": "fixed"}, {"alpha": 0.0, "rule": "fixed"}, {"alpha": 1.0, "rule": "fixed"}],
+    "pfedme": [{"lam": 2.0, "step_size": 0.1, "batch": 64}, {"lam": 1.0, "steps": 1, "epochs": 0, "batch": 64}],
+    "per_fedavg": [
+        {"batch": 64},
+        {"alpha": 0.4, "epochs": 3, "batch": 64},
+        {"variant": "hessian_free", "alpha": 0.1, "batch": 64},
+    ],
+    "fedrep": [{"first": s, "epochs": 2, "batch": 64} for s in (0, 1, 4, 0.5, 5 / 6)],
+    "knn_per": [{}, {"weight": 0.7}, {"weight": 1.0, "scale": 0.5}, {"count": 100, "scale": 0.1, "weight": 0.4}],
+    "fine_tune": [{"batch": 64}, {"epochs": 0, "batch": 64}, {"epochs": 2, "lr": 0.05, "batch": 64}],
+}
+VALUES |= {
+    "pefll": [{"lr": 0.01}, {"lr": 0.02, "clip": 0.3, "lambda_h": 0.1, "lambda_v": 0.1}],
+    "pfedhn": [{}, {"lr": 0.1, "clip": 0.3, "decay": 0.0}],
 }
 CASES = [(n, h) for n in ORACLES for h in [ORACLES[n].EXAMPLE, *VALUES[n]]]
 name_of = [f"{n}-{'-'.join(f'{k}={v}' for k, v in h.items())}" for n, h in CASES]
@@ -151,6 +211,148 @@ class WholeOuterStep(OuterStep):
         return view.model + self.size * (theta - view.model)
 
 
+class SignFedDyn(FedDyn):
+    """The linear term reversed."""
+
+    def correct(self, view):
+        h = view.client.term
+        return (), lambda scratch, g, theta, batch: (scratch, g + h + self.alpha * (theta - view.start))
+
+
+class ShareFedDyn(FedDyn):
+    """h moved by 1/S, not 1/N."""
+
+    def learn(self, memory, g, report, share):
+        return super().learn(memory, g, report, 1.0)
+
+
+class SentFedDyn(FedDyn):
+    """Pulled towards what was sent."""
+
+    def correct(self, view):
+        return super().correct(view._replace(start=view.sent))
+
+
+class StepsFedCM(FedCM):
+    """The direction not divided by the number of steps."""
+
+    def report(self, view):
+        return super().report(view._replace(steps=torch.ones_like(view.steps)))
+
+
+class SentFedCM(FedCM):
+    """The direction taken from what was sent."""
+
+    def report(self, view):
+        return super().report(view._replace(start=view.sent))
+
+
+class PlainFedSAM(FedSAM):
+    """The ascent not normalised."""
+
+    def objective(self, view, loss):
+        return lambda theta, batch: loss(theta + self.rho * view.task.gradient(theta.detach(), batch), batch)
+
+
+class ShrunkFedNova(FedNova):
+    """The normalised mean not multiplied back."""
+
+    def learn(self, memory, g, report, share):
+        return g, memory
+
+
+class BelowFedExP(FedExP):
+    """The step not bounded from below."""
+
+    def learn(self, memory, g, report, share):
+        return g * (report.norm.x / (2 * (g @ g + self.epsilon))), memory
+
+
+class SwappedMOON(MOON):
+    """Towards the last model."""
+
+    def objective(self, view, loss):
+        return super().objective(view._replace(sent=view.model, model=view.sent), loss)
+
+
+class EarlyMOON(MOON):
+    """A contrast with the initial model."""
+
+    def objective(self, view, loss):
+        return super().objective(view._replace(fresh=False), loss)
+
+
+class WholeFedDecorr(FedDecorr):
+    """The sum over a batch of four."""
+
+    def objective(self, view, loss):
+        return FedDecorr(4 * self.beta).objective(view, loss)
+
+
+class StaleFedCOG(WrittenFedCOG):
+    """The teacher's outputs on the inputs before they were made."""
+
+    def generate(self, view, steps=None):
+        return super().generate(view)._replace(outputs=super().generate(view, 0).outputs)
+
+
+class EarlyFedCOG(WrittenFedCOG):
+    """Disagreement with the initial model."""
+
+    def generate(self, view, steps=None):
+        return super().generate(view._replace(fresh=False), steps)
+
+
+class RestartedDitto(Ditto):
+    """The second model begins at what was sent."""
+
+    def remember(self, view):
+        return super().remember(view._replace(client=Own(view.sent[None])))
+
+
+class WholeMixture(Mixture):
+    """The share of the mixture never learnt."""
+
+    def remember(self, view):
+        return super().remember(view)._replace(share=view.client.share)
+
+
+class AliasedEnvelope(MoreauEnvelope):
+    """The personal model is the one that is sent."""
+
+    def remember(self, view):
+        return Own(view.end[None])
+
+
+class TrackedMetaStep(MetaStep):
+    """The inner step taken with the outer one's half."""
+
+    def objective(self, view, loss):
+        after = super().objective(view, loss)
+        return lambda theta, batch: after(theta, part(batch, 0, 2))
+
+
+class WholeNewcomer(Newcomer):
+    """A new client trains everything."""
+
+    def personal(self, view, theta):
+        return super().personal(view._replace(shared=torch.zeros_like(view.shared), model=theta), theta)
+
+
+class UnsquaredNeighbours(Neighbours):
+    """exp of the distance."""
+
+    def _distances(self, queries, keys):
+        return (super()._distances(queries, keys) / (keys.shape[1] * self.scale)).sqrt()
+
+
+class StaleFineTune(FineTune):
+    """From the client's last model."""
+
+    def personal(self, view, theta):
+        return super().personal(view, view.model)
+
+
 @dataclass(frozen=True)
 class Mistake:
     piece: type
@@ -170,6 +372,27 @@ MISTAKES = [
     Mistake(HalfProximal, "fedprox"),
     Mistake(SentProximal, "fedprox_fedinit"),
     Mistake(WholeOuterStep, "fedavg_p"),
+    Mistake(RestartedDitto, "ditto"),
+    Mistake(WholeMixture, "apfl"),
+    Mistake(AliasedEnvelope, "pfedme"),
+    Mistake(TrackedMetaStep, "per_fedavg"),
+    Mistake(WholeNewcomer, "fedrep"),
+    Mistake(UnsquaredNeighbours, "knn_per"),
+    Mistake(StaleFineTune, "fine_tune"),
+    Mistake(SwappedMOON, "moon"),
+    Mistake(EarlyMOON, "moon"),
+    Mistake(WholeFedDecorr, "feddecorr"),
+    Mistake(StaleFedCOG, "fedcog"),
+    Mistake(EarlyFedCOG, "fedcog"),
+    Mistake(EarlyFedCOG, "scaffold_fedcog"),
+    Mistake(SignFedDyn, "feddyn"),
+    Mistake(ShareFedDyn, "feddyn"),
+    Mistake(SentFedDyn, "feddyn_fedinit"),
+    Mistake(StepsFedCM, "fedcm"),
+    Mistake(SentFedCM, "fedcm_fedinit"),
+    Mistake(PlainFedSAM, "fedsam"),
+    Mistake(ShrunkFedNova, "fednova"),
+    Mistake(BelowFedExP, "fedexp"),
 ]
 
 

@@ -42,7 +42,10 @@ CONFIG = Config(clients=6, rounds=4, steps="uniform(1,4)", batch=8, cohort=4.0, 
                 workers=2, eval_every=2, lift="wired")
 RICH = "fedals(alpha=3) + scaffold"
 ALGORITHMS = ["fedavg", "fedprox(mu=0.1)", "scaffold", "fedinit", "fedinit(aggregate=delta, first=current)", RICH,
-              "fedavg_p(outer_personal=0.5)", "scaffold_p + relaxed_init(0.1)", "local"]
+              "fedavg_p(outer_personal=0.5)", "scaffold_p + relaxed_init(0.1)", "local",
+              "feddyn + relaxed_init(0.1)", "fedcm(0.3)",
+              "fedsam + fedexp", "fednova + fedavgm(form=normalised)", "fedrep + fine_tune", "ditto", "apfl",
+              "pfedme(lam=2)", "per_fedavg(variant=hessian_free)", "knn_per"]
 SIMULATED = {"train_loss", "steps", "steps_counted", "divergence_selected", "divergence_all", "consensus",
              "update_norm_mean", "update_norm_std"}  # sums that no client would send
 

@@ -1,4 +1,4 @@
-"""An algorithm is a sum of parts: pieces, periods, step sizes, and at most one optimiser, broadcast and cohort rule."""
+"""An algorithm is a sum of parts: pieces, periods, step sizes; one optimiser, order, broadcast, cohort rule at most."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ class StepSize:
 
     which: Selector
     factor: float
+
+
+@dataclass(frozen=True)
+class Alternate:
+    """Local training moves the selected parameters alone for `steps` steps (below 1: that share), then the others."""
+
+    which: Selector
+    steps: float
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or (self.steps > 1 and self.steps != int(self.steps)):
+            raise UserError(f"{self.steps:g} is no number of local steps: give a whole number, or a share below 1.")
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,7 @@ class Algorithm:
     pieces: tuple[Piece, ...] = ()
     periods: tuple[Period, ...] = ()
     step_sizes: tuple[StepSize, ...] = ()
+    alternate: Alternate | None = None
     client: Any = None
     server: Any = None
     broadcast: Any = Identity()
@@ -91,6 +104,8 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
                 result = replace(result, periods=(*result.periods, part))
             case StepSize():
                 result = replace(result, step_sizes=(*result.step_sizes, part))
+            case Alternate():
+                once("alternate", part)
             case Client():
                 once("client", part.optimiser)
             case Server():
@@ -99,11 +114,21 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
                 once("cohort", part.rule)
             case _:
                 once("broadcast", part)
-    return replace(result, **single)
+    result = replace(result, **single)
+    return result if result.broadcast.common else _models_of_their_own(result)
+
+
+def _models_of_their_own(a: Algorithm) -> Algorithm:
+    """The algorithm; raises UserError, naming both, where a part of it needs a model that the server has not."""
+    for part in (*a.periods, *(p for p in a.pieces if type(p).learn is not Piece.learn)):
+        raise UserError(f"{part!r} and {a.broadcast!r} cannot be composed in {a.name!r}: the one works on the server's "
+                        "model, and the other's server has none but writes one for each client.")
+    return a
 
 
 def _parts(a: Algorithm) -> list[Any]:
     single = [Client(a.client)] * (a.client is not None) + [Server(a.server)] * (a.server is not None)
+    single += [a.alternate] * (a.alternate is not None)
     single += [Cohort(a.cohort)] * (a.cohort != "redrawn") + [a.broadcast] * (a.broadcast != Identity())
     return [*a.pieces, *a.periods, *a.step_sizes, *single]
 

@@ -10,7 +10,44 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from driftless.algorithm import Algorithm
 
-__all__ = ["fedals", "fedavg", "fedavg_p", "fedinit", "fedprox", "relaxed_init", "scaffold", "scaffold_p"]
+__all__ = [
+    "apfl",
+    "class_mask",
+    "ditto",
+    "fedadagrad",
+    "fedadam",
+    "fedals",
+    "fedalt",
+    "fedavg",
+    "fedavg_p",
+    "fedavgm",
+    "fedbn",
+    "fedcm",
+    "fedcog",
+    "feddecorr",
+    "feddyn",
+    "fedexp",
+    "fedinit",
+    "fednova",
+    "fedper",
+    "fedprox",
+    "fedrep",
+    "fedsam",
+    "fedsim",
+    "fedyogi",
+    "fine_tune",
+    "knn_per",
+    "lg_fedavg",
+    "local",
+    "moon",
+    "pefll",
+    "per_fedavg",
+    "pfedhn",
+    "pfedme",
+    "relaxed_init",
+    "scaffold",
+    "scaffold_p",
+]
 
 
 def fedavg() -> Algorithm:
@@ -89,3 +126,273 @@ def scaffold_p(personal: str | None = None, outer_shared: float = 1.0, outer_per
 
     return replace(scaffold() + fedavg_p(personal, outer_shared, outer_personal, inner_personal), name="scaffold_p")
 
+
+def feddyn(alpha: float = 0.1, mean: str = "clients") -> Algorithm:
+    """Clients' optima are made to agree with the pooled one; mean=clients|model (Acar et al. 2021)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.feddyn import FedDyn
+
+    return algorithm(FedDyn(alpha, mean), name=f"feddyn(alpha={alpha:g})")
+
+
+def fedcm(alpha: float = 0.1) -> Algorithm:
+    """Client-level momentum: alpha of a client's gradient, the rest the server's last direction (Xu et al. 2021)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.fedcm import FedCM
+
+    return algorithm(FedCM(alpha), name=f"fedcm(alpha={alpha:g})")
+
+
+def fedsam(rho: float = 0.1) -> Algorithm:
+    """Gradients taken where the loss is worst within rho: two passes a step (Qu et al. 2022)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.fedsam import FedSAM
+
+    return algorithm(FedSAM(rho), name=f"fedsam(rho={rho:g})")
+
+
+def fednova(momentum: float = 0.0) -> Algorithm:
+    """Normalised averaging of unequal local work; momentum: that of the clients' optimiser (Wang et al. 2020)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.fednova import FedNova
+
+    return algorithm(FedNova(momentum), name="fednova")
+
+
+def fedexp(epsilon: float = 1e-3) -> Algorithm:
+    """The server's step extrapolates where updates disagree (Jhunjhunwala et al. 2023)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.fedexp import FedExP
+
+    return algorithm(FedExP(epsilon), name="fedexp")
+
+
+def fedavgm(beta: float = 0.9, lr: float = 1.0, form: str = "hsu") -> Algorithm:
+    """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalised|nesterov|exp."""
+    from driftless import optim
+    from driftless.algorithm import Server, algorithm
+    from driftless.errors import UserError
+
+    forms: dict[str, Any] = {
+        "hsu": optim.Momentum,
+        "mean": optim.AveragedMomentum,
+        "normalised": optim.NormalisedMomentum,
+        "nesterov": optim.Nesterov,
+        "exp": optim.Momentum,  # FedExP's code, d <- g + 0.9 d, is Hsu's
+    }
+    if form not in forms:
+        raise UserError(f"fedavgm(form={form}) is unknown: use {', '.join(forms)}.")
+    named = "" if form == "hsu" else f", form={form}"
+    return algorithm(Server(forms[form](beta, lr)), name=f"fedavgm(beta={beta:g}{named})")
+
+
+def fedadam(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3,
+            initial: float = 1e-6) -> Algorithm:
+    """Adam on the server, not bias-corrected; initial: its second moment at first, tau squared (Reddi et al. 2021)."""
+    from driftless.algorithm import Server, algorithm
+    from driftless.optim import Adam
+
+    return algorithm(Server(Adam(lr, beta1, beta2, tau, initial)), name=f"fedadam(lr={lr:g})")
+
+
+def fedyogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3,
+            initial: float = 1e-6) -> Algorithm:
+    """Yogi on the server: a second moment that moves additively (Reddi et al. 2021)."""
+    from driftless.algorithm import Server, algorithm
+    from driftless.optim import Yogi
+
+    return algorithm(Server(Yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
+
+
+def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float = 1e-6) -> Algorithm:
+    """Adagrad on the server: a second moment that is summed (Reddi et al. 2021)."""
+    from driftless.algorithm import Server, algorithm
+    from driftless.optim import Adagrad
+
+    return algorithm(Server(Adagrad(lr=lr, beta1=beta1, tau=tau, initial=initial)), name=f"fedadagrad(lr={lr:g})")
+
+
+def fedcog(kd_weight: float | str = 0.01, dis: float = 0.1, samples: int = 256, steps: int = 100, lr: float = 0.01, batch: int = 64,
+           wait: int = 0, targets: str = "complementary", source: str = "inputs") -> Algorithm:
+    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=network (Ye et al. 2024)."""
+    from driftless.algorithm import algorithm
+    from driftless.errors import UserError
+    from driftless.pieces.fedcog import FedCOG
+    from driftless.pieces.generation import Inputs, Network
+
+    sources = {"inputs": Inputs, "network": Network}
+    if source not in sources:
+        raise UserError(f"fedcog(source={source}) is unknown: use {' or '.join(sources)}.")
+    piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, sources[source]())
+    return algorithm(piece, name=f"fedcog(kd_weight={kd_weight})")
+
+
+def moon(mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
+    """Features drawn to the global model's, away from the client's last model's (Li et al. 2021)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.moon import MOON
+
+    return algorithm(MOON(mu, temperature), name=f"moon(mu={mu:g})")
+
+
+def feddecorr(beta: float = 0.01) -> Algorithm:
+    """Features of a batch kept from being correlated; the authors' code has beta=0.1 (Shi et al. 2023)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.feddecorr import FedDecorr
+
+    return algorithm(FedDecorr(beta), name=f"feddecorr(beta={beta:g})")
+
+
+def local(epochs: int = 20, batch: int = 32) -> Algorithm:
+    """Every client alone: all is personal and nothing is sent; a new client trains for `epochs` passes."""
+    from driftless.algorithm import algorithm
+
+    return algorithm(*_personal("*", epochs, batch), name="local")
+
+
+def fedper(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
+    """The head stays with the client; a new client trains one for `epochs` passes (Arivazhagan et al. 2019)."""
+    from driftless.algorithm import algorithm
+
+    return algorithm(*_personal(personal or "head", epochs, batch), name="fedper")
+
+
+def lg_fedavg(personal: str | int | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
+    """The body stays with the client, the head is shared; personal: a pattern or leading layers (Liang et al. 2020)."""
+    from driftless.algorithm import algorithm
+
+    return algorithm(*_personal("body" if personal is None else personal, epochs, batch), name="lg_fedavg")
+
+
+def fedbn(norm: str = "norm") -> Algorithm:
+    """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021)."""
+    from driftless.algorithm import Period, algorithm
+    from driftless.synchronise import NEVER
+
+    return algorithm(Period(norm, NEVER), name="fedbn")
+
+
+def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
+    """Shared and personal parameters trained at once: FedAvg-P with outer steps of 1 (Pillutla et al. 2022)."""
+    from dataclasses import replace
+
+    return replace(fedper(personal, epochs, batch), name="fedsim")
+
+
+def fedalt(personal: str | None = None, first: float = 0.5, epochs: int = 20, batch: int = 32) -> Algorithm:
+    """Personal parameters trained for `first` steps (below 1: that share), then the shared (Pillutla et al. 2022)."""
+    from driftless.algorithm import Alternate, algorithm
+
+    which = personal or "head"
+    return algorithm(*_personal(which, epochs, batch), Alternate(which, first), name=f"fedalt(first={first:g})")
+
+
+def fedrep(head: str | None = None, first: float = 5 / 6, epochs: int = 20, batch: int = 32) -> Algorithm:
+    """The head trained for `first` steps (below 1: that share; 5 of 6), then the shared body (Collins et al. 2021)."""
+    from dataclasses import replace
+
+    return replace(fedalt(head, first, epochs, batch), name=f"fedrep(first={first:g})")
+
+
+def _personal(which: str | int, epochs: int, batch: int) -> list[Any]:
+    from driftless.algorithm import Period
+    from driftless.pieces.newcomer import Newcomer
+    from driftless.synchronise import NEVER
+
+    return [Period(which, NEVER), Newcomer(epochs, batch)]
+
+
+def ditto(lam: float = 1.0) -> Algorithm:
+    """A second model on every client, held near the global one by lam (Li et al. 2021)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.ditto import Ditto
+
+    return algorithm(Ditto(lam), name=f"ditto(lam={lam:g})")
+
+
+def apfl(alpha: float = 0.5, rule: str = "adaptive") -> Algorithm:
+    """The global model mixed with alpha of the client's own, learnt or not: rule=adaptive|fixed (Deng et al. 2020)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.apfl import Mixture
+
+    return algorithm(Mixture(alpha, rule), name=f"apfl(alpha={alpha:g})")
+
+
+def pfedme(lam: float = 15.0, steps: int = 5, step_size: float = 0.01, beta: float = 1.0, epochs: int = 20,
+           batch: int = 32) -> Algorithm:
+    """Personal models by Moreau envelopes: `steps` of step_size a batch, beta the server's step (Dinh et al. 2020)."""
+    from driftless.algorithm import Server, algorithm
+    from driftless.optim import Descent
+    from driftless.pieces.pfedme import MoreauEnvelope
+
+    parts: list[Any] = [MoreauEnvelope(lam, steps, step_size, epochs, batch)]
+    if beta != 1.0:
+        parts.append(Server(Descent(beta)))
+    return algorithm(*parts, name=f"pfedme(lam={lam:g})")
+
+
+def per_fedavg(alpha: float = 0.01, variant: str = "first_order", delta: float = 1e-3, epochs: int = 1,
+               batch: int = 32) -> Algorithm:
+    """A model that is good after `epochs` passes at alpha: variant=first_order|hessian_free (Fallah et al. 2020)."""
+    from driftless.algorithm import algorithm
+    from driftless.errors import UserError
+    from driftless.optim import Sgd
+    from driftless.pieces.fine_tune import FineTune
+    from driftless.pieces.per_fedavg import FirstOrder, HessianFree, MetaStep
+
+    variants = {"first_order": FirstOrder(), "hessian_free": HessianFree(delta)}
+    if variant not in variants:
+        raise UserError(f"per_fedavg(variant={variant}) is unknown: use {' or '.join(variants)}.")
+    adapt = FineTune(epochs, batch=batch, lr=alpha, optimiser=Sgd())
+    return algorithm(MetaStep(alpha, variants[variant]), adapt, name=f"per_fedavg(alpha={alpha:g}, variant={variant})")
+
+
+def knn_per(count: int = 10, scale: float = 100.0, weight: float | None = None) -> Algorithm:
+    """The global model mixed with its nearest training samples; weight=none: each client's own (Marfoq et al. 2022)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.knn_per import Neighbours
+
+    return algorithm(Neighbours(count, scale, weight), name=f"knn_per(count={count})")
+
+
+def fine_tune(epochs: int | None = None, steps: int | None = None, batch: int = 32,
+              lr: float | None = None) -> Algorithm:
+    """Train on before predicting, on anything: epochs (1) or steps, at the round's step size (Wang et al. 2019)."""
+    from driftless.algorithm import algorithm
+    from driftless.errors import UserError
+    from driftless.pieces.fine_tune import FineTune
+
+    if epochs is not None and steps is not None:
+        raise UserError("fine_tune takes epochs or steps, not both.")
+    piece = FineTune(epochs if epochs is not None else int(steps is None), steps or 0, batch, lr)
+    return algorithm(piece, name=f"fine_tune(epochs={piece.epochs})" if steps is None else f"fine_tune(steps={steps})")
+
+
+def pefll(embedding: str = "auto", size: str = "M", lr: float = 2e-4, clip: float = 50.0, lambda_h: float = 0.0,
+          lambda_v: float = 0.0, momentum: float = 0.9, weight_decay: float = 5e-5) -> Algorithm:
+    """Models written by a hypernetwork from each client's data: embedding=linear|mlp|cnn, size=S|M|L (Scott et al. 2024)."""
+    from driftless.algorithm import Client, algorithm
+    from driftless.optim import Sgd
+    from driftless.pefll import Pefll
+
+    recipe = Pefll(embedding, size, lr, clip, lambda_h, lambda_v)
+    return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pefll")
+
+
+def pfedhn(size: str = "M", lr: float = 1e-2, clip: float = 50.0, decay: float = 1e-3, momentum: float = 0.9,
+           weight_decay: float = 5e-5) -> Algorithm:
+    """Models written by a hypernetwork from a learned descriptor of each client: size=S|M|L (Shamsian et al. 2021)."""
+    from driftless.algorithm import Client, algorithm
+    from driftless.optim import Sgd
+    from driftless.pfedhn import Pfedhn
+
+    recipe = Pfedhn(size, lr, 0.9, decay, clip)
+    return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pfedhn")
+
+
+def class_mask() -> Algorithm:
+    """Only classes that the client has training samples of are predicted, added to anything (Scott et al. 2024)."""
+    from driftless.algorithm import algorithm
+    from driftless.pieces.class_mask import ClassMask
+
+    return algorithm(ClassMask(), name="class_mask")

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from driftless import algorithms, augmentations, optimisers, schedules, splits
-from driftless.algorithm import Algorithm, Period, algorithm
+from driftless.algorithm import Algorithm, algorithm
+from driftless.broadcast import Setting
 from driftless.config import Config, check
 from driftless.data.federation import Federation, federation
 from driftless.data.noise import draw as draw_noise
@@ -24,7 +25,6 @@ from driftless.expression import Call, build, parse
 from driftless.federated import Federated
 from driftless.randomness import generator
 from driftless.space import Space
-from driftless.synchronise import NEVER
 from driftless.task import Task, accuracy, cross_entropy
 from driftless.work import Between, Work
 
@@ -65,7 +65,8 @@ def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module |
     chosen = custom or chosen_algorithm(config.algorithm)
     shape = tuple(clients.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else int(clients.test_pool[1].max()) + 1
-    module, federated = federated_of(config, shape, classes, module, loss, metric, chosen)
+    setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
+    module, federated = federated_of(config, setting, module, loss, metric, chosen)
     _check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
     cohort = _cohort_size(config, len(clients.seen))
     training, work, chosen, cohort = _reference(config, chosen, clients, work_of(config), cohort)
@@ -73,13 +74,13 @@ def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module |
     return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
 
 
-def federated_of(config: Config, shape: tuple[int, ...], classes: int, module: nn.Module | None = None,
-                 loss: Any = None, metric: Any = None, custom: Algorithm | None = None) -> tuple[nn.Module, Federated]:
-    """The model and the algorithm on its task, for samples of this shape: from the text, or with objects for it."""
-    chosen = custom or chosen_algorithm(config.algorithm)
+def federated_of(config: Config, setting: Setting, module: nn.Module | None = None, loss: Any = None,
+                 metric: Any = None, custom: Algorithm | None = None) -> tuple[nn.Module, Federated]:
+    """The model and the algorithm on its task, in this setting: from the text, or with objects for it."""
+    chosen, shape = custom or chosen_algorithm(config.algorithm), setting.shape
     with torch.random.fork_rng():
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
-        made = module or make_model(config.model, shape, classes)
+        made = module or make_model(config.model, shape, setting.classes)
     for piece in chosen.pieces:
         made = piece.prepare(made)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
@@ -91,28 +92,23 @@ def federated_of(config: Config, shape: tuple[int, ...], classes: int, module: n
     (client,) = _one(config.optimizer, optimisers, "optimizer", optimisers.CLIENTS)
     (server,) = _one(config.server, optimisers, "server", optimisers.SERVERS)
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
+    wanted -= set() if chosen.broadcast.common else {"divergence"}  # from a global model, which there is none of
     watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
     federated = Federated(chosen, task, theta, buffers, client, server, config.weighting, config.clip,
-                          config.optimizer_state, frozenset(watch))
-    _ = federated.periods, federated.recipe  # patterns that match nothing are told now
+                          config.optimizer_state, frozenset(watch), setting)
+    _ = federated.periods, federated.recipe, federated.broadcast  # patterns that match nothing are told now
     return made, federated
 
 
 def chosen_algorithm(text: str) -> Algorithm:
-    """The algorithm of an expression; `centralised` and `local` are the two reference rows."""
-    if text in REFERENCES:
-        parts = [Period(every_parameter, NEVER)] if text == "local" else []
-        return algorithm(*parts, name=text)
+    """The algorithm of an expression; `centralised` is the reference row that no sum of pieces says."""
+    if text == "centralised":
+        return algorithm(name=text)
     terms = build(text, algorithms)
     total = terms[0]
     for term in terms[1:]:
         total = total + term
     return replace(total, name=text)
-
-
-def every_parameter(name: str) -> bool:
-    """All of them."""
-    return True
 
 
 def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -1,11 +1,13 @@
-"""What the server sends: its own vector (the identity), or a model written for each client by a pipeline.
+"""What the server sends: its own vector (the identity), or a model written for each client by a generator.
 
-The server's gradient is the transpose of the broadcast at the clients' deltas. For the identity the transpose is the mean.
+The server's gradient is the transpose of the broadcast at the clients' deltas: for the identity, the mean of these. A
+broadcast may have memory of its own, which is no gradient's, and may be a recipe that `complete` makes whole once the
+task and the federation are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,13 +16,26 @@ from torch import Tensor
 
 from driftless.piece import Rows, Weighted
 
+CHUNK = 500  # samples a pass, where a client's whole data are described
+
+
+class Setting(NamedTuple):
+    """What a recipe may know of the task and the federation that it is completed for."""
+
+    shape: tuple[int, ...]  # of a sample
+    classes: int
+    names: Sequence[str]  # of all clients, those too that never train
+    seen: Sequence[int]  # the numbers of those that train
+    seed: int
+
 
 class Sent(NamedTuple):
-    """What was sent: one model for all or a row for each, and the transpose (answer -> the server's gradient)."""
+    """What was sent: one model for all or a row for each; the transpose; and the broadcast's memory from now on."""
 
     model: Tensor | None  # [D], to every client
     each: dict[int, Tensor] | None  # client -> [D], where models differ: who has none takes no part
-    back: Callable[[Any], Tensor]
+    back: Callable[[Any], tuple[Tensor, Any]]  # answer -> (the server's gradient, the answer with all phases' traffic)
+    memory: Any = ()
 
 
 @dataclass(frozen=True)
@@ -28,53 +43,157 @@ class Identity:
     """Every client receives the server's vector; the transpose is the weighted mean of the deltas."""
 
     delta = Weighted
+    common = True  # the server's parameters are a model, and every client is sent it
+    optimiser = None
 
-    def send(self, params: Tensor, cohort: Any, shared: Any) -> Sent:
-        return Sent(params, None, lambda answer: answer.mean.delta)
+    def complete(self, space: Any, setting: Setting | None) -> Identity:
+        """This broadcast for a model's vector space and a federation."""
+        return self
 
     def initial(self, theta: Tensor) -> Tensor:
         """The server's parameters at the start, for an initial model theta [D]."""
         return theta
+
+    def memory(self, params: Tensor) -> Any:
+        """The broadcast's memory at the start."""
+        return ()
+
+    def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
+        return Sent(params, None, lambda answer: (answer.mean.delta, answer))
+
+    def model(self, params: Tensor, memory: Any, each: Any) -> Tensor:
+        """What a client is sent outside training, seen before or not, [D]."""
+        return params
+
+
+class Affine(NamedTuple):
+    """v -> (v - mean) / deviation; as it is where the deviation is still 0."""
+
+    mean: Tensor
+    deviation: Tensor
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """Descriptors as they are."""
+
+    def memory(self, params: Tensor) -> Any:
+        return ()
+
+    def fit(self, memory: Any, v: Tensor) -> Any:
+        return memory
+
+    def __call__(self, memory: Any, v: Tensor) -> Tensor:
+        return v
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Descriptors (v - m) / s: m and s are mean and deviation of the entries of the first descriptor ever, frozen."""
+
+    def memory(self, params: Tensor) -> Affine:
+        return Affine(params.new_zeros(()), params.new_zeros(()))
+
+    def fit(self, memory: Affine, v: Tensor) -> Affine:
+        if bool(memory.deviation > 0):
+            return memory
+        deviation = v.std() if len(v) > 1 else torch.ones_like(v[0])
+        return Affine(v.mean(), torch.where(deviation > 0, deviation, 1.0))
+
+    def __call__(self, memory: Affine, v: Tensor) -> Tensor:
+        return (v - memory.mean) / torch.where(memory.deviation > 0, memory.deviation, 1.0)
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """on_client(embed), then on_server(generate): client i receives generate(eta, v_i), v_i = embed(phi, its samples).
 
-    The server's parameters are [phi, eta], `split` the length of phi. The transpose runs the same way back: deltas through
-    the generator on the server give d eta and d v_i; v's part goes down to client i, which answers with its d phi.
-    `embed(phi, batch) -> [E]` and `generate(eta, v) -> [D]` are pure functions of flat vectors.
+    The server's parameters are [phi, eta], `split` the length of phi; a function of nothing makes them where the server
+    starts. The transpose runs the same way back: deltas through the generator on the server give d eta and d v_i; v's
+    part goes down to client i, which answers with its d phi. `embed(phi, batch) -> [E]`, a mean over the batch, and
+    `generate(eta, v) -> [D]` are pure functions of flat vectors. `normalise` stands between them, on the server; what
+    it remembers is the broadcast's memory. `optimiser` is the server's, where it is the pipeline's own; `networks`
+    says the parameters by the networks' names.
     """
 
     embed: Callable[[Tensor, Any], Tensor]
     generate: Callable[[Tensor, Tensor], Tensor]
-    parameters: Tensor
+    parameters: Tensor | Callable[[], Tensor]
     split: int
+    normalise: Any = Unchanged()
+    optimiser: Any = None
+    networks: Callable[[Tensor], dict[str, Tensor]] | None = None
 
     delta = Rows
+    common = False
+
+    def complete(self, space: Any, setting: Setting | None) -> Pipeline:
+        return self
 
     def initial(self, theta: Tensor) -> Tensor:
-        return self.parameters.clone()
+        return self.parameters() if callable(self.parameters) else self.parameters.clone()
 
-    def send(self, params: Tensor, cohort: Any, shared: Any) -> Sent:
+    def memory(self, params: Tensor) -> Any:
+        return self.normalise.memory(params)
+
+    def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
         phi, eta = params[: self.split], params[self.split :]
         up = cohort.map("embed", shared._replace(model=phi))
-        answered = up.answered
-        if not answered:
-            return Sent(None, {}, lambda answer: torch.zeros_like(params))
-        v = torch.stack([up.rows[client].x for client in answered])
-        generate = torch.func.vmap(self.generate, in_dims=(None, 0))
-        models, transpose = torch.func.vjp(generate, eta, v)[:2]
+        who = up.answered
+        if not who:
+            return Sent(None, {}, lambda answer: (torch.zeros_like(params), answer), memory)
+        v = torch.stack([up.rows[client].x for client in who])
+        memory = self.normalise.fit(memory, v[0])
+        models, transpose = write(lambda eta, v: self.generate(eta, self.normalise(memory, v)), eta, v)
 
-        def back(answer: Any) -> Tensor:
-            weight = torch.zeros(len(answered), dtype=params.dtype)
-            delta = torch.zeros_like(models)
-            for row, client in enumerate(answered):
-                if client in answer.rows:
-                    delta[row], weight[row] = answer.rows[client].delta.x, answer.rows[client].weight.x
-            d_eta, d_v = transpose(weight[:, None] / weight.sum() * delta)
-            down = {client: d_v[row] for row, client in enumerate(answered) if client in answer.rows}
+        def back(answer: Any) -> tuple[Tensor, Any]:
+            d_eta, d_v = transpose(pull(answer, who, models))
+            down = {client: d_v[row] for row, client in enumerate(who) if client in answer.rows}
             last = cohort.only(list(down)).map("embed_back", shared._replace(model=phi), down)
-            return torch.cat([last.mean.x, d_eta])
+            d_phi = last.mean.x if last.answered else torch.zeros_like(phi)
+            if len(last.answered) < len(down):  # who misses the last phase is absent: the others' shares grow
+                there = {client: answer.rows[client] for client in last.answered}
+                d_eta = transpose(pull(answer._replace(rows=there), who, models))[0]
+                d_phi = d_phi * (_weight(answer.rows) / max(_weight(there), 1e-12))
+            traffic = up.traffic.plus(answer.traffic).plus(last.traffic)
+            return torch.cat([d_phi, d_eta]), answer._replace(traffic=traffic)
 
-        return Sent(None, dict(zip(answered, models, strict=True)), back)
+        return Sent(None, dict(zip(who, models, strict=True)), back, memory)
+
+    @torch.no_grad()
+    def model(self, params: Tensor, memory: Any, each: Any) -> Tensor:
+        """One forward pass: the descriptor of the client's whole training data, through the generator."""
+        v = self.normalise(memory, self.describe(params, each))
+        return self.generate(params[self.split :], v)
+
+    def describe(self, params: Tensor, each: Any) -> Tensor:
+        """The mean embedding of all of a client's training samples, [E]."""
+        size, phi = int(each.samples.size), params[: self.split]
+        parts = torch.arange(size).split(CHUNK)
+        return sum(self.embed(phi, each.samples.batch(p)) * (len(p) / max(size, 1)) for p in parts)  # type: ignore
+
+    def state(self, params: Tensor, memory: Any) -> dict[str, Tensor]:
+        """All that the server needs to serve a client, by name: the networks and what `normalise` remembers."""
+        named = {"parameters": params.clone()} if self.networks is None else self.networks(params)
+        fields = memory._asdict() if memory else {}
+        return named | {f"normalise.{name}": leaf.clone() for name, leaf in fields.items()}
+
+
+def write(
+    generate: Callable[[Tensor, Tensor], Tensor], eta: Tensor, v: Tensor
+) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """(the models [N, D] of descriptors v [N, E], the transpose: rows [N, D] -> (d eta, d v [N, E]))."""
+    return torch.func.vjp(torch.func.vmap(generate, in_dims=(None, 0)), eta, v)[:2]
+
+
+def pull(answer: Any, who: list[int], models: Tensor) -> Tensor:
+    """The clients' deltas as rows like the models [N, D], each by its share of the mean; zero for others."""
+    total, rows = _weight(answer.rows), torch.zeros_like(models)
+    for row, client in enumerate(who):
+        if client in answer.rows:
+            rows[row] = (answer.rows[client].weight.x / total) * answer.rows[client].delta.x
+    return rows
+
+
+def _weight(rows: dict[int, Any]) -> float:
+    return sum(float(row.weight.x) for row in rows.values())

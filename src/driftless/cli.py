@@ -1,4 +1,4 @@
-"""The command line: `driftless run | resume | compare | report | export | algorithms | data`.
+"""The command line: `driftless run | resume | compare | report | export | personalize | algorithms | data`.
 
 Importing this module, and asking for help, loads neither torch nor numpy.
 """
@@ -98,6 +98,26 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Personalize:
+    """Give a client that a run never saw its model, in the way of the run's algorithm, and say what that cost."""
+
+    run: Folder
+    """The run's folder."""
+    data: str
+    """The client's samples: an .npz of x_train, y_train, and x_test, y_test if any, like the run's own."""
+    out: str
+    """The file of the model, safetensors that `load_state_dict` takes."""
+    steps: int | None = None
+    """Local steps after that (default: none; a round's, where personal parameters have no other training)."""
+
+    def __call__(self) -> None:
+        from driftless.personalize import personalize
+
+        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps))
+        print(self.out)
+
+
+@dataclass(frozen=True)
 class Algorithms:
     """List the algorithms, one line each with its reference."""
 
@@ -142,7 +162,8 @@ def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
         print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
 
 
-COMMANDS = {"run": Run, "resume": Resume, "compare": Compare, "report": Report, "export": Export, "algorithms": Algorithms, "data": Data}
+COMMANDS = {"run": Run, "resume": Resume, "compare": Compare, "report": Report, "export": Export,
+            "personalize": Personalize, "algorithms": Algorithms, "data": Data}
 
 
 def main(arguments: list[str] | None = None) -> None:

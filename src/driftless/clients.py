@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from driftless.errors import UserError
 from driftless.federated import Each, Federated, Reply, Shared
-from driftless.reduce import Totals
-from driftless.rows import MemoryRows, Layout, Rows
-from driftless.traffic import Traffic, down, measure, up
 from driftless.randomness import generator
+from driftless.reduce import Totals
+from driftless.rows import Layout, MemoryRows, Rows
+from driftless.traffic import Traffic, down, measure, up
 from driftless.work import Work, draw
 
 
@@ -131,7 +131,9 @@ def local_work(federated: Federated, samples: Any, name: str, who: int, seen: in
         drawn = federated.task.augment.draw(generator(seed, "augment", round, name), steps * size)
         augment = tree_map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), drawn)
     dtype = federated.initial.dtype
-    draws = tuple(draw(p.draws(federated.task.space), seed, round, name, type(p).__name__, steps, dtype) for p in federated.pieces)
+    sample = tuple(tree_leaves(samples.pool)[0].shape[1:]) if federated.pieces else ()
+    draws = tuple(draw(p.draws(federated.task.space), seed, round, name, type(p).__name__, steps, dtype, sample, int(samples.size))
+                  for p in federated.pieces)
     weight = float(samples.size) if federated.weighting == "samples" else 1.0
     return Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
 

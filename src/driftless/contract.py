@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from driftless import checkpoint
 from driftless.algorithm import Algorithm, Period, algorithm
+from driftless.broadcast import Setting
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.federated import Federated, Plan, Server, flatten, restore
@@ -172,7 +173,7 @@ class _Trial:
     dtype: torch.dtype
     settings: dict[str, Any]
 
-    def federated(self) -> Federated:
+    def federated(self, order: list[int] | None = None) -> Federated:
         module: nn.Module = nn.Sequential(
             nn.utils.skip_init(nn.Linear, FEATURES, HIDDEN), nn.Tanh(), nn.utils.skip_init(nn.Linear, HIDDEN, CLASSES)
         )
@@ -181,14 +182,16 @@ class _Trial:
         space = Space(module, dtype=self.dtype)
         initial = torch.from_numpy(0.5 * generator(SEED, "initial").standard_normal(space.size)).to(self.dtype)
         given = {"client": Sgd(momentum=0.9, weight_decay=1e-3), "clip": 1.0} | self.settings
-        return Federated(self.subject, Task(space), initial, space.ravel_buffers(), **given)
+        names = [NAMES[i] for i in order or range(len(NAMES))]
+        setting = Setting((FEATURES,), CLASSES, names, range(len(NAMES)), SEED)
+        return Federated(self.subject, Task(space), initial, space.ravel_buffers(), setting=setting, **given)
 
     @property
     def layout(self) -> Layout:
         return Layout.of(self.federated().fresh_row())
 
     def begin(self, lift: Any, rows: Any = None, order: list[int] | None = None) -> _Here:
-        federated = self.federated()
+        federated = self.federated(order)
         clients = Clients(federated, problem(self.dtype, order), Work(Between(0, 3), batch=4), SEED, lift, rows)
         return _Here(federated.start(), clients)
 

@@ -50,11 +50,11 @@ def descend(how: Any, recipe: Recipe, passes: Passes, objective: Callable, rules
     moves = getattr(recipe.optimiser, "moves", None)
     for k, active in how.steps(steps):
         batch = feed(k)
-        passes.buffers = here.buffers
+        passes.buffers, passes.step = here.buffers, k
         g, loss, buffers = how.differentiate(passes.with_buffers(objective, batch), here.theta)
         if recipe.clip is not None:
             g = clip(g, recipe.clip)
-        mask = True if moves is None else moves(k)
+        mask = True if moves is None else moves(k, steps)
         total, count = here.total, here.steps + 1
         if recipe.gradient:
             total = select(mask, total + g, total)

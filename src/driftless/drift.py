@@ -35,18 +35,24 @@ class Running(NamedTuple):
         return float(self.square / registered - 2 * (self.offset / registered) @ u + u @ u)
 
 
-def of_round(watched: Any, answered: int, before: Tensor, after: Tensor, shared: Tensor, layers: Tensor, names: list[str]) -> dict[str, Any]:
-    """The drift of one round by name; `before` and `after` are the server's vectors [D], `layers` each parameter's layer."""
+def of_round(watched: Any, answered: int, move: Tensor | None, shared: Tensor, layers: Tensor, names: list[str]
+             ) -> dict[str, Any]:
+    """The drift of one round by name: `move` is how far the server's vector moved [D], `layers` each parameter's layer.
+
+    Where clients are sent models of their own there is no move, and no divergence from where it led.
+    """
     count = len(names)
     mean = watched["offset"].x.double() / answered
-    move = torch.where(shared, before - after, 0.0).double()
     squares = watched["squares"].x.double() / answered
     consensus = (squares - torch.zeros(count, dtype=torch.float64).index_add(0, layers, mean * mean)).clamp(min=0)
     norm = float(watched["norm"].x) / answered
     variance = float(watched["norm_squared"].x) / answered - norm * norm
     present = torch.zeros(count, dtype=torch.float64).index_add(0, layers, shared.double()) > 0
-    return {
-        "divergence_selected": max(float(squares.sum() - 2 * mean @ move + move @ move), 0.0),
+    divergence = {}
+    if move is not None:
+        move = torch.where(shared, move, 0.0).double()
+        divergence["divergence_selected"] = max(float(squares.sum() - 2 * mean @ move + move @ move), 0.0)
+    return divergence | {
         "consensus": {name: float(value) for name, value, there in zip(names, consensus, present, strict=True) if there},
         "update_norm_mean": norm,
         "update_norm_std": max(variance, 0.0) ** 0.5,

@@ -64,7 +64,8 @@ def score(task: Task, predict: Callable[[Any], Tensor], pool: Any, rows: Tensor,
 
 def global_model(federated: Federated, server: Server, clients: Clients) -> tuple[Tensor, Tensor, bool]:
     """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients that
-    trained since their last synchronisation; where parameters are personal, the mean over all clients that ever trained."""
+    trained since their last synchronisation; where parameters are personal, the mean over all clients that ever trained.
+    Where clients are sent models of their own, the parameters are not a model but what the broadcast makes these of."""
     theta, virtual = _average_open(federated.periods, server.params, server.round, clients, "model", federated.kept)
     buffers, also = _average_open(federated.buffer_periods, server.buffers, server.round, clients, "buffers", federated.buffer_periods.own)
     return theta, buffers, virtual or also
@@ -99,15 +100,18 @@ class Evaluation:
     @property
     def uniform(self) -> bool:
         """Whether every client predicts with the global model."""
-        return not self.federated.periods.personal and not self.federated.buffer_periods.personal and all(
-            type(p).predict is Piece.predict for p in self.federated.pieces)
+        common = self.federated.broadcast.common and not self.federated.periods.personal
+        return common and not self.federated.buffer_periods.personal and all(
+            (type(p).predict, type(p).personal) == (Piece.predict, Piece.personal) for p in self.federated.pieces)
 
-    def __call__(self, server: Server, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
-        """The metrics after a round, by name, and the accuracy of each client measured (all of them: `everyone`)."""
+    def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
+        """The metrics after a round with this step size, by name, and the accuracy of each client measured (all: `everyone`)."""
         task, metrics = self.federated.task, {}
         theta, buffers, _ = global_model(self.federated, server, self.clients)
-        overall = score(task, lambda x: task.space.outputs(theta, x, buffers), self.federation.test_pool, self._all, self._threads)
-        if len(self._all):
+        common = self.federated.broadcast.common
+        overall = score(task, lambda x: task.space.outputs(theta, x, buffers), self.federation.test_pool,
+                        self._all if common else self._all[:0], self._threads)
+        if len(overall.values):
             metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
         seen, unseen = list(self.federation.seen), list(self.federation.unseen)
         if not everyone:
@@ -116,12 +120,12 @@ class Evaluation:
         for client in [*seen, *unseen]:
             rows = self.federation.test_rows(client)
             if len(rows):
-                values = overall.values[rows] if self.uniform else self._own(client, theta, buffers, server, rows)
+                values = overall.values[rows] if self.uniform else self._own(client, theta, buffers, server, lr, rows)
                 accuracy[client] = float(values.mean())
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
         strangers = [accuracy[c] for c in unseen if c in accuracy]
         metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
-        probes = _spread(list(self.federation.seen), PROBED)
+        probes = _spread(list(self.federation.seen), PROBED) if common else []
         gradients = [g for c in probes if (g := self._gradient(c, theta, buffers)) is not None]
         metrics |= {"gradient_dissimilarity": dissimilarity(gradients)} if gradients else {}
         return metrics, accuracy
@@ -137,8 +141,10 @@ class Evaluation:
             out |= {name: float(np.mean(values))} if values else {}
         return out
 
-    def _own(self, client: int, theta: Tensor, buffers: Tensor, server: Server, rows: Tensor) -> Tensor:
-        predict = self.federated.predictor(Loop(), theta, buffers, self.federated.shared(server, 0.0), self.clients.each(client, server.round))
+    def _own(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float, rows: Tensor) -> Tensor:
+        each = self.clients.each(client, server.round)
+        theta = self.federated.broadcast.model(theta, server.broadcast, each)
+        predict = self.federated.predictor(Loop(), theta, buffers, self.federated.shared(server, lr), each)
         return score(self.federated.task, predict, self.federation.test_pool, rows).values
 
     def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float | None:
@@ -148,7 +154,8 @@ class Evaluation:
         each = self.clients.each(client, server.round)
         if not each.steps:
             return None
-        end, moved = self.federated.adapt(Loop(), theta, buffers, each, lr)
+        theta = self.federated.broadcast.model(theta, server.broadcast, each)
+        end, moved = self.federated.adapt(Loop(), theta, buffers, self.federated.shared(server, lr), each)
         space = self.federated.task.space
         return score(self.federated.task, lambda x: space.outputs(end, x, moved), self.federation.test_pool, rows).mean
 

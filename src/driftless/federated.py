@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from driftless.algorithm import Algorithm, Period
+from driftless.broadcast import Setting
 from driftless.descend import Local, Recipe, descend
-from driftless.optim import Descent, Sgd
+from driftless.optim import Descent, Freeze, Sgd
 from driftless.piece import Message, Piece, Rows, Samples, Sum, View, Weighted
 from driftless.synchronise import NEVER, Schedule, select
 from driftless.task import Passes, Task, TaskView
@@ -31,6 +32,7 @@ class Server(NamedTuple):
     buffers: Tensor
     optimiser: Any
     memory: tuple
+    broadcast: Any = ()  # what the broadcast remembers
 
 
 class Shared(NamedTuple):
@@ -80,7 +82,8 @@ class Federated:
     """An algorithm on a task: the clients' optimiser, the server's, and how answers are weighted.
 
     `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimiser_state` is "fresh" each round
-    or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every client's model).
+    or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every client's model);
+    `setting` is what a broadcast's recipe is completed for.
     """
 
     algorithm: Algorithm
@@ -93,11 +96,17 @@ class Federated:
     clip: float | None = None
     optimiser_state: str = "fresh"
     watch: frozenset[str] = frozenset()
+    setting: Setting | None = None
 
     # --- what follows from the composition ---------------------------------------------------------------------------
     @property
     def pieces(self) -> tuple[Piece, ...]:
         return self.algorithm.pieces
+
+    @cached_property
+    def broadcast(self) -> Any:
+        """What the server sends, completed for this task and federation."""
+        return self.algorithm.broadcast.complete(self.task.space, self.setting)
 
     @cached_property
     def periods(self) -> Schedule:
@@ -127,13 +136,20 @@ class Federated:
         for part in self.algorithm.step_sizes:
             scale = torch.ones(self.task.space.size, dtype=self.initial.dtype) if step is None else step
             step = torch.where(self.task.space.select(part.which), scale * part.factor, scale)
-        optimiser = self.algorithm.client or self.client
+        optimiser, order = self.optimiser, self.algorithm.alternate
+        if order is not None:
+            optimiser = Freeze(optimiser, self.task.space.select(order.which), order.steps)
         watched = any("gradient" in p.reads for p in self.pieces)
         return Recipe(self.task, optimiser, self.clip, step, watched)
 
     @property
+    def optimiser(self) -> Any:
+        """The clients' optimiser, in whatever order it moves the parameters."""
+        return self.algorithm.client or self.client
+
+    @property
     def server_optimiser(self) -> Any:
-        return self.algorithm.server or self.server
+        return self.algorithm.server or self.broadcast.optimiser or self.server
 
     def fresh_row(self) -> dict[str, Tensor]:
         """The row of a client that never trained. Only what is read is there: a client of FedAvg has an empty one."""
@@ -173,9 +189,10 @@ class Federated:
 
     def start(self) -> Server:
         """The server before the first round."""
-        params = self.algorithm.broadcast.initial(self.initial)
+        params = self.broadcast.initial(self.initial)
         memory = tuple(p.server_memory(self.initial) for p in self.pieces)
-        return Server(0, params, self.initial_buffers, self.server_optimiser.init(params), memory)
+        optimiser, own = self.server_optimiser.init(params), self.broadcast.memory(params)
+        return Server(0, params, self.initial_buffers, optimiser, memory, own)
 
     # --- the server ---------------------------------------------------------------------------------------------------
     def shared(self, server: Server, lr: float) -> Shared:
@@ -187,12 +204,12 @@ class Federated:
         """One round: (the server after it, what clients answered). Rows are staged in `clients`, not yet counted."""
         shared = self.shared(server, plan.lr)
         cohort = clients.at(plan.cohort, plan.silent, server.round)
-        sent = self.algorithm.broadcast.send(server.params, cohort, shared)
+        sent = self.broadcast.send(server.params, server.broadcast, cohort, shared)
         model = () if sent.model is None else sent.model
         answer = cohort.map("train", shared._replace(model=model), sent.each)
         if not answer.answered:
             return server._replace(round=server.round + 1), answer
-        g, memory = sent.back(answer), []
+        (g, answer), memory = sent.back(answer), []
         for piece, old, report in zip(self.pieces, server.memory, answer.mean.reports, strict=True):
             g, new = piece.learn(old, g, report, len(answer.answered) / clients.registered)
             memory.append(new)
@@ -200,7 +217,7 @@ class Federated:
         due, buffers_due = self.periods.closes(server.round), self.buffer_periods.closes(server.round)
         params, optimiser, memory = select(due, (params, optimiser, tuple(memory)), (server.params, server.optimiser, server.memory))
         buffers = select(buffers_due, server.buffers - answer.mean.buffers, server.buffers)
-        return Server(server.round + 1, params, buffers, optimiser, memory), answer
+        return Server(server.round + 1, params, buffers, optimiser, memory, sent.memory), answer
 
     # --- one client ---------------------------------------------------------------------------------------------------
     def own_model(self, sent: Tensor, row: dict[str, Tensor], seen: Any) -> Tensor:
@@ -219,8 +236,8 @@ class Federated:
         begin = sent if periods.plain else torch.where(opens & periods.shared, sent, model)
         memory = restore(self.templates["memory"], row, "memory") if self.pieces else ()
         buffers_sent, buffers = self._buffers(shared, each)
-        lr = shared.lr if self.recipe.scale is None else shared.lr * self.recipe.scale
-        task = TaskView(self.task, buffers, how.differentiate)
+        lr, again = self._step_size(shared.lr), self._descend(how, buffers, each, shared.lr)
+        task, passes = TaskView(self.task, buffers, how.differentiate), Passes(self.task, buffers)
 
         def views(local: Local | None, end: Tensor, message: Any = ()) -> list[View]:
             if not self.pieces:
@@ -230,19 +247,15 @@ class Federated:
             scratch = [()] * len(self.pieces) if local is None else local.scratch
             facts = (sent, model, start, end, steps, gradient, periods.shared, lr, t, each.seen < 0, each.who, each.samples,
                      each.batches)
-            late = (task if local is None else task._replace(buffers=local.buffers), again)
+            late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
             return [View(*facts, d, s, c, x, message, *late)
                     for d, s, c, x in zip(each.draws, shared.told, memory, scratch, strict=True)]
-
-        def again(origin: Tensor, objective: Any = None, batches: Any = None, optimiser: Any = None) -> Tensor:
-            return self._again(how, buffers, each, lr, origin, objective, batches, optimiser).theta
 
         steps_before = self._steps(row, opens)
         start = end = begin
         for piece, view in zip(self.pieces, views(None, end), strict=True):
             end = piece.start(view, end)
         end, start = select(opens, end, model), select(opens, end, self._recall(end, row, "start", "sent"))
-        passes = Passes(self.task, buffers)
         objective, rules, scratch = passes.loss, [], []
         for place, (piece, view) in enumerate(zip(self.pieces, views(None, end), strict=True)):
             objective = piece.objective(view, objective)
@@ -273,27 +286,40 @@ class Federated:
         remembered = tuple(p.remember(v) for p, v in zip(self.pieces, views(last, last.theta, message), strict=True))
         new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory))
         finite = torch.isfinite(kept).all() & torch.isfinite(message.delta).all()
-        mark = self.algorithm.broadcast.delta
+        mark = self.broadcast.delta
         said = message._replace(delta=mark(message.delta), buffers=Weighted(message.buffers),
                                 weight=Sum(message.weight) if mark is not Rows else Rows(message.weight))
         return Reply(said, new, self._watch(delta, model, kept, closes, last, each), finite)
 
     def predictor(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> Callable[[Any], Tensor]:
-        """What a client predicts with, x -> scores, at the global model theta [D]: its own personal part where it has one."""
+        """What a client predicts with, x -> scores, at the global model theta [D]."""
+        at, own_buffers, views = self._predicting(how, theta, buffers, shared, each)
+        predict = lambda x: self.task.space.outputs(at, x, own_buffers)  # noqa: E731
+        for piece, view in zip(self.pieces, views, strict=True):
+            predict = piece.predict(view._replace(end=at)) or predict
+        return predict
+
+    def predicting(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
+        """The parameters and buffers that a client predicts with, at the global model theta [D]: what pieces make of its own."""
+        return self._predicting(how, theta, buffers, shared, each)[:2]
+
+    def observed(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> dict[str, Any]:
+        """The pictures and figures that pieces make of a client, by name, at the global model theta [D]."""
+        at, _, views = self._predicting(how, theta, buffers, shared, each)
+        return {name: what for p, view in zip(self.pieces, views, strict=True) for name, what in p.observe(view._replace(end=at)).items()}
+
+    def _predicting(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor, list[View]]:
         mine, own_buffers = self.personal_model(theta, buffers, each)
-        task = TaskView(self.task, own_buffers, how.differentiate)
         own, zero = self.own_model(theta, each.row, each.seen), torch.zeros(())
         memory = restore(self.templates["memory"], each.row, "memory") if self.pieces else ()
-
-        def again(origin: Tensor, objective: Any = None, batches: Any = None, optimiser: Any = None) -> Tensor:
-            return self._again(how, own_buffers, each, shared.lr, origin, objective, batches, optimiser).theta
-
-        predict = lambda x: self.task.space.outputs(mine, x, own_buffers)  # noqa: E731
-        for piece, told, client, draws in zip(self.pieces, shared.told, memory, each.draws, strict=True):
-            view = View(theta, own, mine, mine, zero, None, self.periods.shared, shared.lr, shared.round, each.seen < 0, each.who,
-                        each.samples, each.batches, draws, told, client, (), (), task, again)
-            predict = piece.predict(view) or predict
-        return predict
+        late = (TaskView(self.task, own_buffers, how.differentiate), self._descend(how, own_buffers, each, shared.lr))
+        views = [View(theta, own, mine, mine, zero, None, self.periods.shared, self._step_size(shared.lr), shared.round, each.seen < 0,
+                      each.who, each.samples, each.batches, draws, told, client, (), (), *late)
+                 for told, client, draws in zip(shared.told, memory, each.draws, strict=True)]
+        at = mine
+        for piece, view in zip(self.pieces, views, strict=True):
+            at = piece.personal(view._replace(end=at), at)
+        return at, own_buffers, views
 
     def personal_model(self, theta: Tensor, buffers: Tensor, each: Each) -> tuple[Tensor, Tensor]:
         """The global model with the client's own personal parameters and buffers; as it is for a client never seen."""
@@ -306,28 +332,42 @@ class Federated:
             buffers = torch.where(self.buffer_periods.never, kept, buffers)
         return mine, buffers
 
-    def adapt(self, how: Any, theta: Tensor, buffers: Tensor, each: Each, lr: Any) -> tuple[Tensor, Tensor]:
+    def adapt(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
         """A client's parameters and buffers after one round's local work on the loss alone, from what it predicts with."""
-        mine, own_buffers = self.personal_model(theta, buffers, each)
-        last = self._again(how, own_buffers, each, lr, mine, None, None, None)
+        mine, own_buffers = self.predicting(how, theta, buffers, shared, each)
+        last = self._again(how, own_buffers, each, self._step_size(shared.lr), mine)
         return last.theta, last.buffers
 
-    def _again(self, how: Any, buffers: Tensor, each: Each, lr: Any, origin: Tensor, objective: Any, batches: Any, optimiser: Any) -> Local:
-        recipe = self.recipe._replace(optimiser=optimiser or self.recipe.optimiser, gradient=False)
+    def _step_size(self, lr: Any) -> Any:
+        return lr if self.recipe.scale is None else lr * self.recipe.scale
+
+    def _descend(self, how: Any, buffers: Tensor, each: Each, lr: Any) -> Callable[..., Tensor]:
+        """`view.descend`: a second training of this client, on the round's batches and with its step size unless others are given."""
+        usual = self._step_size(lr)
+
+        def again(start: Tensor, objective: Any = None, batches: Any = None, optimiser: Any = None, lr: Any = None, correct: Any = None
+                  ) -> Tensor:
+            return self._again(how, buffers, each, usual if lr is None else lr, start, objective, batches, optimiser, correct).theta
+        return again
+
+    def _again(self, how: Any, buffers: Tensor, each: Each, lr: Any, origin: Tensor, objective: Any = None, batches: Any = None,
+               optimiser: Any = None, correct: Any = None) -> Local:
+        recipe = self.recipe._replace(optimiser=optimiser or self.optimiser, gradient=False)
         passes = Passes(self.task, buffers)
-        rows = each.batches if batches is None else batches
-        return descend(how, recipe, passes, objective or passes.loss, (), recipe.begin(origin, buffers, ()),
-                       lambda k: each.samples.batch(rows[k]), each.steps if batches is None else len(rows), lr)
+        rules = [] if correct is None else [(0, correct)]
+        feed, steps = (self._feed(how, each), each.steps) if batches is None else (lambda k: each.samples.batch(batches[k]), len(batches))
+        return descend(how, recipe, passes, objective or passes.loss, rules, recipe.begin(origin, buffers, ((),) * len(rules)), feed,
+                       steps, lr)
 
     def embed(self, how: Any, shared: Shared, each: Each) -> Reply:
         """The first half of a pipeline on the client: its descriptor."""
-        v = self.algorithm.broadcast.embed(shared.model, each.samples.batch(each.batches[0]))
+        v = self.broadcast.embed(shared.model, each.samples.batch(each.batches[0]))
         return Reply(Rows(v), {}, {}, torch.isfinite(v).all())
 
     def embed_back(self, how: Any, shared: Shared, each: Each) -> Reply:
         """The last half of a pipeline on the client: the transpose of `embed` on the same batch at what was sent, d v."""
         batch = each.samples.batch(each.batches[0])
-        d_phi = how.differentiate(lambda phi: ((self.algorithm.broadcast.embed(phi, batch) * each.sent).sum(), ()), shared.model)[0]
+        d_phi = how.differentiate(lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ()), shared.model)[0]
         return Reply(Sum(d_phi), {}, {}, torch.isfinite(d_phi).all())
 
     def _feed(self, how: Any, each: Each) -> Callable[[int], Any]:
@@ -385,9 +425,12 @@ class Federated:
         watched = {"loss": Sum(last.loss), "steps": Sum(steps), "reached": Sum(reached)}
         if "drift" in self.watch:
             delta = delta if self.periods.plain else torch.where(self.periods.shared, delta, 0.0)
-            squares = torch.zeros(len(self.task.space.layers), dtype=delta.dtype).index_add(0, self._layer_index, delta * delta)
-            norm = squares.sum().sqrt()
-            watched |= {"squares": Sum(squares), "offset": Sum(delta), "norm": Sum(norm), "norm_squared": Sum(norm * norm)}
+            apart = delta if self.broadcast.common else self.initial - kept  # spread the same, if all were sent one model
+            zero = torch.zeros(len(self.task.space.layers), dtype=delta.dtype)
+            squares = zero.index_add(0, self._layer_index, apart * apart)
+            norm = (squares if self.broadcast.common else delta * delta).sum().sqrt()
+            watched |= {"squares": Sum(squares), "offset": Sum(apart)}
+            watched |= {"norm": Sum(norm), "norm_squared": Sum(norm * norm)}
         if "divergence" in self.watch:
             old, new = ((where - self.initial) * self.periods.shared for where in (model, kept))
             watched |= {"moved": Sum(new - old), "grown": Sum(new.double().square().sum() - old.double().square().sum())}

@@ -23,6 +23,7 @@ from driftless.drawing import (
     style,
     whole_numbers,
 )
+from driftless.observed import picture, read
 from driftless.results import Curve, Runs
 from driftless.table import drift_key, short
 
@@ -76,6 +77,7 @@ def sections(rows: list[Runs]) -> list[Section]:
             Section("Consensus by layer", layers, consensus),
             Section("Clients", legend, [*_clients(rows)]),
             Section("Split", [], split),
+            Section("Observed", [], [*_observed(rows)]),
         ]
     return [section for section in made if section.panels]
 
@@ -283,6 +285,14 @@ def _shades(counts: np.ndarray, unseen: np.ndarray) -> Figure:
     axes.grid(False)
     whole_numbers(axes)
     return figure
+
+
+def _observed(rows: list[Runs]) -> Iterator[Panel]:
+    for row in rows[:PANELS]:
+        for name, images in read(row.runs[0].path).items():
+            title = name if len(rows) == 1 else f"{row.name}: {name}"
+            caption = "Made for one client at the end, sorted by label." + (" First seed." if _several(rows) else "")
+            yield Panel(title, caption, f"{title}: a sheet of small pictures.", picture(images))
 
 
 def _about_log(curves: Iterable[Curve | None]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftless import files
+from driftless import files, observed
 from driftless.config import Config, from_toml, to_table
 from driftless.errors import UserError
 
@@ -157,6 +157,7 @@ def finish(folder: Path, result: Result) -> None:
                     "counts": counts[i].tolist() if counts is not None else _label_counts(place, i)} for i, name in enumerate(place.names)]
         files.atomic_write(folder / "clients.json", json.dumps(records).encode())
     files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
+    observed.save(folder, result)
     write_report([folder], folder, experiment.config.target)
 
 

@@ -62,7 +62,7 @@ class AdamW:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    weight_decay: float = 0.01
+    weight_decay: float | Tensor = 0.01  # a number, or [D]
 
     def init(self, theta: Tensor) -> Moments:
         return Moments(torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros_like(theta))
@@ -80,19 +80,22 @@ class AdamW:
 class Freeze:
     """Another optimiser that moves `first` alone for `count` steps, then everything else alone (FedRep, FedAlt).
 
-    The frozen part keeps its momentum and is not decayed. `first` is a bool vector [D].
+    A count between 0 and 1 is that share of the client's own steps, rounded. The frozen part keeps its momentum and is not
+    decayed. `first` is a bool vector [D].
     """
 
     optimiser: Any
     first: Tensor
-    count: int
+    count: float
 
     def init(self, theta: Tensor) -> Any:
         return self.optimiser.init(theta)
 
-    def moves(self, step: int) -> Tensor:
-        """Which parameters move at local step number `step`. Bool [D]."""
-        return self.first if step < self.count else ~self.first
+    def moves(self, step: int, steps: Any) -> Tensor:
+        """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
+        share = 0 < self.count < 1
+        count = torch.round(torch.as_tensor(steps, dtype=torch.float64) * self.count) if share else torch.tensor(self.count)
+        return torch.where(step < count, self.first, ~self.first)
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]:
         return self.optimiser.step(gradient, theta, state, lr)
@@ -101,6 +104,23 @@ class Freeze:
 def clip(gradient: Tensor, norm: float) -> Tensor:
     """The gradient scaled down to at most this Euclidean norm: g min(1, norm / ||g||)."""
     return gradient * torch.clamp(norm / gradient.norm().clamp(min=1e-12), max=1.0)
+
+
+@dataclass(frozen=True)
+class OnServer:
+    """A client's optimiser as the server's, with a step size of its own and the gradient clipped to this norm first."""
+
+    optimiser: Any
+    lr: float
+    norm: float | None = None
+
+    def init(self, theta: Tensor) -> Any:
+        state = self.optimiser.init(theta)
+        return state._replace(steps=theta.new_zeros(())) if isinstance(state, Moments) else state  # all take the same steps
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
+        g = gradient if self.norm is None else clip(gradient, self.norm)
+        return self.optimiser.step(g, theta, state, self.lr * lr)
 
 
 # --- the server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept) --------------------------
@@ -130,6 +150,57 @@ class Momentum:
     def step(self, gradient: Tensor, theta: Tensor, state: Velocity, lr: StepSize = 1.0) -> tuple[Tensor, Velocity]:
         velocity = self.beta * state.momentum + gradient
         return theta - (self.lr * lr) * velocity, Velocity(velocity)
+
+
+@dataclass(frozen=True)
+class AveragedMomentum:
+    """FedAvgM as a moving average (MOON's code): v <- beta v + (1 - beta) g;  theta <- theta - lr v."""
+
+    beta: float = 0.9
+    lr: float = 1.0
+
+    def init(self, theta: Tensor) -> Velocity:
+        return Velocity(torch.zeros_like(theta))
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Velocity, lr: StepSize = 1.0) -> tuple[Tensor, Velocity]:
+        velocity = self.beta * state.momentum + (1 - self.beta) * gradient
+        return theta - (self.lr * lr) * velocity, Velocity(velocity)
+
+
+class Scaled(NamedTuple):
+    momentum: Tensor
+    divisor: Tensor  # of the next step: 1, then 1 + beta
+
+
+@dataclass(frozen=True)
+class NormalisedMomentum:
+    """FedAvgM as in FedCOG's code: v <- beta v + g;  theta <- theta - lr v, from the second step lr v / (1 + beta)."""
+
+    beta: float = 0.9
+    lr: float = 1.0
+
+    def init(self, theta: Tensor) -> Scaled:
+        return Scaled(torch.zeros_like(theta), torch.ones_like(theta))
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Scaled, lr: StepSize = 1.0) -> tuple[Tensor, Scaled]:
+        velocity = self.beta * state.momentum + gradient
+        later = torch.full_like(state.divisor, 1 + self.beta)
+        return theta - (self.lr * lr) * velocity / state.divisor, Scaled(velocity, later)
+
+
+@dataclass(frozen=True)
+class Nesterov:
+    """FedAvgM looking ahead: v <- beta v + g;  theta <- theta - lr (g + beta v)."""
+
+    beta: float = 0.9
+    lr: float = 1.0
+
+    def init(self, theta: Tensor) -> Velocity:
+        return Velocity(torch.zeros_like(theta))
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Velocity, lr: StepSize = 1.0) -> tuple[Tensor, Velocity]:
+        velocity = self.beta * state.momentum + gradient
+        return theta - (self.lr * lr) * (gradient + self.beta * velocity), Velocity(velocity)
 
 
 class Adaptive(NamedTuple):

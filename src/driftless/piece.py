@@ -14,7 +14,7 @@ One round, with every slot where it acts (server left, client right; FedAvg is w
     mean of the answers <------- message
     learn(memory, g, report)     what the server makes of the means, then its optimiser steps
 
-and, at any time, `predict`: what a client predicts with. Pieces never know each other. A vector over parameters is a leaf of
+and, at any time, `personal`: the model that a client predicts with, and `predict`: how, where that is more than its model. Pieces never know each other. A vector over parameters is a leaf of
 shape [D]: such leaves of memories and reports follow the synchronisation of their group; every other leaf passes unmasked.
 """
 
@@ -52,7 +52,8 @@ class View(NamedTuple):
     scratch: Any  # what this piece carried from step to step
     message: Any  # what leaves the client; () before the slot `upload`
     task: Any  # outputs(theta, x), features(theta, x), head(theta, z), loss(outputs, y), gradient(theta, batch)
-    descend: Any  # descend(start, objective, batches, optimiser) -> end: the engine's own local loop
+    descend: Any  # descend(start, objective, batches, optimiser, lr, correct) -> end: the engine's own local loop
+    step: Any = None  # step() -> the number of the local step being taken, for an objective to call: 0, 1, ... in each round
 
 
 class Samples(NamedTuple):
@@ -115,10 +116,13 @@ class Message(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round or once a step."""
+    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step or a training sample.
+
+    Where it follows from the data, the shape is a function of the shape of one sample's input.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | Callable[[tuple[int, ...]], tuple[int, ...]]
     distribution: str = "normal"
     each: str = "round"
 
@@ -189,8 +193,12 @@ class Piece:
         """What the server makes of the means: g is the mean of sent - kept, `share` is answered / registered."""
         return g, memory
 
+    def personal(self, view: View, theta: Tensor) -> Tensor:
+        """The model that the client predicts with, made from its training data: pieces go on from one another's."""
+        return theta
+
     def predict(self, view: View) -> Callable[[Any], Tensor] | None:
-        """What the client predicts with, x -> scores, made from its training data; `None` is its model."""
+        """What the client predicts with, x -> scores, made from its training data; `None` is the model `view.end`."""
         return None
 
     def observe(self, view: View) -> dict[str, Any]:

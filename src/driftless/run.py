@@ -25,7 +25,7 @@ from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, global_model
 from driftless.federated import Plan, Server, flatten, restore
-from driftless.lift import Sequential, Threaded, Vectorised, automatic
+from driftless.lift import Loop, Sequential, Threaded, Vectorised, automatic
 from driftless.memory import keep_freed
 from driftless.rows import Layout, MemoryRows
 from driftless.store import DiskRows
@@ -54,11 +54,19 @@ class Result(NamedTuple):
     accuracy: dict[int, float]
 
     def model(self, client: int | None = None) -> dict[str, Tensor]:
-        """What `load_state_dict` takes: the global model's, or one client's (its personal parameters in it)."""
-        federated = self.experiment.federated
+        """What `load_state_dict` takes: the global model's, or that which one client predicts with.
+
+        Where the server has no global model, all that it makes models of, by name.
+        """
+        federated, config = self.experiment.federated, self.experiment.config
         theta, buffers, _ = global_model(federated, self.server, self.clients)
         if client is not None:
-            theta, buffers = federated.personal_model(theta, buffers, self.clients.each(client, self.server.round))
+            lr = config.lr * self.experiment.schedule(max(self.server.round - 1, 0), config.rounds)
+            each, shared = self.clients.each(client, self.server.round), federated.shared(self.server, lr)
+            theta = federated.broadcast.model(theta, self.server.broadcast, each)
+            theta, buffers = federated.predicting(Loop(), theta, buffers, shared, each)
+        elif not federated.broadcast.common:
+            return federated.broadcast.state(theta, self.server.broadcast)
         return federated.task.space.state_dict(theta, buffers)
 
 
@@ -91,11 +99,12 @@ def execute(experiment: Experiment, folder: Path | None = None, on_round: Callab
                 if folder is not None:
                     _save(folder, digest, state, clients)
                 raise
+            lr = config.lr * experiment.schedule(t, config.rounds)
             if (t + 1) % config.eval_every == 0 or t + 1 == config.rounds:
-                measured, accuracy = evaluation(state.server, everyone=t + 1 == config.rounds)
+                measured, accuracy = evaluation(state.server, lr, everyone=t + 1 == config.rounds)
                 info |= measured
             if t + 1 == config.rounds:
-                info |= evaluation.adapted(state.server, experiment.schedule(t, config.rounds) * config.lr, everyone=True)
+                info |= evaluation.adapted(state.server, lr, everyone=True)
             info |= _totals(state)
             metrics.append(info)
             if folder is not None:
@@ -105,7 +114,8 @@ def execute(experiment: Experiment, folder: Path | None = None, on_round: Callab
             if on_round is not None:
                 on_round(info)
         if not accuracy and metrics:  # the run had ended before: measure again what its folder lacks
-            accuracy = evaluation(state.server, everyone=True)[1]
+            lr = config.lr * experiment.schedule(config.rounds - 1, config.rounds)
+            accuracy = evaluation(state.server, lr, everyone=True)[1]
         result = Result(metrics, experiment, state.server, _measured(experiment, clients), folder, accuracy)
         if folder is not None:
             folders.finish(folder, result)
@@ -141,9 +151,10 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tu
         steps = float(watched["steps"].x)
         info |= {"train_loss": float(watched["loss"].x) / max(steps, 1.0), "steps": int(steps),
                  "steps_counted": float(watched["reached"].x)}
-        if "offset" in watched and server.params.shape == federated.initial.shape:
-            info |= of_round(watched, answered, state.server.params, server.params, federated.periods.shared,
-                             federated.task.space.layer_index(), federated.task.space.layers)
+        if "offset" in watched:
+            move = state.server.params - server.params if federated.broadcast.common else None
+            info |= of_round(watched, answered, move, federated.periods.shared, federated.task.space.layer_index(),
+                             federated.task.space.layers)
         if "moved" in watched:
             running = running.plus(watched)
             info["divergence_all"] = running.divergence(torch.where(federated.periods.shared, server.params, federated.initial),
@@ -196,12 +207,14 @@ def _packed(state: State) -> dict[str, Tensor]:
     server = state.server
     return {"params": server.params, "buffers": server.buffers, "traffic": torch.tensor(state.traffic, dtype=torch.int64),
             "offset": state.running.offset, "square": state.running.square,
-            **flatten("optimiser", server.optimiser), **flatten("memory", server.memory)}
+            **flatten("optimiser", server.optimiser), **flatten("memory", server.memory),
+            **flatten("broadcast", server.broadcast)}
 
 
 def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
     server = Server(number, tensors["params"], tensors["buffers"], restore(first.server.optimiser, tensors, "optimiser"),
-                    restore(first.server.memory, tensors, "memory"))
+                    restore(first.server.memory, tensors, "memory"),
+                    restore(first.server.broadcast, tensors, "broadcast"))
     return State(server, Traffic(*tensors["traffic"].tolist()), Running(tensors["offset"], tensors["square"]))
 
 

@@ -20,6 +20,7 @@ from driftless.errors import UserError
 
 Selector = str | int | Callable[[str], bool] | None
 BUFFERS = ("average", "local", "drop")
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # InstanceNorm is one of the first
 
 
 class Entry(NamedTuple):
@@ -187,8 +188,8 @@ class Space:
     def select(self, which: Selector) -> Tensor:
         """Which parameters are meant: a bool vector [D].
 
-        `None` or "head" is the last layer with weights, "body" the rest; a string is a pattern (`fc*`, `conv1`, `a|b`)
-        on any of a parameter's names, `!` before it the rest; a number the leading groups of layers; a callable a predicate on names.
+        `None` or "head" is the last layer with weights, "body" the rest, "norm" what belongs to normalisation layers; a string
+        is a pattern (`fc*`, `conv1`, `a|b`) on any of a parameter's names, `!` before it the rest; a number the leading groups of layers; a callable a predicate on names.
         Raises UserError where nothing matches, with the names there are.
         """
         return self._spread(self.parameters, self._chooser(which)).to(torch.bool)
@@ -208,6 +209,8 @@ class Space:
             return lambda e: any(_owner(name) == self.last for name in e.aliases)
         if which == "body":
             return lambda e: all(_owner(name) != self.last for name in e.aliases)
+        if which == "norm":
+            return self._choose(lambda name: isinstance(self.module.get_submodule(_owner(name)), NORMS), "norm")
         if isinstance(which, int):
             count = len(self.layers)
             if not 0 <= which <= count:
@@ -216,7 +219,9 @@ class Space:
         if isinstance(which, str) and which.startswith("!"):
             inside = self._chooser(which[1:])
             return lambda e: not inside(e)
-        matches = which if callable(which) else lambda name: _matches(name, str(which))
+        return self._choose(which if callable(which) else lambda name: _matches(name, str(which)), which)
+
+    def _choose(self, matches: Callable[[str], bool], which: Selector) -> Callable[[Entry], bool]:
         if not any(matches(name) for e in self.parameters for name in e.aliases):
             raise UserError(f"the pattern {which!r} matches no parameter; there are "
                             f"{', '.join(name for e in self.parameters for name in e.aliases)}.")

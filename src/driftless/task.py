@@ -46,7 +46,7 @@ class Passes:
     """
 
     def __init__(self, task: Task, buffers: Tensor):
-        self.task, self.buffers, self.moved = task, buffers, buffers
+        self.task, self.buffers, self.moved, self.step = task, buffers, buffers, 0
 
     def loss(self, theta: Tensor, batch: Any) -> Tensor:
         x, y = batch

@@ -65,8 +65,7 @@ def down(federated: Federated, shared: Shared, own: Any, seen: int) -> dict[str,
 def arrived(federated: Federated, tensors: dict[str, Tensor], round: int, lr: float, seen: int) -> Shared:
     """The inverse of `down`: what was not sent stands as it was at the start, and is not read."""
     periods = federated.periods
-    first = federated.start()
-    template = federated.shared(first, lr).told
+    template = tuple(p.tell(p.server_memory(federated.initial)) for p in federated.pieces)
     leaves, spec = tree_flatten(template)
     told = [_fill(old, True if periods.plain else periods.shared, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
     model = _fill(federated.initial, periods.receives(round, seen), tensors["model"])

@@ -85,7 +85,7 @@ def text_of(experiment: Experiment, digest: str) -> str:
         config = replace(config, init=str(Path(config.init).resolve()))
     shape = list(experiment.federation.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else 0
-    resolved = {"digest": digest, "shape": shape, "classes": classes}
+    resolved = {"digest": digest, "shape": shape, "classes": classes, "clients": len(experiment.federation.names)}
     return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
 
 

@@ -22,8 +22,10 @@ from torch import Tensor
 
 from driftless import files, wire
 from driftless.assemble import federated_of, work_of
+from driftless.broadcast import Setting
 from driftless.clients import local_work
 from driftless.config import from_table
+from driftless.data.federation import Numbered
 from driftless.errors import UserError
 from driftless.federated import Federated, Shared
 from driftless.lift import Loop
@@ -60,7 +62,9 @@ class Client:
         """The client whose data lie in that folder, in the run of that text: TOML, [config] and what was [resolved]."""
         table = tomllib.loads(text)
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
-        federated = federated_of(config, tuple(resolved["shape"]), resolved["classes"])[1]
+        names = Numbered(resolved["clients"])  # of the others it knows how many there are
+        setting = Setting(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
+        federated = federated_of(config, setting)[1]
         with safe_open(folder / DATA, "pt") as file:
             about, pool = file.metadata(), tuple(file.get_tensor(name) for name in ("x", "y"))
         samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))

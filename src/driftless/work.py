@@ -62,12 +62,14 @@ class Work:
         return torch.from_numpy(np.concatenate(passes)[:steps])
 
 
-def draw(requests: tuple[Draw, ...], seed: int, round: int, name: str, piece: str, steps: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    """What a piece asked to be drawn for one client in one round; per-step draws have a leading step axis."""
-    out = {}
+def draw(requests: tuple[Draw, ...], seed: int, round: int, name: str, piece: str, steps: int, dtype: torch.dtype,
+         sample: tuple[int, ...] = (), samples: int = 0) -> dict[str, Tensor]:
+    """What a piece asked to be drawn for one client in one round; draws per step or sample have a leading axis of these."""
+    out, leading = {}, {"round": (), "step": (steps,), "sample": (samples,)}
     for request in requests:
         rng = generator(seed, "draws", round, name, piece, request.name)
-        shape = (steps, *request.shape) if request.each == "step" else request.shape
+        asked = request.shape(sample) if callable(request.shape) else request.shape
+        shape = (*leading[request.each], *asked)
         values = rng.standard_normal(shape) if request.distribution == "normal" else rng.random(shape)
         out[request.name] = torch.from_numpy(np.asarray(values)).to(dtype)
     return out

@@ -65,6 +65,7 @@ class Round(NamedTuple):
     models: np.ndarray  # each client's model as it last ended, before averaging, [N, 53]; `initial` if never seen
     control: np.ndarray | None = None  # the server's control variate c, [53]
     controls: np.ndarray | None = None  # the clients' control variates c_i, [N, 53]
+    scores: np.ndarray | None = None  # what each client predicts at PROBE, [N, P, 3]
 
 
 def fixture(seed: int = 0, steps: int = 3, batch: int = 4, ragged: bool = False) -> Fixture:
@@ -98,6 +99,20 @@ def everyone(f: Fixture) -> Fixture:
 def constant(f: Fixture) -> Fixture:
     """The same problem with a step size that does not decay."""
     return f._replace(lr=np.full_like(f.lr, f.lr[0]))
+
+
+PROBE = np.random.Generator(np.random.Philox(7)).normal(size=(7, FEATURES))
+
+
+def probe(theta: np.ndarray) -> np.ndarray:
+    """Scores at PROBE, [P, 3]."""
+    return outputs(theta, PROBE)
+
+
+def visible(rounds: list[Round]) -> np.ndarray:
+    """The server's vector and every client's scores, the server's where none are said, [R, 53 + N P 3]."""
+    predicted = [np.stack([probe(r.server)] * len(r.models)) if r.scores is None else r.scores for r in rounds]
+    return np.stack([np.concatenate([r.server, p.ravel()]) for r, p in zip(rounds, predicted, strict=True)])
 
 
 def servers(rounds: list[Round]) -> np.ndarray:
@@ -137,6 +152,13 @@ def gradient(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     ds = (e / e.sum(axis=1, keepdims=True) - np.eye(CLASSES)[y]) / len(y)
     dh = (ds @ p["2.weight"]) * (1 - h**2)
     return np.concatenate([(dh.T @ x).ravel(), dh.sum(axis=0), (ds.T @ h).ravel(), ds.sum(axis=0)])
+
+
+def full_batches(f: Fixture, i: int, theta: np.ndarray, steps: int, lr: float, moves: object = True) -> np.ndarray:
+    """So many steps of descent on all samples of client i, of the parameters that move."""
+    for _ in range(steps):
+        theta = np.where(moves, theta - lr * gradient(theta, f.x[i], f.y[i]), theta)
+    return theta
 
 
 def known(mutation: str | None, mutations: dict[str, str]) -> None:

@@ -1,0 +1,194 @@
+"""A model for a client that a run never saw: `driftless personalize --run R --data client.npz --out model.safetensors`.
+
+Each algorithm in its own way: one forward pass (PeFLL), a new descriptor (pFedHN), the personal parameters alone
+where there are any, what its pieces make of the client's data (fine-tuning, kNN), or else the global model. What it
+cost is told.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from driftless import files, folders
+from driftless.assemble import Experiment, assemble
+from driftless.broadcast import Pipeline
+from driftless.clients import Clients
+from driftless.data.archives import archive
+from driftless.data.federation import Federation, tensors
+from driftless.errors import UserError
+from driftless.evaluate import score
+from driftless.federated import Each, Federated, Server
+from driftless.lift import Loop, Sequential
+from driftless.optim import Freeze
+from driftless.pfedhn import ROUNDS, Table, new_descriptor
+from driftless.piece import Piece
+from driftless.pieces.fine_tune import FineTune
+from driftless.run import Result, trained
+from driftless.traffic import down
+
+STRANGER = -1  # the number of a client that no server knows
+
+
+class Served(NamedTuple):
+    """What a client was given, and what that cost."""
+
+    state: dict[str, Tensor]  # what load_state_dict takes
+    way: str
+    up: int  # numbers sent to the server
+    down: int  # and from it
+    steps: int  # gradients taken on the client
+    seconds: float
+    accuracy: float | None  # on the client's own test samples
+    samples: int  # how many of these there are
+
+    def __str__(self) -> str:
+        measured = "" if self.accuracy is None else f"; accuracy {self.accuracy:.3f} on its {self.samples} test samples"
+        return (
+            f"{self.way}; {self.up:,} numbers up and {self.down:,} down, {self.steps} local gradients, "
+            f"{self.seconds:.2f} s{measured}"
+        )
+
+
+@dataclass(frozen=True)
+class Counted(Loop):
+    """One client at a time, its gradients counted."""
+
+    taken: list[int] = field(default_factory=lambda: [0])
+
+    def differentiate(self, function: Any, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
+        self.taken[0] += 1
+        return super().differentiate(function, theta)
+
+
+class Given(NamedTuple):
+    """A model on its way to the client."""
+
+    way: str
+    theta: Tensor
+    up: int
+    down: int
+    steps: int = 0
+
+
+def personalize(run: Path, data: Path, out: Path | None = None, steps: int | None = None) -> Served:
+    """Serve the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any) from a run.
+
+    `steps` local steps follow; where none are asked for, personal parameters that nothing else trains get a round's.
+    The model goes to the file `out`. Raises UserError where the run or the samples do not fit.
+    """
+    config = folders.read_config(run)
+    if config.seeds:
+        raise UserError(
+            f"{str(run)!r} holds several runs: name one of them, such as {run / f'seed-{config.seeds[0]}'}."
+        )
+    if steps is not None and steps < 0:
+        raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
+    experiment = assemble(config)
+    place = newcomer(experiment, data)
+    result = trained(experiment, run)
+    try:
+        served = serve(result, place, steps)
+    finally:
+        result.clients.close()
+    if out is not None:
+        files.atomic_write(out, safetensors.torch.save(served.state, {"way": str(served)}))
+    return served
+
+
+def newcomer(experiment: Experiment, data: Path) -> Federation:
+    """A federation of the new client alone, its samples as the run's own."""
+    with archive(data) as stored:
+        arrays = {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
+    if not {"x_train", "y_train"} <= set(arrays):
+        raise UserError(f"{data}: it needs x_train and y_train, and x_test, y_test if any.")
+    federated, dataset = experiment.federated, experiment.dataset
+    setting = federated.setting
+    assert setting is not None
+
+    def part(which: str) -> tuple[Tensor, Tensor]:
+        x, y = arrays[f"x_{which}"], torch.from_numpy(arrays[f"y_{which}"]).to(torch.int64)
+        x = tensors(dataset, x, federated.initial.dtype) if dataset else torch.from_numpy(x).to(federated.initial.dtype)
+        if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
+            raise UserError(
+                f"{data}: {len(x)} samples of shape {list(x.shape[1:])} and {len(y)} labels in {which}; the run has "
+                f"samples of shape {list(setting.shape)}: give one label each, and some."
+            )
+        if int(y.min()) < 0 or int(y.max()) >= setting.classes:
+            raise UserError(
+                f"{data}: labels from {int(y.min())} to {int(y.max())}, but the run has {setting.classes} classes."
+            )
+        return x, y
+
+    pool = part("train")
+    tested = {"x_test", "y_test"} <= set(arrays)
+    test = part("test") if tested else (pool[0][:0], pool[1][:0])
+    return Federation(pool, test, [torch.arange(len(pool[1]))], [torch.arange(len(test[1]))], [data.stem])
+
+
+def serve(result: Result, place: Federation, steps: int | None = None) -> Served:
+    """The model of the only client of `place`, by the way of the run's algorithm."""
+    experiment, server, federated = result.experiment, result.server, result.experiment.federated
+    config, work = experiment.config, experiment.work
+    lr = config.lr * experiment.schedule(max(server.round - 1, 0), config.rounds)
+    trainers = [type(p).__name__ for p in federated.pieces if type(p).personal is not Piece.personal]
+    if steps is None:
+        own = federated.periods.personal and not trainers
+        steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0
+    if steps:
+        federated, server = _trained_on(federated, server, steps, work.batch)
+    clients, how = Clients(federated, place, work, config.seed, Sequential()), Counted()
+    each, shared = clients.each(0, server.round)._replace(who=STRANGER), federated.shared(server, lr)
+
+    began = time.perf_counter()
+    given = _sent(server, clients, each, lr)
+    theta, buffers = federated.predicting(how, given.theta, server.buffers, shared, each)
+    seconds = time.perf_counter() - began
+
+    beside = [type(p).__name__ for p in federated.pieces if type(p).predict is not Piece.predict]
+    way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and how.taken[0] else "")
+    way += f", then {steps} local steps" if steps else ""
+    way += f" ({', '.join(beside)}, at prediction, needs the client's samples beside the file)" if beside else ""
+    predict = lambda x: federated.task.space.outputs(theta, x, buffers)  # noqa: E731
+    if beside:
+        predict = federated.predictor(Loop(), given.theta, server.buffers, shared, each)
+    rows = place.test_rows(0)
+    accuracy = score(federated.task, predict, place.test_pool, rows).mean if len(rows) else None
+    state = federated.task.space.state_dict(theta, buffers)
+    return Served(state, way, given.up, given.down, given.steps + how.taken[0], seconds, accuracy, len(rows))
+
+
+def _sent(server: Server, clients: Clients, each: Each, lr: float) -> Given:
+    """What the server sends a client without a past, before any training of its own."""
+    federated, broadcast = clients.federated, clients.federated.broadcast
+    size = federated.task.space.size + len(server.buffers)
+    if isinstance(broadcast, Pipeline):
+        theta, up = broadcast.model(server.params, server.broadcast, each), len(broadcast.describe(server.params, each))
+        return Given(
+            "one forward pass: a descriptor of the client's data up, its model down", theta, up, broadcast.split + size
+        )
+    if isinstance(broadcast, Table):
+        new = new_descriptor(server, clients, 0, lr)
+        way = f"a new descriptor, learned in {ROUNDS} rounds with the server"
+        return Given(way, new.model, new.traffic.numbers_up, new.traffic.numbers_down + size, new.steps)
+    sent = down(federated, federated.shared(server, lr), (), -1)
+    way = (
+        "the shared parameters, and the initial ones for its own" if federated.periods.personal else "the global model"
+    )
+    way = "the initial model" if bool(federated.periods.never.all()) else way
+    return Given(way, server.params, 0, len(sent["model"]) + len(sent["buffers"]))
+
+
+def _trained_on(federated: Federated, server: Server, steps: int, batch: int) -> tuple[Federated, Server]:
+    """The algorithm with so many local steps at its end: of the personal parameters alone, where only some are."""
+    never = federated.periods.never
+    some = federated.periods.personal and not bool(never.all())
+    last = FineTune(0, steps, batch, optimiser=Freeze(federated.optimiser, never, steps) if some else None)
+    longer = replace(federated.algorithm, pieces=(*federated.pieces, last))
+    return replace(federated, algorithm=longer), server._replace(memory=(*server.memory, ()))

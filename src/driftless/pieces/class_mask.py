@@ -1,0 +1,39 @@
+"""Predicting only classes that the client knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from driftless.piece import Piece, View
+
+
+@dataclass(frozen=True)
+class ClassMask(Piece):
+    """score_c(x) <- -inf for every class c of which the client has no training sample.
+
+    Scott et al., "PeFLL", ICLR 2024, section 4: "it can select only the outputs for those classes". Their code
+    multiplies by 0, which can beat a present class's negative score. Training is untouched. Say whether a table was
+    made with it: masked rows and unmasked ones do not compare. Stored and sent: nothing. A client never seen: by its
+    own training labels.
+    """
+
+    excludes = {"Neighbours": "each decides alone what a client predicts"}
+
+    @classmethod
+    def neutral(cls):
+        return cls(), "the algorithm without it: it acts on predictions alone"
+
+    def predict(self, view: View):
+        y = view.data.all()[1]
+        if not len(y) or y.is_floating_point():
+            return None
+
+        def scores(x: Any) -> Tensor:
+            out = view.task.outputs(view.end, x)
+            return out.masked_fill((torch.arange(out.shape[-1]) != y[:, None]).all(0), -torch.inf)
+
+        return scores

@@ -1,0 +1,48 @@
+"""FedExP: the server's step grows with how much its clients' updates disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from driftless.errors import UserError
+from driftless.piece import Message, Piece, View, Weighted
+
+
+class Square(NamedTuple):
+    norm: Weighted
+
+
+@dataclass(frozen=True)
+class FedExP(Piece):
+    """w <- w - eta mean(d_i);   eta = max(1, sum p_i ||d_i||^2 / (2 ||mean d_i||^2 + 2 epsilon)), d_i = sent - kept_i.
+
+    Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, equation (8) and
+    Algorithm 1. d_i is what leaves the client, cut to what is synchronised in the round. The server's vector is the
+    last iterate, where the paper reports the mean of the last two. A client stores nothing, sends one number beside the
+    model, and is served the global model when never seen.
+    """
+
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.epsilon <= 0:
+            raise UserError(f"fedexp(epsilon={self.epsilon:g}) could divide by zero: give more than 0.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(float("inf")), "fedavg"
+
+    def report(self, view: View):
+        return Square(Weighted(torch.zeros_like(view.end.sum())))  # what is sent is known at `upload`
+
+    def upload(self, view: View, message: Message):
+        mine = Square(Weighted(message.delta @ message.delta))
+        return message._replace(reports=tuple(mine if isinstance(r, Square) else r for r in message.reports))
+
+    def learn(self, memory: tuple, g: Tensor, report: Square, share: float):
+        eta = report.norm.x / (2 * (g @ g + self.epsilon))
+        return g * eta.clamp(min=1.0), memory

@@ -1,0 +1,56 @@
+"""Fine-tuning: every client trains on, from the model that it would predict with, before it predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from driftless.errors import UserError
+from driftless.piece import Draw, Piece, View
+
+ORDER = Draw("order", (), "uniform", "sample")  # sorted, it is the order of a client's samples
+
+
+def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
+    """Rows [B] of so many passes, then so many full batches, over the samples in one drawn order; the last is shorter.
+
+    Predictions are made for one client at a time, so that the number of its samples is a number.
+    """
+    order = torch.argsort(view.draws[ORDER.name])
+    size = min(batch, len(order))
+    count = epochs * len(order) + steps * size
+    return list(order[torch.arange(count) % len(order)].split(size)) if count else []
+
+
+@dataclass(frozen=True)
+class FineTune(Piece):
+    """theta_i <- theta_i - lr g_i(theta_i) for `epochs` passes over the client's training samples, or `steps` batches.
+
+    The +FT rows of Wang et al., "Federated Evaluation of On-device Personalization", 2019, section 3; never on test
+    data. `lr` is the round's where none is given, `optimiser` the clients'. Stored and sent: nothing. A client never
+    seen: like any other, from the model that the pieces before this one give it.
+    """
+
+    epochs: int = 1
+    steps: int = 0
+    batch: int = 32
+    lr: float | None = None
+    optimiser: Any = None
+
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.steps) < 0 or self.batch < 1:
+            raise UserError(f"{self!r} is impossible: give 0 or more epochs or steps, and batches of 1 or more.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(epochs=0), "fedavg"
+
+    def draws(self, space: Any):
+        return (ORDER,)
+
+    def personal(self, view: View, theta: Tensor):
+        batches = passes(view, self.epochs, self.batch, self.steps)
+        return view.descend(theta, batches=batches, optimiser=self.optimiser, lr=self.lr)

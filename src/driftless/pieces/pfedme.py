@@ -1,0 +1,70 @@
+"""pFedMe: the shared model follows each client's personal model, which is trained under a pull towards it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from driftless.errors import UserError
+from driftless.optim import Sgd
+from driftless.piece import Piece, View
+from driftless.pieces.ditto import Own
+from driftless.pieces.fine_tune import ORDER, passes
+
+REPLACED = "pFedMe replaces the gradient, so nothing that was added to it would be left"
+
+
+@dataclass(frozen=True)
+class MoreauEnvelope(Piece):
+    """theta <- theta - step_size (g(theta) + lam (theta - w)), `steps` times a batch, then w <- w - lr lam (w - theta).
+
+    Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1; theta starts the
+    round at w and goes on from batch to batch. lr lam above 1 overshoots; g is neither clipped nor the composed
+    objective's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one never seen, with what
+    `epochs` passes of the same theta-steps make of the global model.
+    """
+
+    lam: float = 15.0
+    steps: int = 5
+    step_size: float = 0.01
+    epochs: int = 20
+    batch: int = 32
+
+    excludes = dict.fromkeys(("Scaffold", "Proximal", "MetaStep", "FedDyn", "FedCM", "FedSAM"), REPLACED)
+
+    def __post_init__(self) -> None:
+        if self.lam < 0 or self.steps < 1:
+            raise UserError(f"pfedme(lam={self.lam:g}, steps={self.steps}) is impossible: give 0 or more, 1 or more.")
+
+    @classmethod
+    def neutral(cls):
+        return "w moves by lam (w - theta) alone, which is a gradient of the clients' losses at no value"
+
+    def draws(self, space: Any):
+        return (ORDER,)
+
+    def client_memory(self, theta: Tensor):
+        return Own(theta[None])
+
+    def correct(self, view: View):
+        def rule(theta: Tensor, g: Tensor, w: Tensor, batch: Any):
+            for _ in range(self.steps):
+                theta = theta - self.step_size * (view.task.gradient(theta, batch) + self.lam * (theta - w))
+            return theta, self.lam * (w - theta)
+
+        return view.end, rule
+
+    def remember(self, view: View):
+        return Own(view.scratch[None])
+
+    def personal(self, view: View, theta: Tensor):
+        if not view.fresh:
+            return view.client.model[0]
+
+        def pull(scratch, g, here, batch):
+            return scratch, g + self.lam * (here - theta)
+
+        batches = passes(view, self.epochs, self.batch)
+        return view.descend(theta, batches=batches, optimiser=Sgd(), lr=self.step_size, correct=pull)

@@ -1,0 +1,42 @@
+"""Ditto: Li et al. 2021, algorithm 1 with FedAvg as the global solver.
+
+y_i = x;  K times y_i <- y_i - lr_t g_i(y_i);
+K times, same batches, v_i <- v_i - lr_t (g_i(v_i) + lam (v_i - x)), x as it was sent;
+x <- sum_{i in S} w_i y_i.  v_i begins at the initial model.  Client i predicts with v_i, or x if it was never sampled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .problem import Fixture, Round, known, probe
+
+EXAMPLE: dict = {"lam": 0.7}
+MUTATIONS = {
+    "sign": "pushed away from the sent model",
+    "towards_end": "pulled towards the client's own y_i after its training",
+    "restarted": "v_i begins at the sent model in every round (fine-tuning)",
+    "initial_anchor": "pulled towards the initial model",
+    "averaged": "the server averages v_i",
+    "not_kept": "predicts with the global model",
+}
+
+
+def run(f: Fixture, lam: float = 1.0, weights: str = "uniform", mutation: str | None = None) -> list[Round]:
+    known(mutation, MUTATIONS)
+    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
+    own, met = models.copy(), np.zeros(f.clients, dtype=bool)
+    for t, cohort in enumerate(f.cohorts):
+        for i in cohort:
+            y = x.copy()
+            for k in range(f.steps(t, i)):
+                y = y - f.lr[t] * f.gradient(y, t, i, k)
+            anchor = {"towards_end": y, "initial_anchor": f.initial}.get(mutation or "", x)
+            v = x.copy() if mutation == "restarted" else own[i]
+            for k in range(f.steps(t, i)):
+                v = v - f.lr[t] * (f.gradient(v, t, i, k) + (-lam if mutation == "sign" else lam) * (v - anchor))
+            models[i], own[i], met[i] = y, v, True
+        x = f.share(cohort, weights) @ (own if mutation == "averaged" else models)[cohort]
+        predicts = np.where(met[:, None] & (mutation != "not_kept"), own, x)
+        rounds.append(Round(x, models.copy(), scores=np.stack([probe(theta) for theta in predicts])))
+    return rounds

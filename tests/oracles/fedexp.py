@@ -1,0 +1,38 @@
+"""FedExP: Jhunjhunwala et al. 2023, algorithm 1 and equation (8).
+
+y = x;  K times  y <- y - lr_t g_i(y);   D_i = x - y;   D = sum_i p_i D_i
+eta = max(1, sum_i p_i ||D_i||^2 / (2 (||D||^2 + eps)));   x <- x - eta D
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .problem import Fixture, Round, known
+
+EXAMPLE: dict = {"epsilon": 1e-3, "weights": "samples"}
+MUTATIONS = {
+    "half": "the 2 in the denominator forgotten",
+    "interpolate": "eta below 1 where the updates agree: no maximum",
+    "norms": "norms, not their squares",
+    "of_mean": "||D||^2 as the mean of the squares: eta is 1 at most",
+}
+
+
+def run(f: Fixture, epsilon: float = 1e-3, weights: str = "uniform", mutation: str | None = None) -> list[Round]:
+    known(mutation, MUTATIONS)
+    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
+    for t, cohort in enumerate(f.cohorts):
+        for i in cohort:
+            y = x.copy()
+            for k in range(f.steps(t, i)):
+                y = y - f.lr[t] * f.gradient(y, t, i, k)
+            models[i] = y
+        p, updates = f.share(cohort, weights), x - models[cohort]
+        mean, power = p @ updates, 1 if mutation == "norms" else 2
+        squares = p @ np.linalg.norm(updates, axis=1) ** power
+        below = squares if mutation == "of_mean" else np.linalg.norm(mean) ** power
+        eta = squares / ((1 if mutation == "half" else 2) * (below + epsilon))
+        x = x - (eta if mutation == "interpolate" else max(1.0, eta)) * mean
+        rounds.append(Round(x, models.copy()))
+    return rounds
