@@ -207,8 +207,22 @@ def summary(work: str, taken: dict[str, list[Sample | None]]) -> list[Row]:
     for name, of in kept.items():
         wall, cpu, count = median(s.wall for s in of), median(s.cpu for s in begun[name]), len(clean(taken[name]))
         low, high = min(s.wall for s in of), max(s.wall for s in of)
-        rows.append(Row(work, name, wall, low, high, cpu, wall / base, low / base, high / base, cpu / base_cpu, count,
-                        len(taken[name]) - count))
+        rows.append(
+            Row(
+                work,
+                name,
+                wall,
+                low,
+                high,
+                cpu,
+                wall / base,
+                low / base,
+                high / base,
+                cpu / base_cpu,
+                count,
+                len(taken[name]) - count,
+            )
+        )
     return rows
 
 

@@ -90,8 +90,11 @@ def main() -> None:
     console = Console()
     console.print(table)
     said = "met" if most < MOST else "missed"
-    console.print(f"at most {most / 2**20:,.0f} MiB, {began_with / 2**20:,.0f} of them before the first round; "
-                  f"target under {MOST / 2**20:,.0f}: {said}", highlight=False)
+    console.print(
+        f"at most {most / 2**20:,.0f} MiB, {began_with / 2**20:,.0f} of them before the first round; "
+        f"target under {MOST / 2**20:,.0f}: {said}",
+        highlight=False,
+    )
 
 
 if __name__ == "__main__":

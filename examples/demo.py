@@ -1,7 +1,8 @@
-"""A complete comparison on scikit-learn's bundled digits: six algorithms and the two reference rows, a table and a report.
+"""A complete comparison on scikit-learn's bundled digits: six algorithms and the two reference rows, a table and a
+report.
 
-20 clients, Dirichlet(0.1), everyone takes part in half of the rounds. `make demo` runs it; it takes about a minute on two cores. docs/demo.png is its
-runs/demo/accuracy.png.
+20 clients, Dirichlet(0.1), everyone takes part in half of the rounds. `make demo` runs it; it takes about a minute on
+two cores. docs/demo.png is its runs/demo/accuracy.png.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rich.console import Console
 from driftless.assemble import REFERENCES
 from driftless.config import Config
 from driftless.drawing import series, style
-from driftless.federate import compare, run_config
+from driftless.launch import compare, run_config
 from driftless.results import read_runs
 
 ROWS = {
@@ -31,7 +32,6 @@ ROWS = {
 OUT = Path("runs/demo")
 
 
-
 def picture(folders: list[Path], out: Path) -> None:
     """Personal accuracy against rounds and against bytes, every row a line."""
     from matplotlib.figure import Figure
@@ -39,11 +39,18 @@ def picture(folders: list[Path], out: Path) -> None:
     rows = read_runs(folders)
     with style():
         figure = Figure(figsize=(10, 3.4), layout="constrained", facecolor="white")
-        for axes, against, label in zip(figure.subplots(1, 2), ("round", "bytes"), ("round", "MB sent, up and down"), strict=True):
+        for axes, against, label in zip(
+            figure.subplots(1, 2), ("round", "bytes"), ("round", "MB sent, up and down"), strict=True
+        ):
             for look, row in zip(series(row.name for row in rows), rows, strict=True):
                 curve = row.curve("personal_accuracy_mean", against)
                 if curve is not None and (against == "round" or row.name not in REFERENCES):
-                    axes.plot(curve.x / (1 if against == "round" else 1e6), 100 * curve.mean, color=look.colour, label=look.label)
+                    axes.plot(
+                        curve.x / (1 if against == "round" else 1e6),
+                        100 * curve.mean,
+                        color=look.colour,
+                        label=look.label,
+                    )
             axes.set(xlabel=label, ylabel="personal accuracy (%)")
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
         figure.savefig(out, dpi=110)
@@ -51,8 +58,18 @@ def picture(folders: list[Path], out: Path) -> None:
 
 if __name__ == "__main__":
     shutil.rmtree(OUT, ignore_errors=True)
-    base = Config(data="digits", split="dirichlet(0.1)", clients=20, cohort=0.5, rounds=30, steps="10", batch=32, lr=0.1,
-                  clip=10.0, eval_every=2)
+    base = Config(
+        data="digits",
+        split="dirichlet(0.1)",
+        clients=20,
+        cohort=0.5,
+        rounds=30,
+        steps="10",
+        batch=32,
+        lr=0.1,
+        clip=10.0,
+        eval_every=2,
+    )
     for name, algorithm in ROWS.items():
         Console().rule(algorithm)
         run_config(replace(base, algorithm=algorithm, out=str(OUT / name)), progress=False)

@@ -1,8 +1,8 @@
 """The table of docs/results/first-run.md: the demo's algorithms on Fashion-MNIST, three seeds, one run folder a cell.
 
-100 clients, Dirichlet(0.1), a tenth of them a round, FedCOG's CNN, 100 rounds of 50 steps. `make results` runs it; a cell that is
-finished is kept, one that was stopped goes on, so it can be interrupted at any time. `--data-dir` names the folder with
-fashion_mnist.npz, else DRIFTLESS_DATA does.
+100 clients, Dirichlet(0.1), a tenth of them a round, FedCOG's CNN, 100 rounds of 50 steps. `make results` runs it; a
+cell that is finished is kept, one that was stopped goes on, so it can be interrupted at any time. `--data-dir` names
+the folder with fashion_mnist.npz, else DRIFTLESS_DATA does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from driftless.config import Config
-from driftless.federate import resume, run_config
 from driftless.files import atomic_write
+from driftless.launch import resume, run_config
 from driftless.results import Run, Runs, Spread, read_run
 from driftless.table import short
 
@@ -33,12 +33,36 @@ ROWS = {
 SEEDS = (0, 1, 2)
 OUT = Path("runs/first-run")
 PAGE = Path("docs/results/first-run.md")
-BASE = Config(data="fashion-mnist", split="dirichlet(0.1)", clients=100, cohort=0.1, rounds=100, steps="50", batch=32, lr=0.1,
-              clip=10.0, model="cnn_fedcog", eval_every=10, checkpoint_every=10)
-LAST = 3  # accuracies shown are the mean of the last so many measurements: one every ten rounds, hence rounds 80, 90 and 100
+BASE = Config(
+    data="fashion-mnist",
+    split="dirichlet(0.1)",
+    clients=100,
+    cohort=0.1,
+    rounds=100,
+    steps="50",
+    batch=32,
+    lr=0.1,
+    clip=10.0,
+    model="cnn_fedcog",
+    eval_every=10,
+    checkpoint_every=10,
+)
+# accuracies shown are the mean of the last so many measurements: one every ten rounds, hence rounds 80, 90 and 100
+LAST = 3
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
-HEADINGS = ("algorithm", "global %", "personal %", "after local work %", "drift, selected", "drift, all", "steps that count %",
-            "numbers up", "numbers down", "s a round", "seeds")
+HEADINGS = (
+    "algorithm",
+    "global %",
+    "personal %",
+    "after local work %",
+    "drift, selected",
+    "drift, all",
+    "steps that count %",
+    "numbers up",
+    "numbers down",
+    "s a round",
+    "seeds",
+)
 
 
 def cell(name: str, seed: int, base: Config) -> None:
@@ -74,10 +98,19 @@ def row(runs: Runs) -> list[str]:
         found = runs.over(lambda run: run.last(key))
         return "" if found is None else short(found.mean)
 
-    return [f"`{runs.name}`", percent(lambda run: run.mean_of_last("global_accuracy", LAST)),
-            percent(lambda run: run.mean_of_last("personal_accuracy_mean", LAST)), percent(lambda run: run.last("adapted_accuracy")),
-            number(lambda run: run.mean_of_last("divergence_selected")), number(lambda run: run.last("divergence_all")),
-            percent(counted), once("numbers_up"), once("numbers_down"), number(lambda run: run.median("seconds")), str(len(runs.runs))]
+    return [
+        f"`{runs.name}`",
+        percent(lambda run: run.mean_of_last("global_accuracy", LAST)),
+        percent(lambda run: run.mean_of_last("personal_accuracy_mean", LAST)),
+        percent(lambda run: run.last("adapted_accuracy")),
+        number(lambda run: run.mean_of_last("divergence_selected")),
+        number(lambda run: run.last("divergence_all")),
+        percent(counted),
+        once("numbers_up"),
+        once("numbers_down"),
+        number(lambda run: run.median("seconds")),
+        str(len(runs.runs)),
+    ]
 
 
 def counted(run: Run) -> float | None:
@@ -88,7 +121,9 @@ def counted(run: Run) -> float | None:
 
 def told(found: Spread | None, write: Callable[[float], str]) -> str:
     """Mean and standard deviation over seeds."""
-    return "" if found is None else write(found.mean) + (f" ± {write(found.sd)}" if found.seeds > 1 and found.sd else "")
+    return (
+        "" if found is None else write(found.mean) + (f" ± {write(found.sd)}" if found.seeds > 1 and found.sd else "")
+    )
 
 
 def write_page() -> None:

@@ -12,8 +12,8 @@ from torch import nn
 from written import WrittenFedCOG, WrittenPefll, WrittenPfedhn
 
 from driftless import algorithms as named
-from driftless.algorithm import Algorithm, Client, Period, StepSize, algorithm, combine
 from driftless.broadcast import Setting
+from driftless.composition import Algorithm, Client, Period, StepSize, algorithm, combine
 from driftless.federated import Each, Server
 from driftless.lift import Loop, Sequential
 from driftless.optim import Descent, Sgd

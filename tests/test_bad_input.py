@@ -13,7 +13,7 @@ from torch import nn
 
 from driftless.data.federation import Federation
 from driftless.errors import UserError
-from driftless.federate import federate
+from driftless.launch import federate
 
 
 def sentence(ended: Ended, *said: str) -> str:

@@ -13,7 +13,7 @@ from test_laws import ALL, CLIENTS, SOME, STEP, STEPS, drifted, optimum, schedul
 from torch import nn
 
 from driftless import algorithms as named
-from driftless.algorithm import Period, algorithm
+from driftless.composition import Period, algorithm
 from driftless.errors import UserError
 from driftless.lift import Sequential, Vectorised
 from driftless.optim import Adagrad, AveragedMomentum, Descent, Momentum, Nesterov, NormalisedMomentum, Sgd

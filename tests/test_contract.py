@@ -12,7 +12,7 @@ import torch
 
 from driftless import algorithms as named
 from driftless import pieces
-from driftless.algorithm import Cohort, Period, Server, StepSize, algorithm
+from driftless.composition import Cohort, Period, Server, StepSize, algorithm
 from driftless.contract import TOLERANCE, Report, check
 from driftless.optim import Adagrad, Adam, AdamW, Descent, Momentum, Sgd, Yogi
 from driftless.piece import Draw, Piece, Uniform

@@ -13,7 +13,7 @@ from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, m
 from torch import nn
 
 from driftless import algorithms as named
-from driftless.algorithm import algorithm
+from driftless.composition import algorithm
 from driftless.contract import check
 from driftless.errors import UserError
 from driftless.lift import Batched, Loop, Sequential, Vectorised

@@ -10,7 +10,7 @@ import torch
 from helpers import KEEPS_ALL, FullBatch, Given, Point, clusters, federate, gap, mlp, models, quadratic, quadratics, run
 
 from driftless import algorithms as named
-from driftless.algorithm import Period, algorithm
+from driftless.composition import Period, algorithm
 from driftless.lift import Sequential, Vectorised
 from driftless.optim import Adam, Descent, Momentum, Sgd, Yogi
 from driftless.pieces.outer_step import OuterStep

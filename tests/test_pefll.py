@@ -14,15 +14,15 @@ from test_wired import CONFIG, same, sequential
 from torch import nn
 
 from driftless import algorithms as named
-from driftless.algorithm import Server, algorithm
 from driftless.assemble import assemble
 from driftless.broadcast import Affine, Setting
 from driftless.cli import main
 from driftless.clients import Place
+from driftless.composition import Server, algorithm
 from driftless.config import Config
 from driftless.data.sources import load
 from driftless.errors import UserError
-from driftless.federate import run_config
+from driftless.launch import run_config
 from driftless.lift import Loop, Sequential, Threaded, Vectorised
 from driftless.optim import AdamW, Descent, OnServer, Sgd
 from driftless.pefll import SIZES, Hypernetwork, Pefll, descriptor_size

@@ -15,9 +15,9 @@ from oracles.problem import BODY, HEAD, SIZE, fixture, full_batches, probe
 from test_spaces import Normed, images
 
 from driftless import algorithms as named
-from driftless.algorithm import Alternate, Period, algorithm
 from driftless.assemble import assemble
 from driftless.clients import Clients
+from driftless.composition import Alternate, Period, algorithm
 from driftless.config import Config
 from driftless.errors import UserError
 from driftless.lift import Loop, Sequential, Vectorised

@@ -10,8 +10,8 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, run
 from torch import Tensor
 
-from driftless.algorithm import algorithm
 from driftless.broadcast import Pipeline
+from driftless.composition import algorithm
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.work import Work
 

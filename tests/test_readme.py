@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = [(page.name, i, block) for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-          for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))]
+BLOCKS = [
+    (page.name, i, block)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+]
 
 
 @pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=[f"{page}-{i}" for page, i, _ in BLOCKS])

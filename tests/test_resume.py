@@ -15,7 +15,7 @@ from test_store_crash import Crash, Disk
 
 from driftless import report
 from driftless.errors import UserError
-from driftless.federate import federate
+from driftless.launch import federate
 from driftless.run import Result
 
 
@@ -107,7 +107,7 @@ def test_seeds_go_on_each(tmp_path):
     from dataclasses import replace
 
     from driftless.config import from_table
-    from driftless.federate import resume, run_config
+    from driftless.launch import resume, run_config
 
     config = from_table(SMALL | {"algorithm": "scaffold", "seeds": [0, 1, 2]}, "test")
     run_config(replace(config, out=str(tmp_path / "whole")))

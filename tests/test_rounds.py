@@ -11,8 +11,8 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 
 from driftless import algorithms as named
-from driftless.algorithm import Period, Server, algorithm
 from driftless.clients import BadClient, Clients
+from driftless.composition import Period, Server, algorithm
 from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
 from driftless.federated import Plan

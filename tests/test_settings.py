@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from driftless import report
 from driftless.assemble import assemble
 from driftless.data.split import Split
-from driftless.federate import federate
+from driftless.launch import federate
 from driftless.run import Result, execute
 
 

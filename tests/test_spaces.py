@@ -11,7 +11,7 @@ from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 from torch import nn
 
 from driftless import algorithms as named
-from driftless.algorithm import Period, algorithm
+from driftless.composition import Period, algorithm
 from driftless.errors import UserError
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.optim import Sgd

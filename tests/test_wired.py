@@ -22,14 +22,14 @@ from helpers import clusters, federate, mlp
 from test_pipeline import pipeline
 
 from driftless import files, folders, wire, wired
-from driftless.algorithm import algorithm
 from driftless.assemble import assemble
 from driftless.clients import BadClient, Clients
+from driftless.composition import algorithm
 from driftless.config import Config
 from driftless.errors import UserError
-from driftless.federate import export, resume, run_config
-from driftless.federate import federate as program
 from driftless.federated import Plan
+from driftless.launch import export, resume, run_config
+from driftless.launch import federate as program
 from driftless.lift import Sequential
 from driftless.pieces.proximal import Proximal
 from driftless.run import execute
@@ -38,16 +38,50 @@ from driftless.wired import Wired, WiredClients
 from driftless.wired_client import DATA, REFUSED, Client, memory, serve
 from driftless.work import Work
 
-CONFIG = Config(clients=6, rounds=4, steps="uniform(1,4)", batch=8, cohort=4.0, absent=0.25, model="mlp(hidden=[8])",
-                workers=2, eval_every=2, lift="wired")
+CONFIG = Config(
+    clients=6,
+    rounds=4,
+    steps="uniform(1,4)",
+    batch=8,
+    cohort=4.0,
+    absent=0.25,
+    model="mlp(hidden=[8])",
+    workers=2,
+    eval_every=2,
+    lift="wired",
+)
 RICH = "fedals(alpha=3) + scaffold"
-ALGORITHMS = ["fedavg", "fedprox(mu=0.1)", "scaffold", "fedinit", "fedinit(aggregate=delta, first=current)", RICH,
-              "fedavg_p(outer_personal=0.5)", "scaffold_p + relaxed_init(0.1)", "local",
-              "feddyn + relaxed_init(0.1)", "fedcm(0.3)",
-              "fedsam + fedexp", "fednova + fedavgm(form=normalised)", "fedrep + fine_tune", "ditto", "apfl",
-              "pfedme(lam=2)", "per_fedavg(variant=hessian_free)", "knn_per"]
-SIMULATED = {"train_loss", "steps", "steps_counted", "divergence_selected", "divergence_all", "consensus",
-             "update_norm_mean", "update_norm_std"}  # sums that no client would send
+ALGORITHMS = [
+    "fedavg",
+    "fedprox(mu=0.1)",
+    "scaffold",
+    "fedinit",
+    "fedinit(aggregate=delta, first=current)",
+    RICH,
+    "fedavg_p(outer_personal=0.5)",
+    "scaffold_p + relaxed_init(0.1)",
+    "local",
+    "feddyn + relaxed_init(0.1)",
+    "fedcm(0.3)",
+    "fedsam + fedexp",
+    "fednova + fedavgm(form=normalised)",
+    "fedrep + fine_tune",
+    "ditto",
+    "apfl",
+    "pfedme(lam=2)",
+    "per_fedavg(variant=hessian_free)",
+    "knn_per",
+]
+SIMULATED = {
+    "train_loss",
+    "steps",
+    "steps_counted",
+    "divergence_selected",
+    "divergence_all",
+    "consensus",
+    "update_norm_mean",
+    "update_norm_std",
+}  # sums that no client would send
 
 
 def said(metrics: list[dict]) -> list[dict]:
@@ -82,11 +116,15 @@ def test_wired_is_bitwise_sequential(name):
     assert result.metrics[-1]["bytes_up"] > 4 * result.metrics[-1]["numbers_up"]
 
 
-@pytest.mark.parametrize("settings", [
-    {"epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept", "weighting": "uniform"},
-    {"model": "cnn", "augment": "flip", "server": "momentum(0.9)", "steps": "1", "cohort": 2.0, "unseen": 2},
-    {"precision": "float64", "clip": 1.0, "schedule": "exponential(0.9)", "workers": 1},
-], ids=["kept", "cnn", "float64"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept", "weighting": "uniform"},
+        {"model": "cnn", "augment": "flip", "server": "momentum(0.9)", "steps": "1", "cohort": 2.0, "unseen": 2},
+        {"precision": "float64", "clip": 1.0, "schedule": "exponential(0.9)", "workers": 1},
+    ],
+    ids=["kept", "cnn", "float64"],
+)
 def test_settings_reach_the_clients(settings):
     config = replace(CONFIG, algorithm="scaffold", **settings)
     assert same(run_config(config)[0], sequential(config))
@@ -123,8 +161,11 @@ def test_every_message_may_meet_a_new_process(monkeypatch, when):
         taken.append(live.process.pid)
         if len(taken) % 2:
             send = live.pipe.send_bytes
-            pipe = SimpleNamespace(send_bytes=lambda m: (send(m), live.process.kill()), close=live.pipe.close,
-                                   recv_bytes=live.pipe.recv_bytes)
+            pipe = SimpleNamespace(
+                send_bytes=lambda m: (send(m), live.process.kill()),
+                close=live.pipe.close,
+                recv_bytes=live.pipe.recv_bytes,
+            )
             return wired.Live(live.process, pipe)
         return live
 
@@ -179,9 +220,11 @@ class Stop(Exception):
 
 def stopped(config: Config, after: int) -> Path:
     """The folder of a run that ended after so many rounds."""
+
     def stop(info: dict) -> None:
         if info["round"] == after:
             raise Stop
+
     with pytest.raises(Stop):
         execute(assemble(config), Path(config.out), stop)
     return Path(config.out)
@@ -208,6 +251,7 @@ def test_falling_back_one_checkpoint_is_bitwise(tmp_path):
     def stop(info: dict) -> None:
         if info["round"] == 4:
             raise Stop
+
     for _ in range(2):
         newest = max((folder / "checkpoints").glob("round-*.safetensors"))
         newest.write_bytes(newest.read_bytes()[:-1])
@@ -291,6 +335,7 @@ def test_what_is_not_for_this_client_is_refused(client, monkeypatch):
         if not inbox:
             raise EOFError
         return inbox.popleft()
+
     pipe = SimpleNamespace(send_bytes=outbox.append, recv_bytes=receive)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     serve(pipe, wired.text_of(assemble(replace(CONFIG, algorithm="scaffold")), clients.run), str(one.folder))
@@ -312,8 +357,10 @@ def test_a_client_has_its_own_data_alone(client):
 
 def test_nothing_but_bytes_crosses(monkeypatch):
     """No object is pickled into a pipe; a process is given strings; a message is a header and safetensors."""
+
     def never(*_: Any) -> None:
         raise AssertionError("an object was pickled")
+
     messages: list[bytes] = []
     send, given = Connection.send_bytes, []
     monkeypatch.setattr(Connection, "send", never)
@@ -326,8 +373,14 @@ def test_nothing_but_bytes_crosses(monkeypatch):
     def watched(self, *arguments: Any) -> None:
         init(self, *arguments)
         context = self._context
-        self._context = SimpleNamespace(Pipe=context.Pipe, Process=lambda target, args, daemon: (
-            given.extend(args), context.Process(target=target, args=args, daemon=daemon))[1])
+        self._context = SimpleNamespace(
+            Pipe=context.Pipe,
+            Process=lambda target, args, daemon: (
+                given.extend(args),
+                context.Process(target=target, args=args, daemon=daemon),
+            )[1],
+        )
+
     monkeypatch.setattr(wired.Processes, "__init__", watched)
     config = replace(CONFIG, algorithm=RICH)
     assert same(run_config(config)[0], sequential(config))
@@ -340,8 +393,9 @@ def test_a_pipeline_crosses_in_three_phases(tmp_path):
     """embed, train, embed_back, each to a client made anew: bitwise, and as many bytes, as in this process."""
     federated = federate(algorithm(pipeline(), name="pipeline"), mlp())
     data, work = clusters(), Work(3, None, 4)
-    experiment: Any = SimpleNamespace(config=Config(), federated=federated, federation=data, training=data, work=work,
-                                      dataset=None)
+    experiment: Any = SimpleNamespace(
+        config=Config(), federated=federated, federation=data, training=data, work=work, dataset=None
+    )
     remote = WiredClients.open(experiment, tmp_path, "0123456789abcdef", Wired(2))
     phases: list[str] = []
 
@@ -352,6 +406,7 @@ def test_a_pipeline_crosses_in_three_phases(tmp_path):
         mine = Client(folder, remote.run, name, who, data.samples(who), federated, work, 0)
         assert mine.answer(message) == (answer := mine.answer(message))
         return answer
+
     remote.processes = SimpleNamespace(ask=ask, close=lambda: None)  # type: ignore[assignment]
     here = Clients(federated, data, work, 0, Sequential())
     one = two = federated.start()
@@ -399,10 +454,12 @@ def test_a_run_without_a_folder_leaves_none():
 
 def test_a_script_is_not_run_again_by_its_clients(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("from driftless.federate import federate\n"
-                      "print('once')\n"
-                      "result = federate('softmax_regression', clients=3, rounds=1, steps='1', lift='wired')\n"
-                      "print(result.metrics[0]['answered'])\n")
+    script.write_text(
+        "from driftless.launch import federate\n"
+        "print('once')\n"
+        "result = federate('softmax_regression', clients=3, rounds=1, steps='1', lift='wired')\n"
+        "print(result.metrics[0]['answered'])\n"
+    )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["once", "3"] and done.stderr == ""
 

@@ -28,7 +28,7 @@ from recipes import RECIPES, SMALL, result
 from driftless import report
 from driftless.assemble import assemble
 from driftless.config import Config
-from driftless.federate import federate
+from driftless.launch import federate
 
 SETTINGS = SMALL | {"rounds": 12, "eval_every": 3, "checkpoint_every": 2}
 

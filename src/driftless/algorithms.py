@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from driftless.algorithm import Algorithm
+    from driftless.composition import Algorithm
 
 __all__ = [
     "apfl",
@@ -52,14 +52,14 @@ __all__ = [
 
 def fedavg() -> Algorithm:
     """Federated averaging (McMahan et al. 2017)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
 
     return algorithm(name="fedavg")
 
 
 def fedprox(mu: float = 0.01) -> Algorithm:
     """Local training held near its start (Li et al. 2020)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.proximal import Proximal
 
     return algorithm(Proximal(mu), name=f"fedprox(mu={mu:g})")
@@ -67,15 +67,17 @@ def fedprox(mu: float = 0.01) -> Algorithm:
 
 def scaffold() -> Algorithm:
     """Control variates against client drift (Karimireddy et al. 2020)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.scaffold import Scaffold
 
     return algorithm(Scaffold(), name="scaffold")
 
 
 def relaxed_init(beta: float = 0.1, aggregate: str = "paper", first: str = "initial") -> Algorithm:
-    """Start beyond the server's model, added to anything: aggregate=paper|delta, first=initial|current (Sun et al. 2023)."""
-    from driftless.algorithm import algorithm
+    """Start beyond the server's model, added to anything: aggregate=paper|delta, first=initial|current (Sun et al.
+    2023).
+    """
+    from driftless.composition import algorithm
     from driftless.pieces.relaxed_init import RelaxedInit
 
     return algorithm(RelaxedInit(beta, aggregate, first), name=f"relaxed_init(beta={beta:g})")
@@ -89,21 +91,28 @@ def fedinit(beta: float = 0.1, aggregate: str = "paper", first: str = "initial")
 
 
 def fedals(alpha: int = 10, head: str | int | None = None, cohort: str = "redrawn") -> Algorithm:
-    """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body; cohort=held|redrawn (2024)."""
-    from driftless.algorithm import Cohort, Period, algorithm
+    """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body;
+    cohort=held|redrawn (2024).
+    """
+    from driftless.composition import Cohort, Period, algorithm
     from driftless.errors import UserError
 
     if alpha < 1 or cohort not in ("held", "redrawn"):
-        raise UserError(f"fedals(alpha={alpha}, cohort={cohort}) is impossible: alpha is 1 or more, cohort held or redrawn.")
+        raise UserError(
+            f"fedals(alpha={alpha}, cohort={cohort}) is impossible: alpha is 1 or more, cohort held or redrawn."
+        )
     body = head if isinstance(head, int) else "body" if head is None else f"!{head}"
     parts = [Period(body, alpha)] if alpha > 1 else []
     return algorithm(*parts, Cohort(cohort), name=f"fedals(alpha={alpha}{', cohort=held' if cohort == 'held' else ''})")
 
 
-def fedavg_p(personal: str | None = None, outer_shared: float = 1.0, outer_personal: float = 1.0,
-             inner_personal: float = 1.0) -> Algorithm:
-    """Shared and personal parameters with inner and outer steps; inner_personal is a factor of the step size (Chen et al. 2023)."""
-    from driftless.algorithm import Period, Server, StepSize, algorithm
+def fedavg_p(
+    personal: str | None = None, outer_shared: float = 1.0, outer_personal: float = 1.0, inner_personal: float = 1.0
+) -> Algorithm:
+    """Shared and personal parameters with inner and outer steps; inner_personal is a factor of the step size (Chen et
+    al. 2023).
+    """
+    from driftless.composition import Period, Server, StepSize, algorithm
     from driftless.optim import Descent
     from driftless.pieces.outer_step import OuterStep
     from driftless.synchronise import NEVER
@@ -119,8 +128,9 @@ def fedavg_p(personal: str | None = None, outer_shared: float = 1.0, outer_perso
     return algorithm(*parts, name="fedavg_p")
 
 
-def scaffold_p(personal: str | None = None, outer_shared: float = 1.0, outer_personal: float = 1.0,
-               inner_personal: float = 1.0) -> Algorithm:
+def scaffold_p(
+    personal: str | None = None, outer_shared: float = 1.0, outer_personal: float = 1.0, inner_personal: float = 1.0
+) -> Algorithm:
     """FedAvg-P with control variates on the shared parameters only (Chen et al. 2023)."""
     from dataclasses import replace
 
@@ -129,7 +139,7 @@ def scaffold_p(personal: str | None = None, outer_shared: float = 1.0, outer_per
 
 def feddyn(alpha: float = 0.1, mean: str = "clients") -> Algorithm:
     """Clients' optima are made to agree with the pooled one; mean=clients|model (Acar et al. 2021)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.feddyn import FedDyn
 
     return algorithm(FedDyn(alpha, mean), name=f"feddyn(alpha={alpha:g})")
@@ -137,7 +147,7 @@ def feddyn(alpha: float = 0.1, mean: str = "clients") -> Algorithm:
 
 def fedcm(alpha: float = 0.1) -> Algorithm:
     """Client-level momentum: alpha of a client's gradient, the rest the server's last direction (Xu et al. 2021)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.fedcm import FedCM
 
     return algorithm(FedCM(alpha), name=f"fedcm(alpha={alpha:g})")
@@ -145,7 +155,7 @@ def fedcm(alpha: float = 0.1) -> Algorithm:
 
 def fedsam(rho: float = 0.1) -> Algorithm:
     """Gradients taken where the loss is worst within rho: two passes a step (Qu et al. 2022)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.fedsam import FedSAM
 
     return algorithm(FedSAM(rho), name=f"fedsam(rho={rho:g})")
@@ -153,7 +163,7 @@ def fedsam(rho: float = 0.1) -> Algorithm:
 
 def fednova(momentum: float = 0.0) -> Algorithm:
     """Normalised averaging of unequal local work; momentum: that of the clients' optimiser (Wang et al. 2020)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.fednova import FedNova
 
     return algorithm(FedNova(momentum), name="fednova")
@@ -161,7 +171,7 @@ def fednova(momentum: float = 0.0) -> Algorithm:
 
 def fedexp(epsilon: float = 1e-3) -> Algorithm:
     """The server's step extrapolates where updates disagree (Jhunjhunwala et al. 2023)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.fedexp import FedExP
 
     return algorithm(FedExP(epsilon), name="fedexp")
@@ -170,7 +180,7 @@ def fedexp(epsilon: float = 1e-3) -> Algorithm:
 def fedavgm(beta: float = 0.9, lr: float = 1.0, form: str = "hsu") -> Algorithm:
     """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalised|nesterov|exp."""
     from driftless import optim
-    from driftless.algorithm import Server, algorithm
+    from driftless.composition import Server, algorithm
     from driftless.errors import UserError
 
     forms: dict[str, Any] = {
@@ -186,19 +196,21 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, form: str = "hsu") -> Algorithm:
     return algorithm(Server(forms[form](beta, lr)), name=f"fedavgm(beta={beta:g}{named})")
 
 
-def fedadam(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3,
-            initial: float = 1e-6) -> Algorithm:
+def fedadam(
+    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6
+) -> Algorithm:
     """Adam on the server, not bias-corrected; initial: its second moment at first, tau squared (Reddi et al. 2021)."""
-    from driftless.algorithm import Server, algorithm
+    from driftless.composition import Server, algorithm
     from driftless.optim import Adam
 
     return algorithm(Server(Adam(lr, beta1, beta2, tau, initial)), name=f"fedadam(lr={lr:g})")
 
 
-def fedyogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3,
-            initial: float = 1e-6) -> Algorithm:
+def fedyogi(
+    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6
+) -> Algorithm:
     """Yogi on the server: a second moment that moves additively (Reddi et al. 2021)."""
-    from driftless.algorithm import Server, algorithm
+    from driftless.composition import Server, algorithm
     from driftless.optim import Yogi
 
     return algorithm(Server(Yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
@@ -206,16 +218,27 @@ def fedyogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float
 
 def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float = 1e-6) -> Algorithm:
     """Adagrad on the server: a second moment that is summed (Reddi et al. 2021)."""
-    from driftless.algorithm import Server, algorithm
+    from driftless.composition import Server, algorithm
     from driftless.optim import Adagrad
 
     return algorithm(Server(Adagrad(lr=lr, beta1=beta1, tau=tau, initial=initial)), name=f"fedadagrad(lr={lr:g})")
 
 
-def fedcog(kd_weight: float | str = 0.01, dis: float = 0.1, samples: int = 256, steps: int = 100, lr: float = 0.01, batch: int = 64,
-           wait: int = 0, targets: str = "complementary", source: str = "inputs") -> Algorithm:
-    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=network (Ye et al. 2024)."""
-    from driftless.algorithm import algorithm
+def fedcog(
+    kd_weight: float | str = 0.01,
+    dis: float = 0.1,
+    samples: int = 256,
+    steps: int = 100,
+    lr: float = 0.01,
+    batch: int = 64,
+    wait: int = 0,
+    targets: str = "complementary",
+    source: str = "inputs",
+) -> Algorithm:
+    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=network
+    (Ye et al. 2024).
+    """
+    from driftless.composition import algorithm
     from driftless.errors import UserError
     from driftless.pieces.fedcog import FedCOG
     from driftless.pieces.generation import Inputs, Network
@@ -229,7 +252,7 @@ def fedcog(kd_weight: float | str = 0.01, dis: float = 0.1, samples: int = 256, 
 
 def moon(mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
     """Features drawn to the global model's, away from the client's last model's (Li et al. 2021)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.moon import MOON
 
     return algorithm(MOON(mu, temperature), name=f"moon(mu={mu:g})")
@@ -237,7 +260,7 @@ def moon(mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
 
 def feddecorr(beta: float = 0.01) -> Algorithm:
     """Features of a batch kept from being correlated; the authors' code has beta=0.1 (Shi et al. 2023)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.feddecorr import FedDecorr
 
     return algorithm(FedDecorr(beta), name=f"feddecorr(beta={beta:g})")
@@ -245,28 +268,28 @@ def feddecorr(beta: float = 0.01) -> Algorithm:
 
 def local(epochs: int = 20, batch: int = 32) -> Algorithm:
     """Every client alone: all is personal and nothing is sent; a new client trains for `epochs` passes."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
 
     return algorithm(*_personal("*", epochs, batch), name="local")
 
 
 def fedper(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
     """The head stays with the client; a new client trains one for `epochs` passes (Arivazhagan et al. 2019)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
 
     return algorithm(*_personal(personal or "head", epochs, batch), name="fedper")
 
 
 def lg_fedavg(personal: str | int | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
     """The body stays with the client, the head is shared; personal: a pattern or leading layers (Liang et al. 2020)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
 
     return algorithm(*_personal("body" if personal is None else personal, epochs, batch), name="lg_fedavg")
 
 
 def fedbn(norm: str = "norm") -> Algorithm:
     """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021)."""
-    from driftless.algorithm import Period, algorithm
+    from driftless.composition import Period, algorithm
     from driftless.synchronise import NEVER
 
     return algorithm(Period(norm, NEVER), name="fedbn")
@@ -281,7 +304,7 @@ def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Al
 
 def fedalt(personal: str | None = None, first: float = 0.5, epochs: int = 20, batch: int = 32) -> Algorithm:
     """Personal parameters trained for `first` steps (below 1: that share), then the shared (Pillutla et al. 2022)."""
-    from driftless.algorithm import Alternate, algorithm
+    from driftless.composition import Alternate, algorithm
 
     which = personal or "head"
     return algorithm(*_personal(which, epochs, batch), Alternate(which, first), name=f"fedalt(first={first:g})")
@@ -295,7 +318,7 @@ def fedrep(head: str | None = None, first: float = 5 / 6, epochs: int = 20, batc
 
 
 def _personal(which: str | int, epochs: int, batch: int) -> list[Any]:
-    from driftless.algorithm import Period
+    from driftless.composition import Period
     from driftless.pieces.newcomer import Newcomer
     from driftless.synchronise import NEVER
 
@@ -304,7 +327,7 @@ def _personal(which: str | int, epochs: int, batch: int) -> list[Any]:
 
 def ditto(lam: float = 1.0) -> Algorithm:
     """A second model on every client, held near the global one by lam (Li et al. 2021)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.ditto import Ditto
 
     return algorithm(Ditto(lam), name=f"ditto(lam={lam:g})")
@@ -312,16 +335,17 @@ def ditto(lam: float = 1.0) -> Algorithm:
 
 def apfl(alpha: float = 0.5, rule: str = "adaptive") -> Algorithm:
     """The global model mixed with alpha of the client's own, learnt or not: rule=adaptive|fixed (Deng et al. 2020)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.apfl import Mixture
 
     return algorithm(Mixture(alpha, rule), name=f"apfl(alpha={alpha:g})")
 
 
-def pfedme(lam: float = 15.0, steps: int = 5, step_size: float = 0.01, beta: float = 1.0, epochs: int = 20,
-           batch: int = 32) -> Algorithm:
+def pfedme(
+    lam: float = 15.0, steps: int = 5, step_size: float = 0.01, beta: float = 1.0, epochs: int = 20, batch: int = 32
+) -> Algorithm:
     """Personal models by Moreau envelopes: `steps` of step_size a batch, beta the server's step (Dinh et al. 2020)."""
-    from driftless.algorithm import Server, algorithm
+    from driftless.composition import Server, algorithm
     from driftless.optim import Descent
     from driftless.pieces.pfedme import MoreauEnvelope
 
@@ -331,10 +355,11 @@ def pfedme(lam: float = 15.0, steps: int = 5, step_size: float = 0.01, beta: flo
     return algorithm(*parts, name=f"pfedme(lam={lam:g})")
 
 
-def per_fedavg(alpha: float = 0.01, variant: str = "first_order", delta: float = 1e-3, epochs: int = 1,
-               batch: int = 32) -> Algorithm:
+def per_fedavg(
+    alpha: float = 0.01, variant: str = "first_order", delta: float = 1e-3, epochs: int = 1, batch: int = 32
+) -> Algorithm:
     """A model that is good after `epochs` passes at alpha: variant=first_order|hessian_free (Fallah et al. 2020)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.errors import UserError
     from driftless.optim import Sgd
     from driftless.pieces.fine_tune import FineTune
@@ -349,16 +374,17 @@ def per_fedavg(alpha: float = 0.01, variant: str = "first_order", delta: float =
 
 def knn_per(count: int = 10, scale: float = 100.0, weight: float | None = None) -> Algorithm:
     """The global model mixed with its nearest training samples; weight=none: each client's own (Marfoq et al. 2022)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.knn_per import Neighbours
 
     return algorithm(Neighbours(count, scale, weight), name=f"knn_per(count={count})")
 
 
-def fine_tune(epochs: int | None = None, steps: int | None = None, batch: int = 32,
-              lr: float | None = None) -> Algorithm:
+def fine_tune(
+    epochs: int | None = None, steps: int | None = None, batch: int = 32, lr: float | None = None
+) -> Algorithm:
     """Train on before predicting, on anything: epochs (1) or steps, at the round's step size (Wang et al. 2019)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.errors import UserError
     from driftless.pieces.fine_tune import FineTune
 
@@ -368,10 +394,20 @@ def fine_tune(epochs: int | None = None, steps: int | None = None, batch: int = 
     return algorithm(piece, name=f"fine_tune(epochs={piece.epochs})" if steps is None else f"fine_tune(steps={steps})")
 
 
-def pefll(embedding: str = "auto", size: str = "M", lr: float = 2e-4, clip: float = 50.0, lambda_h: float = 0.0,
-          lambda_v: float = 0.0, momentum: float = 0.9, weight_decay: float = 5e-5) -> Algorithm:
-    """Models written by a hypernetwork from each client's data: embedding=linear|mlp|cnn, size=S|M|L (Scott et al. 2024)."""
-    from driftless.algorithm import Client, algorithm
+def pefll(
+    embedding: str = "auto",
+    size: str = "M",
+    lr: float = 2e-4,
+    clip: float = 50.0,
+    lambda_h: float = 0.0,
+    lambda_v: float = 0.0,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-5,
+) -> Algorithm:
+    """Models written by a hypernetwork from each client's data: embedding=linear|mlp|cnn, size=S|M|L (Scott et al.
+    2024).
+    """
+    from driftless.composition import Client, algorithm
     from driftless.optim import Sgd
     from driftless.pefll import Pefll
 
@@ -379,10 +415,16 @@ def pefll(embedding: str = "auto", size: str = "M", lr: float = 2e-4, clip: floa
     return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pefll")
 
 
-def pfedhn(size: str = "M", lr: float = 1e-2, clip: float = 50.0, decay: float = 1e-3, momentum: float = 0.9,
-           weight_decay: float = 5e-5) -> Algorithm:
+def pfedhn(
+    size: str = "M",
+    lr: float = 1e-2,
+    clip: float = 50.0,
+    decay: float = 1e-3,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-5,
+) -> Algorithm:
     """Models written by a hypernetwork from a learned descriptor of each client: size=S|M|L (Shamsian et al. 2021)."""
-    from driftless.algorithm import Client, algorithm
+    from driftless.composition import Client, algorithm
     from driftless.optim import Sgd
     from driftless.pfedhn import Pfedhn
 
@@ -392,7 +434,7 @@ def pfedhn(size: str = "M", lr: float = 1e-2, clip: float = 50.0, decay: float =
 
 def class_mask() -> Algorithm:
     """Only classes that the client has training samples of are predicted, added to anything (Scott et al. 2024)."""
-    from driftless.algorithm import algorithm
+    from driftless.composition import algorithm
     from driftless.pieces.class_mask import ClassMask
 
     return algorithm(ClassMask(), name="class_mask")

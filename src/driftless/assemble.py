@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from driftless import algorithms, augmentations, optimisers, schedules, splits
-from driftless.algorithm import Algorithm, algorithm
 from driftless.broadcast import Setting
+from driftless.composition import Algorithm, algorithm
 from driftless.config import Config, check
 from driftless.data.federation import Federation, federation
 from driftless.data.noise import draw as draw_noise
@@ -49,8 +49,15 @@ class Experiment:
     split: Split | None = None
 
 
-def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module | None = None, loss: Any = None, metric: Any = None,
-             custom: Algorithm | None = None, clients: Any = None) -> Experiment:
+def assemble(
+    config: Config,
+    dataset: Dataset | None = None,
+    module: nn.Module | None = None,
+    loss: Any = None,
+    metric: Any = None,
+    custom: Algorithm | None = None,
+    clients: Any = None,
+) -> Experiment:
     """Build everything a configuration names; objects given take the place of what it names. Raises UserError."""
     check(config)
     dtype = DTYPES[config.precision]
@@ -74,8 +81,14 @@ def assemble(config: Config, dataset: Dataset | None = None, module: nn.Module |
     return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
 
 
-def federated_of(config: Config, setting: Setting, module: nn.Module | None = None, loss: Any = None,
-                 metric: Any = None, custom: Algorithm | None = None) -> tuple[nn.Module, Federated]:
+def federated_of(
+    config: Config,
+    setting: Setting,
+    module: nn.Module | None = None,
+    loss: Any = None,
+    metric: Any = None,
+    custom: Algorithm | None = None,
+) -> tuple[nn.Module, Federated]:
     """The model and the algorithm on its task, in this setting: from the text, or with objects for it."""
     chosen, shape = custom or chosen_algorithm(config.algorithm), setting.shape
     with torch.random.fork_rng():
@@ -94,8 +107,19 @@ def federated_of(config: Config, setting: Setting, module: nn.Module | None = No
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
     wanted -= set() if chosen.broadcast.common else {"divergence"}  # from a global model, which there is none of
     watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
-    federated = Federated(chosen, task, theta, buffers, client, server, config.weighting, config.clip,
-                          config.optimizer_state, frozenset(watch), setting)
+    federated = Federated(
+        chosen,
+        task,
+        theta,
+        buffers,
+        client,
+        server,
+        config.weighting,
+        config.clip,
+        config.optimizer_state,
+        frozenset(watch),
+        setting,
+    )
     _ = federated.periods, federated.recipe, federated.broadcast  # patterns that match nothing are told now
     return made, federated
 
@@ -119,7 +143,11 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     if text == "auto":
         text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
     call, *more = parse(text)
-    named = {n: f for n, f in vars(models).items() if inspect.isfunction(f) and f.__module__ == models.__name__ and n[0] != "_"}
+    named = {
+        n: f
+        for n, f in vars(models).items()
+        if inspect.isfunction(f) and f.__module__ == models.__name__ and n[0] != "_"
+    }
     if more or call.name not in named:
         raise UserError(f"there is no model {text!r}; {nearest(call.name, named)}")
     try:
@@ -130,8 +158,10 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def _refuse_own(text: str, what: str) -> None:
     if text == OWN:
-        raise UserError(f"this run's {what} came from a program and is not known by name: go on there with "
-                        "federate(..., resume=True); `compare` wants --no-references.")
+        raise UserError(
+            f"this run's {what} came from a program and is not known by name: go on there with "
+            "federate(..., resume=True); `compare` wants --no-references."
+        )
 
 
 def _device(name: str) -> str:
@@ -143,7 +173,9 @@ def _device(name: str) -> str:
     if kind not in ("cpu", "cuda"):
         raise UserError(f"there is no device {name!r}: use cpu or cuda.")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device={name!r} cannot be used: this machine, or this build of torch, has no CUDA; use --device cpu.")
+        raise UserError(
+            f"device={name!r} cannot be used: this machine, or this build of torch, has no CUDA; use --device cpu."
+        )
     return name
 
 
@@ -165,7 +197,12 @@ def work_of(config: Config) -> Work:
     if text.isdecimal() and int(text):
         return Work(int(text), None, config.batch)
     call, *more = parse(text) if text[:1].isalpha() else (Call("none"),)
-    if call.name != "uniform" or more or len(call.arguments) != 2 or not all(isinstance(a, int) for a in call.arguments):
+    if (
+        call.name != "uniform"
+        or more
+        or len(call.arguments) != 2
+        or not all(isinstance(a, int) for a in call.arguments)
+    ):
         raise UserError(f"steps={text!r} is no number of local steps: give a whole number, or uniform(10,50).")
     if not call.arguments[1]:
         raise UserError(f"steps={text!r} lets nobody take a step: give a larger number.")
@@ -175,18 +212,24 @@ def work_of(config: Config) -> Work:
 def _cohort_size(config: Config, registered: int) -> int:
     size = round(config.cohort * registered) if config.cohort <= 1 else int(config.cohort)
     if size > registered:
-        raise UserError(f"cohort={config.cohort:g} asks for {size} clients a round, but {registered} are registered: ask for fewer.")
+        raise UserError(
+            f"cohort={config.cohort:g} asks for {size} clients a round, but {registered} are registered: ask for fewer."
+        )
     return max(size, 1)
 
 
-def _reference(config: Config, chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tuple[Any, Work, Algorithm, int]:
+def _reference(
+    config: Config, chosen: Algorithm, clients: Any, work: Work, cohort: int
+) -> tuple[Any, Work, Algorithm, int]:
     """For `centralised`, one client with everybody's data and the whole cohort's work; else things as they are."""
     if chosen.name != "centralised":
         return clients, work, chosen, cohort
     if not isinstance(clients, Federation):
         raise UserError("centralised needs the clients' data in one place: these are made when asked.")
     rows = torch.cat([clients.train[i] for i in clients.seen])
-    pooled = Federation(clients.pool, clients.test_pool, [rows], [torch.arange(len(clients.test_pool[1]))], ["everyone"])
+    pooled = Federation(
+        clients.pool, clients.test_pool, [rows], [torch.arange(len(clients.test_pool[1]))], ["everyone"]
+    )
     if work.epochs is not None:
         return pooled, work, chosen, 1
     steps = work.steps
@@ -208,15 +251,26 @@ def _augmentation(text: str, shape: tuple[int, ...]) -> Any:
 
 
 def _noisy(config: Config, dataset: Dataset, split: Split, dtype: torch.dtype) -> Federation:
-    """The federation, its training images under client RGB noise and class brightness noise where these are asked for."""
+    """The federation, its training images under client RGB noise and class brightness noise where these are asked
+    for.
+    """
     if not config.noise_rgb and not config.noise_brightness:
         return federation(dataset, split, dtype)
     channels = len(dataset.mean or ())
     if not channels:
         raise UserError(f"noise_rgb and noise_brightness are for images, and {dataset.name} has none: leave them at 0.")
-    noise = draw_noise(generator(config.seed, "noise"), len(split.names), channels, dataset.classes, config.noise_rgb,
-                       config.noise_brightness)
-    parts = [noisy(dataset.x_train[rows], dataset.y_train[rows], noise.gains[i], noise.offsets) for i, rows in enumerate(split.train)]
+    noise = draw_noise(
+        generator(config.seed, "noise"),
+        len(split.names),
+        channels,
+        dataset.classes,
+        config.noise_rgb,
+        config.noise_brightness,
+    )
+    parts = [
+        noisy(dataset.x_train[rows], dataset.y_train[rows], noise.gains[i], noise.offsets)
+        for i, rows in enumerate(split.train)
+    ]
     labels = np.concatenate([dataset.y_train[rows] for rows in split.train])
     ends = np.cumsum([len(rows) for rows in split.train])
     own = [np.arange(end - len(rows), end) for end, rows in zip(ends, split.train, strict=True)]
@@ -233,7 +287,9 @@ def _read_model(path: str, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
         raise UserError(f"init={path!r} cannot be read as a model.safetensors: {error}.") from None
 
 
-def _check_outputs(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool) -> None:
+def _check_outputs(
+    task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool
+) -> None:
     client = next((c for c in clients.seen if clients.size(c)), None)
     if client is None:
         raise UserError("no client has a training sample: give more data or fewer clients.")
@@ -241,15 +297,21 @@ def _check_outputs(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clien
     try:
         outputs = task.space.outputs(theta, x, buffers)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise UserError(f"the model does not take samples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}") from None
+        raise UserError(
+            f"the model does not take samples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}"
+        ) from None
     if usual and (outputs.dim() != 2 or outputs.shape[1] < classes):
-        raise UserError(f"the model's output has shape {list(outputs.shape[1:])} a sample, but the labels have {classes} classes: "
-                        f"its last layer must give {classes} scores.")
+        raise UserError(
+            f"the model's output has shape {list(outputs.shape[1:])} a sample, but the labels have {classes} classes: "
+            f"its last layer must give {classes} scores."
+        )
     try:
         shape = list(task.loss(outputs, y).shape)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise UserError(f"the loss does not take outputs {list(outputs.shape)} and labels {list(y.shape)}: "
-                        f"{str(error).splitlines()[0]}") from None
+        raise UserError(
+            f"the loss does not take outputs {list(outputs.shape)} and labels {list(y.shape)}: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
     if shape:
         raise UserError(f"the loss gives numbers of shape {shape} for a batch: it must give one, their mean.")
     if task.metric(outputs, y).numel() != len(outputs):

@@ -24,12 +24,14 @@ Folder = Annotated[str, arg(metavar="FOLDER")]
 
 @dataclass(frozen=True)
 class Run:
-    """Run one algorithm on one federation of clients. With --config FILE.toml its settings come first, and flags go over them."""
+    """Run one algorithm on one federation of clients. With --config FILE.toml its settings come first, and flags go
+    over them.
+    """
 
     config: OmitArgPrefixes[Config] = field(default_factory=Config)
 
     def __call__(self) -> None:
-        from driftless.federate import run_config
+        from driftless.launch import run_config
 
         run_config(self.config, progress=True)
 
@@ -41,7 +43,7 @@ class Resume:
     folder: Positional[Folder]
 
     def __call__(self) -> None:
-        from driftless.federate import resume
+        from driftless.launch import resume
 
         resume(Path(self.folder), progress=True)
 
@@ -59,7 +61,7 @@ class Compare:
     """A global accuracy: rounds, bytes and seconds to it are told."""
 
     def __call__(self) -> None:
-        from driftless.federate import compare
+        from driftless.launch import compare
 
         compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
 
@@ -91,7 +93,7 @@ class Export:
     """A client's name, for its own model."""
 
     def __call__(self) -> None:
-        from driftless.federate import export
+        from driftless.launch import export
 
         export(Path(self.folder), self.client, Path(self.out))
         print(self.out)
@@ -129,8 +131,10 @@ class Algorithms:
         from driftless.expression import catalogue
 
         entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(algorithms)]
-        entries += [{"name": "centralised", "arguments": "", "about": "Reference: pooled data, equal work."},
-                    {"name": "local", "arguments": "", "about": "Reference: no federation."}]
+        entries += [
+            {"name": "centralised", "arguments": "", "about": "Reference: pooled data, equal work."},
+            {"name": "local", "arguments": "", "about": "Reference: no federation."},
+        ]
         _show(entries, self.json)
 
 
@@ -147,9 +151,18 @@ class Data:
         from driftless.expression import catalogue
 
         entries: list[dict[str, Any]] = [
-            {"kind": "data", "name": s.name, "arguments": "", "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
-             f"{'x'.join(map(str, s.shape))}; {s.reference}"} for s in SOURCES.values()]
-        entries += [{"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(splits)]
+            {
+                "kind": "data",
+                "name": s.name,
+                "arguments": "",
+                "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
+                f"{'x'.join(map(str, s.shape))}; {s.reference}",
+            }
+            for s in SOURCES.values()
+        ]
+        entries += [
+            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(splits)
+        ]
         _show(entries, self.json)
 
 
@@ -162,8 +175,16 @@ def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
         print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
 
 
-COMMANDS = {"run": Run, "resume": Resume, "compare": Compare, "report": Report, "export": Export,
-            "personalize": Personalize, "algorithms": Algorithms, "data": Data}
+COMMANDS = {
+    "run": Run,
+    "resume": Resume,
+    "compare": Compare,
+    "report": Report,
+    "export": Export,
+    "personalize": Personalize,
+    "algorithms": Algorithms,
+    "data": Data,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -173,8 +194,11 @@ def main(arguments: list[str] | None = None) -> None:
         defaults, words = _config_file(words)
         with _registry():
             command = tyro.extras.subcommand_cli_from_dict(
-                COMMANDS if defaults is None else COMMANDS | {"run": _with_defaults(defaults)}, args=words, prog="driftless",
-                description="Federated learning for clients whose data differ.")
+                COMMANDS if defaults is None else COMMANDS | {"run": _with_defaults(defaults)},
+                args=words,
+                prog="driftless",
+                description="Federated learning for clients whose data differ.",
+            )
         command()
         sys.stdout.flush()
     except UserError as error:
@@ -205,8 +229,12 @@ def _registry() -> ConstructorRegistry:
         if kind.type != tuple[int, ...]:
             return None
         return PrimitiveConstructorSpec(
-            nargs=1, metavar="INT,INT,...", instance_from_str=lambda words: tuple(int(word) for word in words[0].split(",")),
-            is_instance=lambda value: isinstance(value, tuple), str_from_instance=lambda value: [",".join(map(str, value))])
+            nargs=1,
+            metavar="INT,INT,...",
+            instance_from_str=lambda words: tuple(int(word) for word in words[0].split(",")),
+            is_instance=lambda value: isinstance(value, tuple),
+            str_from_instance=lambda value: [",".join(map(str, value))],
+        )
 
     return registry
 
@@ -226,6 +254,7 @@ def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
 def _with_defaults(defaults: Config) -> Any:
     def run(config: OmitArgPrefixes[Config] = defaults) -> Run:
         return Run(config)
+
     run.__doc__ = Run.__doc__
     return run
 

@@ -1,7 +1,7 @@
 """The place where clients live: their data, their rows, and `at(cohort).map(operation, shared, each)`.
 
-The engine says where an operation runs, never how. Answers are summed as they arrive; rows are written as they arrive and count
-only once the caller commits them. Who did not answer is as it was.
+The engine says where an operation runs, never how. Answers are summed as they arrive; rows are written as they arrive
+and count only once the caller commits them. Who did not answer is as it was.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Clients:
         return len(self.federation.seen)
 
     def at(self, cohort: Iterable[int], silent: frozenset[int], round: int) -> Place:
-        """The clients of a round, those silent who will not answer; what an earlier round staged and gave up is forgotten."""
+        """The clients of a round, those silent who will not answer; what an earlier round staged and gave up is
+        forgotten.
+        """
         self.rows.unstage()
         return Place(self, list(cohort), silent, round)
 
@@ -95,7 +97,8 @@ class Clients:
     def close(self) -> None:
         self.rows.close()
 
-    # --- what is known of a client --------------------------------------------------------------------------------------
+    # --- what is known of a client
+    # --------------------------------------------------------------------------------------
     def touched(self) -> list[int]:
         """The clients that have a row."""
         return self.rows.touched() if self.fresh else []
@@ -106,22 +109,47 @@ class Clients:
     def each(self, client: int, round: int, sent: Any = ()) -> Each:
         """All that one client works on in this round."""
         row, seen = self.row(client)
-        return local_work(self.federated, self.federation.samples(client), self.federation.names[client], client, seen, row,
-                          self.work, self.seed, round, sent)
+        return local_work(
+            self.federated,
+            self.federation.samples(client),
+            self.federation.names[client],
+            client,
+            seen,
+            row,
+            self.work,
+            self.seed,
+            round,
+            sent,
+        )
 
-    def replies(self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
-                ) -> Iterator[tuple[int, Reply, Traffic]]:
-        """(client, what it gave back, what crossed) of these clients, in their order; who does not answer is left out."""
+    def replies(
+        self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
+    ) -> Iterator[tuple[int, Reply, Traffic]]:
+        """(client, what it gave back, what crossed) of these clients, in their order; who does not answer is left
+        out.
+        """
         count = _Count(self.federated, shared, round)
-        sent = lambda c: own[c].clone() if c in own else ()  # as on a wire: the last bit can depend on where a vector lies
+        sent = lambda c: (
+            own[c].clone() if c in own else ()
+        )  # as on a wire: the last bit can depend on where a vector lies
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
         replies = self.lift.run(getattr(self.federated, operation), shared, tasks)
         for client, reply in zip(working, replies, strict=True):
             yield client, reply, count.of(own.get(client, ()), reply.said, self.seen(client))
 
 
-def local_work(federated: Federated, samples: Any, name: str, who: int, seen: int, row: dict, work: Work, seed: int, round: int,
-               sent: Any) -> Each:
+def local_work(
+    federated: Federated,
+    samples: Any,
+    name: str,
+    who: int,
+    seen: int,
+    row: dict,
+    work: Work,
+    seed: int,
+    round: int,
+    sent: Any,
+) -> Each:
     """What a client draws for itself: batches, augmentation and the pieces' draws, from streams of its own name."""
     steps = work.count(seed, round, name, samples.size)
     batches = work.batches(seed, round, name, samples.size, steps) if steps else ()
@@ -132,8 +160,12 @@ def local_work(federated: Federated, samples: Any, name: str, who: int, seen: in
         augment = tree_map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), drawn)
     dtype = federated.initial.dtype
     sample = tuple(tree_leaves(samples.pool)[0].shape[1:]) if federated.pieces else ()
-    draws = tuple(draw(p.draws(federated.task.space), seed, round, name, type(p).__name__, steps, dtype, sample, int(samples.size))
-                  for p in federated.pieces)
+    draws = tuple(
+        draw(
+            p.draws(federated.task.space), seed, round, name, type(p).__name__, steps, dtype, sample, int(samples.size)
+        )
+        for p in federated.pieces
+    )
     weight = float(samples.size) if federated.weighting == "samples" else 1.0
     return Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
 
@@ -151,9 +183,13 @@ class Place:
         return Place(self.clients, clients, frozenset(), self.round)
 
     def map(self, operation: str, shared: Shared, each: dict[int, Any] | None = None) -> Answer:
-        """Run an operation of the algorithm's value, by name, at every client that answers and, where `each` is given, has a row in it."""
+        """Run an operation of the algorithm's value, by name, at every client that answers and, where `each` is given,
+        has a row in it.
+        """
         home, own = self.clients, each or {}
-        working = [c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)]
+        working = [
+            c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)
+        ]
         totals, watched, skipped, traffic = Totals(), Totals(), [], Traffic()
         for client, reply, crossed in home.replies(operation, shared, own, working, self.round):
             if not bool(reply.finite):
@@ -179,8 +215,10 @@ def _plain(mean: Any) -> Any:
 def _cause(home: Clients, client: int, round: int, lr: float) -> str:
     pieces = ", ".join(repr(p) for p in home.federated.pieces)
     suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
-    return (f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is too "
-            f"large; lower it, clip gradients with --clip 10, or go on without such clients with --on-bad-client skip.")
+    return (
+        f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is "
+        f"too large; lower it, clip gradients with --clip 10, or go on without such clients with --on-bad-client skip."
+    )
 
 
 class _Count:

@@ -31,7 +31,9 @@ class Config:
     validation: float = 0.0
     """The share of each client's samples that is held out from training."""
     model: str = "auto"
-    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; auto fits the data."""
+    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; auto fits
+    the data.
+    """
     init: str | None = None
     """A model.safetensors to start from."""
     cohort: float = 1.0
@@ -105,26 +107,33 @@ def check(config: Config) -> None:
     c = config
     numbers = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
     endless = [f"{k}={v} must be finite" for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
-    rules = [] if endless else [
-        (c.clients >= 1, f"clients={c.clients} must be 1 or more"),
-        (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
-        (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
-        (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
-        (c.cohort > 0, f"cohort={c.cohort:g} must be a share in (0, 1] or a number of clients"),
-        (c.cohort <= 1 or c.cohort == int(c.cohort), f"cohort={c.cohort:g} above 1 must be a whole number of clients"),
-        (0 <= c.absent <= 1, f"absent={c.absent:g} must lie in [0, 1]"),
-        (c.lr >= 0, f"lr={c.lr:g} must not be negative"),
-        (c.clip is None or c.clip > 0, f"clip={c.clip} must be positive"),
-        (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
-        (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
-        (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
-        (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
-        (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
-        (c.workers >= 0, f"workers={c.workers} must not be negative"),
-        (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
-        (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),
-        (len(set(c.seeds)) == len(c.seeds), f"seeds={','.join(map(str, c.seeds))} must all differ"),
-    ]
+    rules = (
+        []
+        if endless
+        else [
+            (c.clients >= 1, f"clients={c.clients} must be 1 or more"),
+            (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
+            (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
+            (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
+            (c.cohort > 0, f"cohort={c.cohort:g} must be a share in (0, 1] or a number of clients"),
+            (
+                c.cohort <= 1 or c.cohort == int(c.cohort),
+                f"cohort={c.cohort:g} above 1 must be a whole number of clients",
+            ),
+            (0 <= c.absent <= 1, f"absent={c.absent:g} must lie in [0, 1]"),
+            (c.lr >= 0, f"lr={c.lr:g} must not be negative"),
+            (c.clip is None or c.clip > 0, f"clip={c.clip} must be positive"),
+            (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
+            (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
+            (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
+            (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
+            (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
+            (c.workers >= 0, f"workers={c.workers} must not be negative"),
+            (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
+            (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),
+            (len(set(c.seeds)) == len(c.seeds), f"seeds={','.join(map(str, c.seeds))} must all differ"),
+        ]
+    )
     problems = endless + [text for holds, text in rules if not holds]
     if problems:
         raise UserError("; ".join(problems) + ".")
@@ -178,5 +187,7 @@ def to_table(config: Config) -> dict[str, Any]:
     """The configuration as TOML takes it: settings without a value are left out."""
     plain = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
     kinds = {f.name: str(f.type) for f in dataclasses.fields(Config)}
-    written = {k: float(v) if "float" in kinds[k] and isinstance(v, int) else v for k, v in plain.items() if v is not None}
+    written = {
+        k: float(v) if "float" in kinds[k] and isinstance(v, int) else v for k, v in plain.items() if v is not None
+    }
     return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}

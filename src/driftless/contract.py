@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from driftless import checkpoint
-from driftless.algorithm import Algorithm, Period, algorithm
 from driftless.broadcast import Setting
 from driftless.clients import Clients
+from driftless.composition import Algorithm, Period, algorithm
 from driftless.data.federation import Federation
 from driftless.federated import Federated, Plan, Server, flatten, restore
 from driftless.lift import Sequential, Threaded, Vectorised

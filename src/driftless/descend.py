@@ -26,7 +26,9 @@ class Local(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """How a client descends: the optimiser, the clip's norm, a factor of the step size [D], whether gradients are summed."""
+    """How a client descends: the optimiser, the clip's norm, a factor of the step size [D], whether gradients are
+    summed.
+    """
 
     task: Task
     optimiser: Any
@@ -34,14 +36,25 @@ class Recipe(NamedTuple):
     scale: Tensor | None
     gradient: bool
 
-    def begin(self, theta: Tensor, buffers: Tensor, scratch: tuple, steps: Tensor | None = None, total: Any = ()) -> Local:
+    def begin(
+        self, theta: Tensor, buffers: Tensor, scratch: tuple, steps: Tensor | None = None, total: Any = ()
+    ) -> Local:
         """The state before the first step."""
         zero = torch.zeros((), dtype=theta.dtype)
         return Local(theta, buffers, self.optimiser.init(theta), scratch, zero if steps is None else steps, total, zero)
 
 
-def descend(how: Any, recipe: Recipe, passes: Passes, objective: Callable, rules: Sequence[tuple[int, Callable]], first: Local,
-            feed: Callable[[int], Any], steps: Any, lr: Any) -> Local:
+def descend(
+    how: Any,
+    recipe: Recipe,
+    passes: Passes,
+    objective: Callable,
+    rules: Sequence[tuple[int, Callable]],
+    first: Local,
+    feed: Callable[[int], Any],
+    steps: Any,
+    lr: Any,
+) -> Local:
     """Take the local steps: `feed(k)` is the k-th batch, `rules` are (piece's number, its correction).
 
     `how` says how a gradient is taken and which of the steps are this client's (a lift's business).

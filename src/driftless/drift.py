@@ -1,10 +1,11 @@
 """How far clients drift apart: from the sums that a round's answers carry, never from the clients' models one by one.
 
 With d_i = sent - kept_i, d their mean and s = sent - (the server's next vector), over the n clients that answered:
-    divergence over the selected   mean ||kept_i - next||^2 = mean ||d_i||^2 - 2 <d, s> + ||s||^2     (FedInit, Table 10)
-    consensus distance of a layer  mean ||kept_i - mean kept||^2 = mean ||d_i||^2 - ||d||^2           (FedALS, Figure 1)
-Over all N clients the same from running sums of u_i = kept_i - initial, which a client that never trained has at zero. Personal
-parameters differ by design and are left out.
+    divergence over the selected   mean ||kept_i - next||^2 = mean ||d_i||^2 - 2 <d, s> + ||s||^2     (FedInit, Table
+    10) consensus distance of a layer  mean ||kept_i - mean kept||^2 = mean ||d_i||^2 - ||d||^2           (FedALS,
+    Figure 1)
+Over all N clients the same from running sums of u_i = kept_i - initial, which a client that never trained has at zero.
+Personal parameters differ by design and are left out.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Running(NamedTuple):
         return float(self.square / registered - 2 * (self.offset / registered) @ u + u @ u)
 
 
-def of_round(watched: Any, answered: int, move: Tensor | None, shared: Tensor, layers: Tensor, names: list[str]
-             ) -> dict[str, Any]:
+def of_round(
+    watched: Any, answered: int, move: Tensor | None, shared: Tensor, layers: Tensor, names: list[str]
+) -> dict[str, Any]:
     """The drift of one round by name: `move` is how far the server's vector moved [D], `layers` each parameter's layer.
 
     Where clients are sent models of their own there is no move, and no divergence from where it led.
@@ -53,7 +55,9 @@ def of_round(watched: Any, answered: int, move: Tensor | None, shared: Tensor, l
         move = torch.where(shared, move, 0.0).double()
         divergence["divergence_selected"] = max(float(squares.sum() - 2 * mean @ move + move @ move), 0.0)
     return divergence | {
-        "consensus": {name: float(value) for name, value, there in zip(names, consensus, present, strict=True) if there},
+        "consensus": {
+            name: float(value) for name, value, there in zip(names, consensus, present, strict=True) if there
+        },
         "update_norm_mean": norm,
         "update_norm_std": max(variance, 0.0) ** 0.5,
     }

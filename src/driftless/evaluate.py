@@ -1,4 +1,6 @@
-"""What is measured of the models: global, personal, adapted, seen and unseen clients (definitions in docs/design.md)."""
+"""What is measured of the models: global, personal, adapted, seen and unseen clients (definitions in
+docs/design.md).
+"""
 
 from __future__ import annotations
 
@@ -44,18 +46,29 @@ class Personal(NamedTuple):
         if not len(values):
             return {}
         worst = values[: max(1, len(values) // 10)]
-        return {f"{prefix}_mean": float(values.mean()), f"{prefix}_std": float(values.std()),
-                f"{prefix}_worst_decile": float(worst.mean())}
+        return {
+            f"{prefix}_mean": float(values.mean()),
+            f"{prefix}_std": float(values.std()),
+            f"{prefix}_worst_decile": float(worst.mean()),
+        }
 
 
 @torch.no_grad()
-def score(task: Task, predict: Callable[[Any], Tensor], pool: Any, rows: Tensor, pool_threads: ThreadPoolExecutor | None = None) -> Scores:
+def score(
+    task: Task,
+    predict: Callable[[Any], Tensor],
+    pool: Any,
+    rows: Tensor,
+    pool_threads: ThreadPoolExecutor | None = None,
+) -> Scores:
     """The metric and loss of a predictor on these rows of a pool, in pieces of CHUNK samples."""
+
     def part(index: Tensor) -> tuple[Tensor, float]:
         with torch.no_grad():
             x, y = tree_map(lambda leaf: leaf[index], pool)
             outputs = predict(x)
             return task.metric(outputs, y).reshape(-1).to(torch.float64), float(task.loss(outputs, y)) * len(index)
+
     if not len(rows):
         return Scores(torch.zeros(0, dtype=torch.float64), float("nan"))
     parts = list((pool_threads.map if pool_threads else map)(part, rows.split(CHUNK)))
@@ -63,15 +76,21 @@ def score(task: Task, predict: Callable[[Any], Tensor], pool: Any, rows: Tensor,
 
 
 def global_model(federated: Federated, server: Server, clients: Clients) -> tuple[Tensor, Tensor, bool]:
-    """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients that
-    trained since their last synchronisation; where parameters are personal, the mean over all clients that ever trained.
-    Where clients are sent models of their own, the parameters are not a model but what the broadcast makes these of."""
+    """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients
+    that trained since their last synchronisation; where parameters are personal, the mean over all clients that ever
+    trained. Where clients are sent models of their own, the parameters are not a model but what the broadcast makes
+    these of.
+    """
     theta, virtual = _average_open(federated.periods, server.params, server.round, clients, "model", federated.kept)
-    buffers, also = _average_open(federated.buffer_periods, server.buffers, server.round, clients, "buffers", federated.buffer_periods.own)
+    buffers, also = _average_open(
+        federated.buffer_periods, server.buffers, server.round, clients, "buffers", federated.buffer_periods.own
+    )
     return theta, buffers, virtual or also
 
 
-def _average_open(periods: Any, vector: Tensor, round: int, clients: Clients, field: str, kept: Tensor) -> tuple[Tensor, bool]:
+def _average_open(
+    periods: Any, vector: Tensor, round: int, clients: Clients, field: str, kept: Tensor
+) -> tuple[Tensor, bool]:
     if periods.plain or field not in clients.fresh:
         return vector, False
     total = torch.zeros(len(periods.periods), len(kept), dtype=torch.float64)
@@ -101,16 +120,28 @@ class Evaluation:
     def uniform(self) -> bool:
         """Whether every client predicts with the global model."""
         common = self.federated.broadcast.common and not self.federated.periods.personal
-        return common and not self.federated.buffer_periods.personal and all(
-            (type(p).predict, type(p).personal) == (Piece.predict, Piece.personal) for p in self.federated.pieces)
+        return (
+            common
+            and not self.federated.buffer_periods.personal
+            and all(
+                (type(p).predict, type(p).personal) == (Piece.predict, Piece.personal) for p in self.federated.pieces
+            )
+        )
 
     def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
-        """The metrics after a round with this step size, by name, and the accuracy of each client measured (all: `everyone`)."""
+        """The metrics after a round with this step size, by name, and the accuracy of each client measured (all:
+        `everyone`).
+        """
         task, metrics = self.federated.task, {}
         theta, buffers, _ = global_model(self.federated, server, self.clients)
         common = self.federated.broadcast.common
-        overall = score(task, lambda x: task.space.outputs(theta, x, buffers), self.federation.test_pool,
-                        self._all if common else self._all[:0], self._threads)
+        overall = score(
+            task,
+            lambda x: task.space.outputs(theta, x, buffers),
+            self.federation.test_pool,
+            self._all if common else self._all[:0],
+            self._threads,
+        )
         if len(overall.values):
             metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
         seen, unseen = list(self.federation.seen), list(self.federation.unseen)
@@ -131,10 +162,15 @@ class Evaluation:
         return metrics, accuracy
 
     def adapted(self, server: Server, lr: float, everyone: bool) -> dict[str, float]:
-        """Accuracies after one round's local work from what the client would predict with: seen clients and unseen ones."""
+        """Accuracies after one round's local work from what the client would predict with: seen clients and unseen
+        ones.
+        """
         theta, buffers, _ = global_model(self.federated, server, self.clients)
         out = {}
-        for name, who in (("adapted_accuracy", list(self.federation.seen)), ("unseen_adapted_accuracy", list(self.federation.unseen))):
+        for name, who in (
+            ("adapted_accuracy", list(self.federation.seen)),
+            ("unseen_adapted_accuracy", list(self.federation.unseen)),
+        ):
             chosen = who if everyone else _spread(who, self.panel)
             values = list(self._threads.map(lambda c: self._after_work(c, theta, buffers, server, lr), chosen))
             values = [v for v in values if v is not None]
@@ -174,5 +210,3 @@ def _spread(clients: list[int], count: int) -> list[int]:
     if len(clients) <= count:
         return list(clients)
     return [clients[i * len(clients) // count] for i in range(count)]
-
-

@@ -1,7 +1,8 @@
 """One round, whatever the algorithm: what the server does, and the one operation that its clients do.
 
-`Federated` binds an algorithm to a task. `round(server, clients, plan)` is pure in the server; rows of clients are staged in their
-place and counted only when the caller commits them. `train` is written for one client and knows no other.
+`Federated` binds an algorithm to a task. `round(server, clients, plan)` is pure in the server; rows of clients are
+staged in their place and counted only when the caller commits them. `train` is written for one client and knows no
+other.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from driftless.algorithm import Algorithm, Period
 from driftless.broadcast import Setting
+from driftless.composition import Algorithm, Period
 from driftless.descend import Local, Recipe, descend
 from driftless.optim import Descent, Freeze, Sgd
 from driftless.piece import Message, Piece, Rows, Samples, Sum, View, Weighted
@@ -81,9 +82,9 @@ class Plan(NamedTuple):
 class Federated:
     """An algorithm on a task: the clients' optimiser, the server's, and how answers are weighted.
 
-    `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimiser_state` is "fresh" each round
-    or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every client's model);
-    `setting` is what a broadcast's recipe is completed for.
+    `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimiser_state` is "fresh"
+    each round or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every
+    client's model); `setting` is what a broadcast's recipe is completed for.
     """
 
     algorithm: Algorithm
@@ -181,10 +182,16 @@ class Federated:
 
     @cached_property
     def step_groups(self) -> tuple[Tensor, Tensor]:
-        """Steps are counted once a group: (where each group's first slow parameter is, which group each slow one has)."""
+        """Steps are counted once a group: (where each group's first slow parameter is, which group each slow one
+        has).
+        """
         group = self.periods.group[self.periods.slow]
         keys, index = torch.unique(group, return_inverse=True)
-        first = torch.stack([(group == key).nonzero()[0, 0] for key in keys]) if len(keys) else torch.zeros(0, dtype=torch.int64)
+        first = (
+            torch.stack([(group == key).nonzero()[0, 0] for key in keys])
+            if len(keys)
+            else torch.zeros(0, dtype=torch.int64)
+        )
         return first, index
 
     def start(self) -> Server:
@@ -215,7 +222,9 @@ class Federated:
             memory.append(new)
         params, optimiser = self.server_optimiser.step(g, server.params, server.optimiser)
         due, buffers_due = self.periods.closes(server.round), self.buffer_periods.closes(server.round)
-        params, optimiser, memory = select(due, (params, optimiser, tuple(memory)), (server.params, server.optimiser, server.memory))
+        params, optimiser, memory = select(
+            due, (params, optimiser, tuple(memory)), (server.params, server.optimiser, server.memory)
+        )
         buffers = select(buffers_due, server.buffers - answer.mean.buffers, server.buffers)
         return Server(server.round + 1, params, buffers, optimiser, memory, sent.memory), answer
 
@@ -245,11 +254,26 @@ class Federated:
             steps = steps_before if local is None else local.steps
             gradient = None if local is None or not self.recipe.gradient else local.total / (steps + (steps == 0))
             scratch = [()] * len(self.pieces) if local is None else local.scratch
-            facts = (sent, model, start, end, steps, gradient, periods.shared, lr, t, each.seen < 0, each.who, each.samples,
-                     each.batches)
+            facts = (
+                sent,
+                model,
+                start,
+                end,
+                steps,
+                gradient,
+                periods.shared,
+                lr,
+                t,
+                each.seen < 0,
+                each.who,
+                each.samples,
+                each.batches,
+            )
             late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
-            return [View(*facts, d, s, c, x, message, *late)
-                    for d, s, c, x in zip(each.draws, shared.told, memory, scratch, strict=True)]
+            return [
+                View(*facts, d, s, c, x, message, *late)
+                for d, s, c, x in zip(each.draws, shared.told, memory, scratch, strict=True)
+            ]
 
         steps_before = self._steps(row, opens)
         start = end = begin
@@ -263,7 +287,11 @@ class Federated:
             scratch.append(() if correction is None else correction[0])
             if correction is not None:
                 rules.append((place, correction[1]))
-        total = select(opens, torch.zeros_like(end), self._recall(torch.zeros_like(end), row, "total")) if self.recipe.gradient else ()
+        total = (
+            select(opens, torch.zeros_like(end), self._recall(torch.zeros_like(end), row, "total"))
+            if self.recipe.gradient
+            else ()
+        )
         first = self.recipe.begin(end, buffers, tuple(scratch), steps_before, total)
         if self.optimiser_state == "kept":
             first = first._replace(optimiser=restore(self.templates["optimiser"], row, "optimiser"))
@@ -287,11 +315,16 @@ class Federated:
         new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory))
         finite = torch.isfinite(kept).all() & torch.isfinite(message.delta).all()
         mark = self.broadcast.delta
-        said = message._replace(delta=mark(message.delta), buffers=Weighted(message.buffers),
-                                weight=Sum(message.weight) if mark is not Rows else Rows(message.weight))
+        said = message._replace(
+            delta=mark(message.delta),
+            buffers=Weighted(message.buffers),
+            weight=Sum(message.weight) if mark is not Rows else Rows(message.weight),
+        )
         return Reply(said, new, self._watch(delta, model, kept, closes, last, each), finite)
 
-    def predictor(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> Callable[[Any], Tensor]:
+    def predictor(
+        self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each
+    ) -> Callable[[Any], Tensor]:
         """What a client predicts with, x -> scores, at the global model theta [D]."""
         at, own_buffers, views = self._predicting(how, theta, buffers, shared, each)
         predict = lambda x: self.task.space.outputs(at, x, own_buffers)  # noqa: E731
@@ -300,22 +333,51 @@ class Federated:
         return predict
 
     def predicting(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
-        """The parameters and buffers that a client predicts with, at the global model theta [D]: what pieces make of its own."""
+        """The parameters and buffers that a client predicts with, at the global model theta [D]: what pieces make of
+        its own.
+        """
         return self._predicting(how, theta, buffers, shared, each)[:2]
 
     def observed(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> dict[str, Any]:
         """The pictures and figures that pieces make of a client, by name, at the global model theta [D]."""
         at, _, views = self._predicting(how, theta, buffers, shared, each)
-        return {name: what for p, view in zip(self.pieces, views, strict=True) for name, what in p.observe(view._replace(end=at)).items()}
+        return {
+            name: what
+            for p, view in zip(self.pieces, views, strict=True)
+            for name, what in p.observe(view._replace(end=at)).items()
+        }
 
-    def _predicting(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor, list[View]]:
+    def _predicting(
+        self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each
+    ) -> tuple[Tensor, Tensor, list[View]]:
         mine, own_buffers = self.personal_model(theta, buffers, each)
         own, zero = self.own_model(theta, each.row, each.seen), torch.zeros(())
         memory = restore(self.templates["memory"], each.row, "memory") if self.pieces else ()
         late = (TaskView(self.task, own_buffers, how.differentiate), self._descend(how, own_buffers, each, shared.lr))
-        views = [View(theta, own, mine, mine, zero, None, self.periods.shared, self._step_size(shared.lr), shared.round, each.seen < 0,
-                      each.who, each.samples, each.batches, draws, told, client, (), (), *late)
-                 for told, client, draws in zip(shared.told, memory, each.draws, strict=True)]
+        views = [
+            View(
+                theta,
+                own,
+                mine,
+                mine,
+                zero,
+                None,
+                self.periods.shared,
+                self._step_size(shared.lr),
+                shared.round,
+                each.seen < 0,
+                each.who,
+                each.samples,
+                each.batches,
+                draws,
+                told,
+                client,
+                (),
+                (),
+                *late,
+            )
+            for told, client, draws in zip(shared.told, memory, each.draws, strict=True)
+        ]
         at = mine
         for piece, view in zip(self.pieces, views, strict=True):
             at = piece.personal(view._replace(end=at), at)
@@ -333,7 +395,9 @@ class Federated:
         return mine, buffers
 
     def adapt(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
-        """A client's parameters and buffers after one round's local work on the loss alone, from what it predicts with."""
+        """A client's parameters and buffers after one round's local work on the loss alone, from what it predicts
+        with.
+        """
         mine, own_buffers = self.predicting(how, theta, buffers, shared, each)
         last = self._again(how, own_buffers, each, self._step_size(shared.lr), mine)
         return last.theta, last.buffers
@@ -342,22 +406,56 @@ class Federated:
         return lr if self.recipe.scale is None else lr * self.recipe.scale
 
     def _descend(self, how: Any, buffers: Tensor, each: Each, lr: Any) -> Callable[..., Tensor]:
-        """`view.descend`: a second training of this client, on the round's batches and with its step size unless others are given."""
+        """`view.descend`: a second training of this client, on the round's batches and with its step size unless
+        others are given.
+        """
         usual = self._step_size(lr)
 
-        def again(start: Tensor, objective: Any = None, batches: Any = None, optimiser: Any = None, lr: Any = None, correct: Any = None
-                  ) -> Tensor:
-            return self._again(how, buffers, each, usual if lr is None else lr, start, objective, batches, optimiser, correct).theta
+        def again(
+            start: Tensor,
+            objective: Any = None,
+            batches: Any = None,
+            optimiser: Any = None,
+            lr: Any = None,
+            correct: Any = None,
+        ) -> Tensor:
+            return self._again(
+                how, buffers, each, usual if lr is None else lr, start, objective, batches, optimiser, correct
+            ).theta
+
         return again
 
-    def _again(self, how: Any, buffers: Tensor, each: Each, lr: Any, origin: Tensor, objective: Any = None, batches: Any = None,
-               optimiser: Any = None, correct: Any = None) -> Local:
+    def _again(
+        self,
+        how: Any,
+        buffers: Tensor,
+        each: Each,
+        lr: Any,
+        origin: Tensor,
+        objective: Any = None,
+        batches: Any = None,
+        optimiser: Any = None,
+        correct: Any = None,
+    ) -> Local:
         recipe = self.recipe._replace(optimiser=optimiser or self.optimiser, gradient=False)
         passes = Passes(self.task, buffers)
         rules = [] if correct is None else [(0, correct)]
-        feed, steps = (self._feed(how, each), each.steps) if batches is None else (lambda k: each.samples.batch(batches[k]), len(batches))
-        return descend(how, recipe, passes, objective or passes.loss, rules, recipe.begin(origin, buffers, ((),) * len(rules)), feed,
-                       steps, lr)
+        feed, steps = (
+            (self._feed(how, each), each.steps)
+            if batches is None
+            else (lambda k: each.samples.batch(batches[k]), len(batches))
+        )
+        return descend(
+            how,
+            recipe,
+            passes,
+            objective or passes.loss,
+            rules,
+            recipe.begin(origin, buffers, ((),) * len(rules)),
+            feed,
+            steps,
+            lr,
+        )
 
     def embed(self, how: Any, shared: Shared, each: Each) -> Reply:
         """The first half of a pipeline on the client: its descriptor."""
@@ -365,9 +463,13 @@ class Federated:
         return Reply(Rows(v), {}, {}, torch.isfinite(v).all())
 
     def embed_back(self, how: Any, shared: Shared, each: Each) -> Reply:
-        """The last half of a pipeline on the client: the transpose of `embed` on the same batch at what was sent, d v."""
+        """The last half of a pipeline on the client: the transpose of `embed` on the same batch at what was sent, d
+        v.
+        """
         batch = each.samples.batch(each.batches[0])
-        d_phi = how.differentiate(lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ()), shared.model)[0]
+        d_phi = how.differentiate(lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ()), shared.model)[
+            0
+        ]
         return Reply(Sum(d_phi), {}, {}, torch.isfinite(d_phi).all())
 
     def _feed(self, how: Any, each: Each) -> Callable[[int], Any]:
@@ -378,6 +480,7 @@ class Federated:
         def batch(k: int) -> Any:
             x, y = how.take(each.samples.pool, places[k])
             return augment(x, tree_map(lambda leaf: leaf[k][: len(x)], each.augment)), y
+
         return batch
 
     def _recall(self, base: Tensor, row: dict[str, Tensor], *names: str) -> Tensor:
@@ -403,9 +506,16 @@ class Federated:
         own = arrived.index_copy(0, periods.own, each.row["buffers"])
         return sent, torch.where(opens & periods.shared, sent, own)
 
-    def _row(self, each: Each, sent: Tensor, start: Tensor, kept: Tensor, last: Local, buffers_sent: Tensor, memory: tuple) -> dict:
+    def _row(
+        self, each: Each, sent: Tensor, start: Tensor, kept: Tensor, last: Local, buffers_sent: Tensor, memory: tuple
+    ) -> dict:
         slow, new = self.periods.slow, {}
-        vectors = {"model": (kept, self.kept), "sent": (sent, slow), "start": (start, slow), "total": (last.total, slow)}
+        vectors = {
+            "model": (kept, self.kept),
+            "sent": (sent, slow),
+            "start": (start, slow),
+            "total": (last.total, slow),
+        }
         for name, (vector, where) in vectors.items():
             if name in each.row:
                 new[name] = vector[where]
@@ -414,18 +524,29 @@ class Federated:
         if "steps" in each.row:
             new["steps"] = last.steps[slow][self.step_groups[0]]
         if "buffers" in each.row:
-            new |= {"buffers": last.buffers[self.buffer_periods.own], "buffers_sent": buffers_sent[self.buffer_periods.slow]}
+            new |= {
+                "buffers": last.buffers[self.buffer_periods.own],
+                "buffers_sent": buffers_sent[self.buffer_periods.slow],
+            }
         new |= flatten("memory", memory)
         return new | (flatten("optimiser", last.optimiser) if self.optimiser_state == "kept" else {})
 
-    def _watch(self, delta: Tensor, model: Tensor, kept: Tensor, closes: Any, last: Local, each: Each) -> dict[str, Any]:
+    def _watch(
+        self, delta: Tensor, model: Tensor, kept: Tensor, closes: Any, last: Local, each: Each
+    ) -> dict[str, Any]:
         """What a simulation looks at: sums over clients, never sent."""
         steps = torch.as_tensor(each.steps, dtype=torch.float64)
-        reached = steps if closes is True else (last.steps * closes).sum(dtype=torch.float64) / self.periods.shared.sum().clamp(min=1)
+        reached = (
+            steps
+            if closes is True
+            else (last.steps * closes).sum(dtype=torch.float64) / self.periods.shared.sum().clamp(min=1)
+        )
         watched = {"loss": Sum(last.loss), "steps": Sum(steps), "reached": Sum(reached)}
         if "drift" in self.watch:
             delta = delta if self.periods.plain else torch.where(self.periods.shared, delta, 0.0)
-            apart = delta if self.broadcast.common else self.initial - kept  # spread the same, if all were sent one model
+            apart = (
+                delta if self.broadcast.common else self.initial - kept
+            )  # spread the same, if all were sent one model
             zero = torch.zeros(len(self.task.space.layers), dtype=delta.dtype)
             squares = zero.index_add(0, self._layer_index, apart * apart)
             norm = (squares if self.broadcast.common else delta * delta).sum().sqrt()
@@ -433,7 +554,10 @@ class Federated:
             watched |= {"norm": Sum(norm), "norm_squared": Sum(norm * norm)}
         if "divergence" in self.watch:
             old, new = ((where - self.initial) * self.periods.shared for where in (model, kept))
-            watched |= {"moved": Sum(new - old), "grown": Sum(new.double().square().sum() - old.double().square().sum())}
+            watched |= {
+                "moved": Sum(new - old),
+                "grown": Sum(new.double().square().sum() - old.double().square().sum()),
+            }
         return watched
 
     @cached_property

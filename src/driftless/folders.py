@@ -1,4 +1,6 @@
-"""A run's folder: run.toml, metrics.jsonl, split.npz, checkpoints, and at the end clients.json, model.safetensors, report.html."""
+"""A run's folder: run.toml, metrics.jsonl, split.npz, checkpoints, and at the end clients.json, model.safetensors,
+report.html.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,14 @@ def digest(config: Config) -> str:
 
 
 def refuse_existing(folder: Path) -> None:
-    """Raise UserError where the folder of a new run exists; what a start left that never got to its run.toml is no run."""
+    """Raise UserError where the folder of a new run exists; what a start left that never got to its run.toml is no
+    run.
+    """
     if folder.exists() and (not folder.is_dir() or any(path.name != "run.toml.tmp" for path in folder.iterdir())):
-        raise UserError(f"the run folder {str(folder)!r} exists: take another --out, remove it, or go on with `driftless resume {folder}`.")
+        raise UserError(
+            f"the run folder {str(folder)!r} exists: take another --out, remove it, or go on with "
+            f"`driftless resume {folder}`."
+        )
 
 
 def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
@@ -44,10 +51,17 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
     refuse_existing(folder)
     files.make_folder(folder)
     space = experiment.federated.task.space
-    resolved = {"parameters": space.size, "buffers": space.buffer_size, "layers": space.layers, "lift": repr(lift) if lift.__class__.__name__
-                != "Threaded" else f"Threaded({lift.workers})", "cohort": experiment.cohort, "algorithm": repr(experiment.federated.algorithm),
-                "shape": list(experiment.federation.test_pool[0].shape[1:]), "digest": digest(experiment.config),
-                "classes": experiment.dataset.classes if experiment.dataset else 0}
+    resolved = {
+        "parameters": space.size,
+        "buffers": space.buffer_size,
+        "layers": space.layers,
+        "lift": repr(lift) if lift.__class__.__name__ != "Threaded" else f"Threaded({lift.workers})",
+        "cohort": experiment.cohort,
+        "algorithm": repr(experiment.federated.algorithm),
+        "shape": list(experiment.federation.test_pool[0].shape[1:]),
+        "digest": digest(experiment.config),
+        "classes": experiment.dataset.classes if experiment.dataset else 0,
+    }
     write_config(folder, experiment.config, resolved)
 
 
@@ -68,7 +82,9 @@ def keep_split(folder: Path, split: Any) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a run's folder: raises UserError where another process does. The system lets go when a process ends, however it ends."""
+    """Hold a run's folder: raises UserError where another process does. The system lets go when a process ends,
+    however it ends.
+    """
     with open(folder / "run.toml", "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,8 +169,16 @@ def finish(folder: Path, result: Result) -> None:
     counts = split.counts(dataset.y_train, dataset.classes) if split is not None and dataset is not None else None
     if len(place.names) <= 100_000:
         seen = set(place.seen)
-        records = [{"name": name, "seen": i in seen, "samples": place.size(i), "accuracy": result.accuracy.get(i),
-                    "counts": counts[i].tolist() if counts is not None else _label_counts(place, i)} for i, name in enumerate(place.names)]
+        records = [
+            {
+                "name": name,
+                "seen": i in seen,
+                "samples": place.size(i),
+                "accuracy": result.accuracy.get(i),
+                "counts": counts[i].tolist() if counts is not None else _label_counts(place, i),
+            }
+            for i, name in enumerate(place.names)
+        ]
         files.atomic_write(folder / "clients.json", json.dumps(records).encode())
     files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
     observed.save(folder, result)

@@ -1,7 +1,8 @@
-"""From one client to many: a lift runs an operation that is written for one client over a cohort, and changes nothing else.
+"""From one client to many: a lift runs an operation that is written for one client over a cohort, and changes nothing
+else.
 
-`run(operation, shared, tasks)` yields replies in the order of the tasks, each made when it is due. Sequential and threaded are the
-exact class (bitwise the same run); vectorised is the rounding class.
+`run(operation, shared, tasks)` yields replies in the order of the tasks, each made when it is due. Sequential and
+threaded are the exact class (bitwise the same run); vectorised is the rounding class.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Threaded:
 
 @dataclass(frozen=True)
 class Vectorised:
-    """`chunk` clients in one call of vmap. Clients whose batches have other shapes are called apart; steps are masked."""
+    """`chunk` clients in one call of vmap. Clients whose batches have other shapes are called apart; steps are
+    masked.
+    """
 
     chunk: int = 32
 
@@ -145,10 +148,12 @@ def _together(operation: Callable, shared: Any, chunk: list[Any]) -> list[Any]:
 
 def _stack(trees: list[Any]) -> Any:
     """One tree with a leading client axis; shorter leaves are padded at the end by their own last entry."""
+
     def join(*leaves: Any) -> Tensor:
         tensors = [torch.as_tensor(leaf) for leaf in leaves]
         longest = max(len(t) if t.dim() else 0 for t in tensors)
         return torch.stack([_padded(t, longest) for t in tensors])
+
     return tree_map(join, *trees)
 
 

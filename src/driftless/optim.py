@@ -1,7 +1,7 @@
 """Optimisers on vectors, for clients and for the server, and step sizes that change over rounds.
 
-An optimiser is a value: `init(theta) -> state`, `step(gradient, theta, state, lr) -> (theta, state)`. A state is a named tuple of
-tensors; its vectors [D] are masked with the groups they belong to.
+An optimiser is a value: `init(theta) -> state`, `step(gradient, theta, state, lr) -> (theta, state)`. A state is a
+named tuple of tensors; its vectors [D] are masked with the groups they belong to.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class AdamW:
 class Freeze:
     """Another optimiser that moves `first` alone for `count` steps, then everything else alone (FedRep, FedAlt).
 
-    A count between 0 and 1 is that share of the client's own steps, rounded. The frozen part keeps its momentum and is not
-    decayed. `first` is a bool vector [D].
+    A count between 0 and 1 is that share of the client's own steps, rounded. The frozen part keeps its momentum and is
+    not decayed. `first` is a bool vector [D].
     """
 
     optimiser: Any
@@ -94,7 +94,9 @@ class Freeze:
     def moves(self, step: int, steps: Any) -> Tensor:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
         share = 0 < self.count < 1
-        count = torch.round(torch.as_tensor(steps, dtype=torch.float64) * self.count) if share else torch.tensor(self.count)
+        count = (
+            torch.round(torch.as_tensor(steps, dtype=torch.float64) * self.count) if share else torch.tensor(self.count)
+        )
         return torch.where(step < count, self.first, ~self.first)
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]:
@@ -116,14 +118,17 @@ class OnServer:
 
     def init(self, theta: Tensor) -> Any:
         state = self.optimiser.init(theta)
-        return state._replace(steps=theta.new_zeros(())) if isinstance(state, Moments) else state  # all take the same steps
+        return (
+            state._replace(steps=theta.new_zeros(())) if isinstance(state, Moments) else state
+        )  # all take the same steps
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
         g = gradient if self.norm is None else clip(gradient, self.norm)
         return self.optimiser.step(g, theta, state, self.lr * lr)
 
 
-# --- the server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept) --------------------------
+# --- the server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept)
+# --------------------------
 @dataclass(frozen=True)
 class Descent:
     """theta <- theta - lr g: with lr 1 and the mean of sent - kept, exactly averaging."""
@@ -256,7 +261,8 @@ class Adagrad(_AdaptiveServer):
         return v + square
 
 
-# --- step sizes over rounds -----------------------------------------------------------------------------------------------
+# --- step sizes over rounds
+# -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Constant:
     """1 in every round."""

@@ -1,4 +1,6 @@
-"""The named optimisers: `--optimizer` names a client's, `--server` the server's. Light: nothing heavy is imported until one is made."""
+"""The named optimisers: `--optimizer` names a client's, `--server` the server's. Light: nothing heavy is imported
+until one is made.
+"""
 
 from __future__ import annotations
 

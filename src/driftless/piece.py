@@ -1,6 +1,7 @@
 """What an algorithm is made of: the View that a piece may read, and the slots that it may fill.
 
-One round, with every slot where it acts (server left, client right; FedAvg is what happens where no piece says anything):
+One round, with every slot where it acts (server left, client right; FedAvg is what happens where no piece says
+anything):
 
     tell(memory), broadcast ---> sent          the model that the client receives
                                  start         where training starts
@@ -14,8 +15,9 @@ One round, with every slot where it acts (server left, client right; FedAvg is w
     mean of the answers <------- message
     learn(memory, g, report)     what the server makes of the means, then its optimiser steps
 
-and, at any time, `personal`: the model that a client predicts with, and `predict`: how, where that is more than its model. Pieces never know each other. A vector over parameters is a leaf of
-shape [D]: such leaves of memories and reports follow the synchronisation of their group; every other leaf passes unmasked.
+and, at any time, `personal`: the model that a client predicts with, and `predict`: how, where that is more than its
+model. Pieces never know each other. A vector over parameters is a leaf of shape [D]: such leaves of memories and
+reports follow the synchronisation of their group; every other leaf passes unmasked.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class View(NamedTuple):
     message: Any  # what leaves the client; () before the slot `upload`
     task: Any  # outputs(theta, x), features(theta, x), head(theta, z), loss(outputs, y), gradient(theta, batch)
     descend: Any  # descend(start, objective, batches, optimiser, lr, correct) -> end: the engine's own local loop
-    step: Any = None  # step() -> the number of the local step being taken, for an objective to call: 0, 1, ... in each round
+    step: Any = None  # step() -> the number of the local step being taken, 0, 1, ..., for an objective to call
 
 
 class Samples(NamedTuple):
@@ -79,6 +81,7 @@ class Samples(NamedTuple):
 
 def _map(function: Callable[[Any], Any], tree: Any) -> Any:
     from torch.utils._pytree import tree_map
+
     return tree_map(function, tree)
 
 
@@ -116,7 +119,8 @@ class Message(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step or a training sample.
+    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step or a
+    training sample.
 
     Where it follows from the data, the shape is a function of the shape of one sample's input.
     """
@@ -131,9 +135,9 @@ class Draw(NamedTuple):
 class Piece:
     """A change to federated averaging. Every slot changes nothing unless a piece says so.
 
-    `reads` names what of the View must be kept for this piece between rounds ("model", "gradient", "fresh"). `neutral` is the value
-    of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that says why there is none.
-    `excludes` maps the names of pieces that this one cannot be composed with to the reason.
+    `reads` names what of the View must be kept for this piece between rounds ("model", "gradient", "fresh"). `neutral`
+    is the value of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that
+    says why there is none. `excludes` maps the names of pieces that this one cannot be composed with to the reason.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()

@@ -1,7 +1,7 @@
 """Randomness is counter-based: a stream is named by words, never by what was drawn before it.
 
-`generator(seed, round, client, purpose)` is the same stream on any worker, in any order and after every resume, so there is
-no generator state to save. Nothing else in driftless makes random numbers.
+`generator(seed, round, client, purpose)` is the same stream on any worker, in any order and after every resume, so
+there is no generator state to save. Nothing else in driftless makes random numbers.
 """
 
 from __future__ import annotations

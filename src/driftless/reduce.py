@@ -1,4 +1,6 @@
-"""Answers become means as they arrive: unnormalised sums in float64, in the cohort's order, divided once who answered is known."""
+"""Answers become means as they arrive: unnormalised sums in float64, in the cohort's order, divided once who answered
+is known.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ def _marked(node: Any) -> bool:
 
 
 class Totals:
-    """Running sums of trees whose leaves are marked Uniform, Weighted, Sum or Rows. Memory does not grow with the cohort
-    but for the rows that an algorithm asks for."""
+    """Running sums of trees whose leaves are marked Uniform, Weighted, Sum or Rows. Memory does not grow with the
+    cohort but for the rows that an algorithm asks for."""
 
     def __init__(self) -> None:
         self.answered: list[int] = []
@@ -36,8 +38,10 @@ class Totals:
         if self._spec is None:
             self._spec, self._marks = spec, [type(leaf) for leaf in leaves]
             self._like = [leaf.x for leaf in leaves]
-            self._sums = [None if isinstance(leaf, Rows) else tree_map(lambda x: torch.zeros_like(x, dtype=torch.float64), leaf.x)
-                          for leaf in leaves]
+            self._sums = [
+                None if isinstance(leaf, Rows) else tree_map(lambda x: torch.zeros_like(x, dtype=torch.float64), leaf.x)
+                for leaf in leaves
+            ]
         self.answered.append(client)
         self.weight += weight
         for total, leaf in zip(self._sums, leaves, strict=True):

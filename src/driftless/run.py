@@ -2,8 +2,9 @@
 
     execute(experiment, folder)      from the beginning, or from the newest whole checkpoint of the same run
 
-Order of a round: the engine's round; its rows count; measurements; a line in metrics.jsonl; then, where one is due, rows to the disk
-and a checkpoint. Killed anywhere, a run resumes from its last checkpoint and ends bitwise as if it had not been killed.
+Order of a round: the engine's round; its rows count; measurements; a line in metrics.jsonl; then, where one is due,
+rows to the disk and a checkpoint. Killed anywhere, a run resumes from its last checkpoint and ends bitwise as if it
+had not been killed.
 """
 
 from __future__ import annotations
@@ -70,7 +71,12 @@ class Result(NamedTuple):
         return federated.task.space.state_dict(theta, buffers)
 
 
-def execute(experiment: Experiment, folder: Path | None = None, on_round: Callable[[Info], None] | None = None, resume: bool = False) -> Result:
+def execute(
+    experiment: Experiment,
+    folder: Path | None = None,
+    on_round: Callable[[Info], None] | None = None,
+    resume: bool = False,
+) -> Result:
     """Run to the end. With `resume`, go on from the folder's newest whole checkpoint; without, the folder must be new.
 
     Raises UserError for a folder that exists or belongs to another run, and BadClient (everything until then is saved).
@@ -89,8 +95,13 @@ def execute(experiment: Experiment, folder: Path | None = None, on_round: Callab
         clients = _clients(experiment, folder, digest, lift)
         stack.callback(clients.close)
         state, metrics = _start(experiment, clients, folder, digest, resume)
-        evaluation = Evaluation(federated, experiment.federation, _measured(experiment, clients), config.panel or PANEL,
-                                config.workers or os.cpu_count() or 1)
+        evaluation = Evaluation(
+            federated,
+            experiment.federation,
+            _measured(experiment, clients),
+            config.panel or PANEL,
+            config.workers or os.cpu_count() or 1,
+        )
         accuracy: dict[int, float] = {}
         for t in range(state.server.round, config.rounds):
             try:
@@ -145,20 +156,38 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tu
     clients.commit(t)
     seconds = time.perf_counter() - began
     answered, watched = len(answer.answered), answer.watched
-    info: Info = {"round": t + 1, "cohort": len(chosen), "answered": answered, "skipped": len(answer.skipped), "seconds": seconds}
+    info: Info = {
+        "round": t + 1,
+        "cohort": len(chosen),
+        "answered": answered,
+        "skipped": len(answer.skipped),
+        "seconds": seconds,
+    }
     running = state.running
     if answered and watched:
         steps = float(watched["steps"].x)
-        info |= {"train_loss": float(watched["loss"].x) / max(steps, 1.0), "steps": int(steps),
-                 "steps_counted": float(watched["reached"].x)}
+        info |= {
+            "train_loss": float(watched["loss"].x) / max(steps, 1.0),
+            "steps": int(steps),
+            "steps_counted": float(watched["reached"].x),
+        }
         if "offset" in watched:
             move = state.server.params - server.params if federated.broadcast.common else None
-            info |= of_round(watched, answered, move, federated.periods.shared, federated.task.space.layer_index(),
-                             federated.task.space.layers)
+            info |= of_round(
+                watched,
+                answered,
+                move,
+                federated.periods.shared,
+                federated.task.space.layer_index(),
+                federated.task.space.layers,
+            )
         if "moved" in watched:
             running = running.plus(watched)
-            info["divergence_all"] = running.divergence(torch.where(federated.periods.shared, server.params, federated.initial),
-                                                        federated.initial, clients.registered)
+            info["divergence_all"] = running.divergence(
+                torch.where(federated.periods.shared, server.params, federated.initial),
+                federated.initial,
+                clients.registered,
+            )
     return State(server, state.traffic.plus(answer.traffic), running), info
 
 
@@ -174,12 +203,23 @@ def _cohort(experiment: Experiment, t: int) -> list[int]:
 
 def _totals(state: State) -> Info:
     t = state.traffic
-    return {"numbers_up": t.numbers_up, "numbers_down": t.numbers_down, "parameters_up": t.parameters_up, "parameters_down": t.parameters_down,
-            "control_up": t.control_up, "control_down": t.control_down, "bytes_up": t.bytes_up, "bytes_down": t.bytes_down}
+    return {
+        "numbers_up": t.numbers_up,
+        "numbers_down": t.numbers_down,
+        "parameters_up": t.parameters_up,
+        "parameters_down": t.parameters_down,
+        "control_up": t.control_up,
+        "control_down": t.control_down,
+        "bytes_up": t.bytes_up,
+        "bytes_down": t.bytes_down,
+    }
 
 
-# --- starting, saving, going on -------------------------------------------------------------------------------------------
-def _start(experiment: Experiment, clients: Clients, folder: Path | None, digest: str, resume: bool) -> tuple[State, list[Info]]:
+# --- starting, saving, going on
+# -------------------------------------------------------------------------------------------
+def _start(
+    experiment: Experiment, clients: Clients, folder: Path | None, digest: str, resume: bool
+) -> tuple[State, list[Info]]:
     federated = experiment.federated
     first = State(federated.start(), Traffic(), Running.zero(federated.task.space.size))
     if folder is None or not resume:
@@ -205,16 +245,27 @@ def _save(folder: Path, digest: str, state: State, clients: Clients) -> None:
 
 def _packed(state: State) -> dict[str, Tensor]:
     server = state.server
-    return {"params": server.params, "buffers": server.buffers, "traffic": torch.tensor(state.traffic, dtype=torch.int64),
-            "offset": state.running.offset, "square": state.running.square,
-            **flatten("optimiser", server.optimiser), **flatten("memory", server.memory),
-            **flatten("broadcast", server.broadcast)}
+    return {
+        "params": server.params,
+        "buffers": server.buffers,
+        "traffic": torch.tensor(state.traffic, dtype=torch.int64),
+        "offset": state.running.offset,
+        "square": state.running.square,
+        **flatten("optimiser", server.optimiser),
+        **flatten("memory", server.memory),
+        **flatten("broadcast", server.broadcast),
+    }
 
 
 def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
-    server = Server(number, tensors["params"], tensors["buffers"], restore(first.server.optimiser, tensors, "optimiser"),
-                    restore(first.server.memory, tensors, "memory"),
-                    restore(first.server.broadcast, tensors, "broadcast"))
+    server = Server(
+        number,
+        tensors["params"],
+        tensors["buffers"],
+        restore(first.server.optimiser, tensors, "optimiser"),
+        restore(first.server.memory, tensors, "memory"),
+        restore(first.server.broadcast, tensors, "broadcast"),
+    )
     return State(server, Traffic(*tensors["traffic"].tolist()), Running(tensors["offset"], tensors["square"]))
 
 
@@ -247,7 +298,9 @@ def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any
 
         return WiredClients.open(experiment, folder, digest, lift)
     rows = DiskRows(folder, Layout.of(fresh), digest) if folder is not None and fresh else MemoryRows(Layout.of(fresh))
-    return Clients(experiment.federated, experiment.training, experiment.work, config.seed, lift, rows, config.on_bad_client)
+    return Clients(
+        experiment.federated, experiment.training, experiment.work, config.seed, lift, rows, config.on_bad_client
+    )
 
 
 def _measured(experiment: Experiment, clients: Clients) -> Clients:
@@ -255,5 +308,6 @@ def _measured(experiment: Experiment, clients: Clients) -> Clients:
     if experiment.training is experiment.federation:
         return clients
     rows = MemoryRows(Layout.of(clients.fresh))
-    return Clients(experiment.federated, experiment.federation, experiment.work, experiment.config.seed, clients.lift, rows)
-
+    return Clients(
+        experiment.federated, experiment.federation, experiment.work, experiment.config.seed, clients.lift, rows
+    )

@@ -1,8 +1,9 @@
 """One model is one vector: any `nn.Module` as a flat tensor [D], and calls of it at such a vector.
 
-Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: neither in the
-vector nor sent. Tied parameters are one stretch of the vector, and a pattern matches any of their names. Floating-point buffers
-(BatchNorm's statistics) are a second vector [B], moved only by a training forward pass; integer counters are constants.
+Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: neither
+in the vector nor sent. Tied parameters are one stretch of the vector, and a pattern matches any of their names.
+Floating-point buffers (BatchNorm's statistics) are a second vector [B], moved only by a training forward pass; integer
+counters are constants.
 """
 
 from __future__ import annotations
@@ -40,23 +41,32 @@ class Entry(NamedTuple):
 class Space:
     """The vector space of a module's parameters: names, shapes, layers, and where each lies in the vector.
 
-    `buffers` is a policy by name: "average" synchronises BatchNorm's statistics with their layer, "local" leaves them with
-    the client, "drop" normalises by the batch, at evaluation too. Raises UserError for active dropout (it would draw from a
-    hidden generator) and for a module without trainable parameters.
+    `buffers` is a policy by name: "average" synchronises BatchNorm's statistics with their layer, "local" leaves them
+    with the client, "drop" normalises by the batch, at evaluation too. Raises UserError for active dropout (it would
+    draw from a hidden generator) and for a module without trainable parameters.
     """
 
-    def __init__(self, module: nn.Module, buffers: str = "average", dtype: torch.dtype = torch.float32,
-                 device: torch.device | str = "cpu", autocast: torch.dtype | None = None):
+    def __init__(
+        self,
+        module: nn.Module,
+        buffers: str = "average",
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        autocast: torch.dtype | None = None,
+    ):
         if buffers not in BUFFERS:
-            raise UserError(f"buffers={buffers!r} is no policy for BatchNorm's statistics: use one of {', '.join(BUFFERS)}.")
+            raise UserError(
+                f"buffers={buffers!r} is no policy for BatchNorm's statistics: use one of {', '.join(BUFFERS)}."
+            )
         self.policy, self.dtype, self.device, self.autocast = buffers, dtype, torch.device(device), autocast
         self.module = copy.deepcopy(module).to(device=self.device, dtype=dtype)
         _refuse_dropout(self.module)
         if buffers == "drop":
             _drop_statistics(self.module)
         self.parameters = _entries(self.module.named_parameters(remove_duplicate=False), lambda p: p.requires_grad)
-        self.buffers = _entries(self.module.named_buffers(remove_duplicate=False), lambda b: b.is_floating_point(),
-                                self.parameters)
+        self.buffers = _entries(
+            self.module.named_buffers(remove_duplicate=False), lambda b: b.is_floating_point(), self.parameters
+        )
         if not self.parameters:
             raise UserError("the model has no trainable parameter: give one with requires_grad=True.")
         self.size = sum(e.size for e in self.parameters)
@@ -69,17 +79,24 @@ class Space:
     # --- vectors ----------------------------------------------------------------------------------------------------
     def ravel(self, module: nn.Module | None = None) -> Tensor:
         """The module's parameters as one new vector [D]."""
-        return _flatten(dict((module or self.module).named_parameters(remove_duplicate=False)), self.parameters,
-                        self.dtype, self.device)
+        return _flatten(
+            dict((module or self.module).named_parameters(remove_duplicate=False)),
+            self.parameters,
+            self.dtype,
+            self.device,
+        )
 
     def ravel_buffers(self, module: nn.Module | None = None) -> Tensor:
         """The module's floating-point buffers as one new vector [B]."""
-        return _flatten(dict((module or self.module).named_buffers(remove_duplicate=False)), self.buffers,
-                        self.dtype, self.device)
+        return _flatten(
+            dict((module or self.module).named_buffers(remove_duplicate=False)), self.buffers, self.dtype, self.device
+        )
 
     def unravel(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of a vector [D] in the parameters' shapes, by name."""
-        return {e.name: view for e, view in zip(self.parameters, _views(theta, self.parameters, self._sizes), strict=True)}
+        return {
+            e.name: view for e, view in zip(self.parameters, _views(theta, self.parameters, self._sizes), strict=True)
+        }
 
     def state_dict(self, theta: Tensor, buffers: Tensor | None = None) -> dict[str, Tensor]:
         """What the module's own `load_state_dict` takes: every name, copies, contiguous."""
@@ -93,7 +110,9 @@ class Space:
         return {k: v.contiguous() for k, v in state.items()}
 
     def from_state_dict(self, state: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The vectors (parameters [D], buffers [B]) of a state dict; raises UserError where names or shapes do not fit."""
+        """The vectors (parameters [D], buffers [B]) of a state dict; raises UserError where names or shapes do not
+        fit.
+        """
         module = copy.deepcopy(self.module)
         try:
             module.load_state_dict(state)
@@ -172,7 +191,8 @@ class Space:
     def __deepcopy__(self, memo: dict[int, Any]) -> Space:
         return self  # immutable once built
 
-    # --- groups of parameters -------------------------------------------------------------------------------------------
+    # --- groups of parameters
+    # -------------------------------------------------------------------------------------------
     @property
     def layers(self) -> list[str]:
         """The names of the groups of layers, in order: each starts at a weight matrix or kernel (FedALS's groups)."""
@@ -188,9 +208,10 @@ class Space:
     def select(self, which: Selector) -> Tensor:
         """Which parameters are meant: a bool vector [D].
 
-        `None` or "head" is the last layer with weights, "body" the rest, "norm" what belongs to normalisation layers; a string
-        is a pattern (`fc*`, `conv1`, `a|b`) on any of a parameter's names, `!` before it the rest; a number the leading groups of layers; a callable a predicate on names.
-        Raises UserError where nothing matches, with the names there are.
+        `None` or "head" is the last layer with weights, "body" the rest, "norm" what belongs to normalisation layers;
+        a string is a pattern (`fc*`, `conv1`, `a|b`) on any of a parameter's names, `!` before it the rest; a number
+        the leading groups of layers; a callable a predicate on names. Raises UserError where nothing matches, with the
+        names there are.
         """
         return self._spread(self.parameters, self._chooser(which)).to(torch.bool)
 
@@ -214,7 +235,9 @@ class Space:
         if isinstance(which, int):
             count = len(self.layers)
             if not 0 <= which <= count:
-                raise UserError(f"{which} leading layers were asked for, but the model has {count}: {', '.join(self.layers)}.")
+                raise UserError(
+                    f"{which} leading layers were asked for, but the model has {count}: {', '.join(self.layers)}."
+                )
             return lambda e: e.layer < which
         if isinstance(which, str) and which.startswith("!"):
             inside = self._chooser(which[1:])
@@ -223,8 +246,10 @@ class Space:
 
     def _choose(self, matches: Callable[[str], bool], which: Selector) -> Callable[[Entry], bool]:
         if not any(matches(name) for e in self.parameters for name in e.aliases):
-            raise UserError(f"the pattern {which!r} matches no parameter; there are "
-                            f"{', '.join(name for e in self.parameters for name in e.aliases)}.")
+            raise UserError(
+                f"the pattern {which!r} matches no parameter; there are "
+                f"{', '.join(name for e in self.parameters for name in e.aliases)}."
+            )
         return lambda e: any(matches(name) for name in e.aliases)
 
 
@@ -291,8 +316,10 @@ def _shaped(v: Tensor, s: torch.Size) -> Tensor:
 def _refuse_dropout(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise UserError(f"the layer {name!r} is dropout with p={part.p}, which would draw from a hidden generator: "
-                            f"set its p to 0 or leave it out.")
+            raise UserError(
+                f"the layer {name!r} is dropout with p={part.p}, which would draw from a hidden generator: "
+                f"set its p to 0 or leave it out."
+            )
 
 
 def _stop_counting(module: nn.Module) -> None:

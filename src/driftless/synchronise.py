@@ -1,8 +1,8 @@
 """How often each parameter is synchronised, and what follows: which groups open, which close, what a client keeps.
 
 A group's round is the interval between two of its synchronisations. In round t a group of period p closes where
-(t + 1) mod p = 0. It opens for a client where a synchronisation came since that client was last seen: t // p != seen // p.
-Personal parameters (period NEVER) open at every participation, from the client's own model, and never close.
+(t + 1) mod p = 0. It opens for a client where a synchronisation came since that client was last seen: t // p != seen
+// p. Personal parameters (period NEVER) open at every participation, from the client's own model, and never close.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ NEVER = math.inf
 
 
 def select(mask: Any, new: Any, old: Any) -> Any:
-    """`new` where the mask is true: a mask of `True` takes all; else leaves that are vectors like the mask are merged."""
+    """`new` where the mask is true: a mask of `True` takes all; else leaves that are vectors like the mask are
+    merged.
+    """
     if mask is True:
         return new
     if isinstance(mask, Tensor) and mask.dim() == 0:  # one client's step taken or not, whatever the leaf
@@ -29,7 +31,9 @@ def select(mask: Any, new: Any, old: Any) -> Any:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The periods of one vector [D], and what they imply. `every` [D] holds periods in rounds, NEVER for personal ones."""
+    """The periods of one vector [D], and what they imply. `every` [D] holds periods in rounds, NEVER for personal
+    ones.
+    """
 
     every: Tensor
 
@@ -58,7 +62,9 @@ class Schedule:
     personal: bool = False
 
     def opens(self, round: Any, seen: Any) -> Any:
-        """Which parameters begin a new interval for a client last seen in round `seen` (-1: never). True or bool [D]."""
+        """Which parameters begin a new interval for a client last seen in round `seen` (-1: never). True or bool
+        [D].
+        """
         if self.plain:
             return True
         finite = torch.where(self.periods == NEVER, 1.0, self.periods)
@@ -70,7 +76,9 @@ class Schedule:
         return tuple(p == NEVER or round // p != seen // p for p in self.periods.tolist())
 
     def receives(self, round: Any, seen: Any) -> Any:
-        """Which parameters the server sends to that client: those that open, personal ones excepted. True or bool [D]."""
+        """Which parameters the server sends to that client: those that open, personal ones excepted. True or bool
+        [D].
+        """
         opens = self.opens(round, seen)
         return True if opens is True else opens & self.shared
 

@@ -140,7 +140,9 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     tables = [_table(rows, part) for part in (reached, spent) if part]
     if target is not None:
         to_it = costs(rows, target)
-        note.append(f" To a global accuracy of {100 * target:g} %:" if to_it else f" No run reached {100 * target:g} %.")
+        note.append(
+            f" To a global accuracy of {100 * target:g} %:" if to_it else f" No run reached {100 * target:g} %."
+        )
         note += [_table(rows, to_it)] if to_it else []
     return Group(*tables, *note)
 

@@ -27,7 +27,8 @@ def accuracy(outputs: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Task:
-    """A model's vector space, the loss of (outputs, y), a metric of (outputs, y) with one value a sample, and augmentation.
+    """A model's vector space, the loss of (outputs, y), a metric of (outputs, y) with one value a sample, and
+    augmentation.
 
     `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only.
     """
@@ -41,8 +42,8 @@ class Task:
 class Passes:
     """The base loss of one descent: a training forward pass that reads and moves the buffers.
 
-    Under vmap and grad a moved buffer belongs to the transformed call, so it is handed out beside the loss as its auxiliary
-    value and never kept in the closure.
+    Under vmap and grad a moved buffer belongs to the transformed call, so it is handed out beside the loss as its
+    auxiliary value and never kept in the closure.
     """
 
     def __init__(self, task: Task, buffers: Tensor):
@@ -53,18 +54,24 @@ class Passes:
         outputs, self.moved = self.task.space.training_outputs(theta, x, self.buffers)
         return self.task.loss(outputs, y)
 
-    def with_buffers(self, objective: Callable[[Tensor, Any], Tensor], batch: Any) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    def with_buffers(
+        self, objective: Callable[[Tensor, Any], Tensor], batch: Any
+    ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """theta -> (objective, the buffers after its pass)."""
+
         def value(theta: Tensor) -> tuple[Tensor, Tensor]:
             self.moved = self.buffers
             out = objective(theta, batch)
             moved, self.moved = self.moved, self.buffers
             return out, moved.detach()
+
         return value
 
 
 class TaskView(NamedTuple):
-    """The task as a piece may use it: evaluation mode, with the client's buffers as they stand; nothing here moves them."""
+    """The task as a piece may use it: evaluation mode, with the client's buffers as they stand; nothing here moves
+    them.
+    """
 
     task: Task
     buffers: Tensor

@@ -1,7 +1,7 @@
 """What crosses the boundary, as named tensors: only the groups that are due, and what the pieces declared.
 
-`down` and `up` say what is in a message; `arrived` and `received` are their inverses. The ledger counts them and the wire sends them,
-so that both speak of the same thing.
+`down` and `up` say what is in a message; `arrived` and `received` are their inverses. The ledger counts them and the
+wire sends them, so that both speak of the same thing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from driftless import wire
 from driftless.federated import Federated, Shared
 from driftless.piece import Message
-
 
 
 class Traffic(NamedTuple):
@@ -52,7 +51,9 @@ def measure(message: dict[str, Tensor], length: int | None = None) -> tuple[int,
 
 
 def down(federated: Federated, shared: Shared, own: Any, seen: int) -> dict[str, Tensor]:
-    """What a client last seen in round `seen` is sent for its training: its model's due groups, buffers, and what it is told."""
+    """What a client last seen in round `seen` is sent for its training: its model's due groups, buffers, and what it
+    is told.
+    """
     model = shared.model if isinstance(own, tuple) else own
     periods, told = federated.periods, {}
     for i, leaf in enumerate(tree_flatten(shared.told)[0]):
@@ -74,7 +75,9 @@ def arrived(federated: Federated, tensors: dict[str, Tensor], round: int, lr: fl
 
 
 def up(federated: Federated, said: Any, round: int) -> dict[str, Tensor]:
-    """What a client says: its delta and reports cut to the groups that close in this round; its weight goes in the header."""
+    """What a client says: its delta and reports cut to the groups that close in this round; its weight goes in the
+    header.
+    """
     if not isinstance(said, Message):
         return {f"report.{i}": leaf for i, leaf in enumerate(tree_flatten(said)[0])}
     closes = federated.periods.closes(round)

@@ -64,11 +64,18 @@ class Wired:
     def of(cls, experiment: Experiment, workers: int) -> Wired:
         """Raises UserError where clients cannot be built from the run's text: it was given objects."""
         config, task = experiment.config, experiment.federated.task
-        given = {"model": config.model == OWN, "data": config.data == OWN, "loss": task.loss is not cross_entropy,
-                 "metric": task.metric is not accuracy, "algorithm": not _named(experiment)}
+        given = {
+            "model": config.model == OWN,
+            "data": config.data == OWN,
+            "loss": task.loss is not cross_entropy,
+            "metric": task.metric is not accuracy,
+            "algorithm": not _named(experiment),
+        }
         if culprits := [name for name, own in given.items() if own]:
-            raise UserError(f"lift='wired' builds every client from the run's text, and the {' and '.join(culprits)} "
-                            "of this run are objects of a program: name them, or take another lift.")
+            raise UserError(
+                f"lift='wired' builds every client from the run's text, and the {' and '.join(culprits)} "
+                "of this run are objects of a program: name them, or take another lift."
+            )
         return cls(workers)
 
 
@@ -148,8 +155,15 @@ class WiredClients(Clients):
         self.folder = lambda client: home / "clients" / quote(names[client], safe="").replace(".", "%2E")
         self.counts = WiredRows(Layout.of(experiment.federated.fresh_row()), self.folder)
         config = experiment.config
-        super().__init__(experiment.federated, experiment.training, experiment.work, config.seed, lift, self.counts,
-                         config.on_bad_client)
+        super().__init__(
+            experiment.federated,
+            experiment.training,
+            experiment.work,
+            config.seed,
+            lift,
+            self.counts,
+            config.on_bad_client,
+        )
         self.run, self.shape = digest, experiment.federation.test_pool[0].shape[1:]
         modules = {type(piece).__module__ for piece in self.federated.pieces}
         self.processes = Processes(text_of(experiment, digest), modules)
@@ -164,9 +178,11 @@ class WiredClients(Clients):
             weakref.finalize(clients, shutil.rmtree, home, ignore_errors=True)
         return clients
 
-    def replies(self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
-                ) -> Iterator[tuple[int, Reply, Traffic]]:
+    def replies(
+        self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
+    ) -> Iterator[tuple[int, Reply, Traffic]]:
         """What each client answers; one whose process ended twice at this message is left out, as if it were absent."""
+
         def ask(how: Any, shared: Shared, client: int) -> tuple[tuple[int, int, int, int], bytes | None]:
             accepted, older, newer = self.counts.counted(client) if self.fresh else (-1, -1, -1)
             sent = down(self.federated, shared, own.get(client, ()), accepted)

@@ -75,14 +75,26 @@ class Client:
         """Do what a message asks: the same again for the same message. Raises UserError for one of another run."""
         header, tensors = wire.unpack(message)
         if header.run != self.run:
-            raise UserError(f"client {self.name!r} is of run {self.run}, and the message of run {header.run}: send it "
-                            "to a client of that run.")
+            raise UserError(
+                f"client {self.name!r} is of run {self.run}, and the message of run {header.run}: send it "
+                "to a client of that run."
+            )
         if header.operation not in OPERATIONS:
             known = ", ".join(OPERATIONS)
             raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
         shared, sent = self._asked(header, tensors)
-        each = local_work(self.federated, self.samples, self.name, self.who, header.accepted, self._recall(header),
-                          self.work, self.seed, header.round, sent)
+        each = local_work(
+            self.federated,
+            self.samples,
+            self.name,
+            self.who,
+            header.accepted,
+            self._recall(header),
+            self.work,
+            self.seed,
+            header.round,
+            sent,
+        )
         reply = getattr(self.federated, header.operation)(Loop(), shared, each)
         if not bool(reply.finite):
             return wire.pack(header._replace(operation=NOT_FINITE), {})
@@ -121,8 +133,10 @@ def recall(folder: Path, round: int) -> dict[str, Tensor]:
     try:
         return wire.load(memory(folder, round).read_bytes())
     except OSError:
-        raise UserError(f"{folder}: the client's memory of round {round + 1} is not there: resume from an earlier "
-                        "checkpoint, or start again.") from None
+        raise UserError(
+            f"{folder}: the client's memory of round {round + 1} is not there: resume from an earlier "
+            "checkpoint, or start again."
+        ) from None
 
 
 def serve(pipe: Any, text: str, folder: str) -> None:

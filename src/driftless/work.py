@@ -1,4 +1,6 @@
-"""How much a client does in a round, and which samples it sees: drawn at the edge, from streams named by round and client."""
+"""How much a client does in a round, and which samples it sees: drawn at the edge, from streams named by round and
+client.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Work:
         return self.steps or 0
 
     def batches(self, seed: int, round: int, name: str, samples: int, steps: int) -> Any:
-        """Rows of the client's samples for every step: int64 [K, B], or a tuple of K index tensors where sizes differ."""
+        """Rows of the client's samples for every step: int64 [K, B], or a tuple of K index tensors where sizes
+        differ.
+        """
         rng = generator(seed, "batches", round, name)
         if self.epochs is not None:
             passes = [rng.permutation(samples) for _ in range(self.epochs)]
@@ -62,9 +66,20 @@ class Work:
         return torch.from_numpy(np.concatenate(passes)[:steps])
 
 
-def draw(requests: tuple[Draw, ...], seed: int, round: int, name: str, piece: str, steps: int, dtype: torch.dtype,
-         sample: tuple[int, ...] = (), samples: int = 0) -> dict[str, Tensor]:
-    """What a piece asked to be drawn for one client in one round; draws per step or sample have a leading axis of these."""
+def draw(
+    requests: tuple[Draw, ...],
+    seed: int,
+    round: int,
+    name: str,
+    piece: str,
+    steps: int,
+    dtype: torch.dtype,
+    sample: tuple[int, ...] = (),
+    samples: int = 0,
+) -> dict[str, Tensor]:
+    """What a piece asked to be drawn for one client in one round; draws per step or sample have a leading axis of
+    these.
+    """
     out, leading = {}, {"round": (), "step": (steps,), "sample": (samples,)}
     for request in requests:
         rng = generator(seed, "draws", round, name, piece, request.name)
@@ -76,7 +91,9 @@ def draw(requests: tuple[Draw, ...], seed: int, round: int, name: str, piece: st
 
 
 def in_order(names: Sequence[str], among: Sequence[int]) -> Sequence[int]:
-    """These clients in the order of their names; a range of names that ascend as their numbers do is in order already."""
+    """These clients in the order of their names; a range of names that ascend as their numbers do is in order
+    already.
+    """
     ascending = getattr(names, "ascending", False) and isinstance(among, range)
     return among if ascending else sorted(among, key=names.__getitem__)
 

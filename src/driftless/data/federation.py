@@ -20,7 +20,9 @@ Tree = Any
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Clients' data in one pool of tensors: client i trains on `pool[train[i]]` and is tested on `test_pool[test[i]]`."""
+    """Clients' data in one pool of tensors: client i trains on `pool[train[i]]` and is tested on
+    `test_pool[test[i]]`.
+    """
 
     pool: Tree
     test_pool: Tree
@@ -97,7 +99,9 @@ def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32)
     out = torch.empty(images.shape, dtype=dtype)
     for i in range(0, len(images), 4096):  # scaled in pieces: the integers stay small until they are needed
         part = images[i : i + 4096]
-        out[i : i + 4096] = normalise(part, dataset.mean, dataset.std) if dataset.mean and dataset.std else part.to(dtype)
+        out[i : i + 4096] = (
+            normalise(part, dataset.mean, dataset.std) if dataset.mean and dataset.std else part.to(dtype)
+        )
     return out
 
 

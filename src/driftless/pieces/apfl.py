@@ -45,8 +45,10 @@ class Mixture(Piece):
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1 or self.rule not in TURNS:
-            raise UserError(f"apfl(alpha={self.alpha:g}, rule={self.rule}) is impossible: alpha within 0 and 1, "
-                            f"rule {' or '.join(TURNS)}.")
+            raise UserError(
+                f"apfl(alpha={self.alpha:g}, rule={self.rule}) is impossible: alpha within 0 and 1, "
+                f"rule {' or '.join(TURNS)}."
+            )
 
     @classmethod
     def neutral(cls):

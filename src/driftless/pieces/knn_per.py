@@ -34,8 +34,10 @@ class Neighbours(Piece):
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.scale <= 0 or not 0 <= (self.weight or 0.0) <= 1:
-            raise UserError(f"knn_per(count={self.count}, scale={self.scale:g}, weight={self.weight}) is impossible: "
-                            "count is 1 or more, scale above 0, weight within 0 and 1.")
+            raise UserError(
+                f"knn_per(count={self.count}, scale={self.scale:g}, weight={self.weight}) is impossible: "
+                "count is 1 or more, scale above 0, weight within 0 and 1."
+            )
 
     @classmethod
     def neutral(cls):

@@ -14,8 +14,8 @@ from driftless.piece import Piece, View
 class OuterStep(Piece):
     """y_i <- y_i + size (y_K - y_i) of the personal parameters; shared ones pass.
 
-    Chen et al., "Sharper Convergence Guarantees for Federated Learning with Partial Model Personalization", 2023, Algorithms 1
-    and 2, line 9. Size 1 keeps where training ended (FedSim).
+    Chen et al., "Sharper Convergence Guarantees for Federated Learning with Partial Model Personalization", 2023,
+    Algorithms 1 and 2, line 9. Size 1 keeps where training ended (FedSim).
     """
 
     size: float = 1.0

@@ -17,11 +17,11 @@ AGGREGATES, FIRSTS = ("paper", "delta"), ("initial", "current")
 class RelaxedInit(Piece):
     """start = sent + beta (sent - model), `model` being where the client's last training ended.
 
-    Sun et al., "Understanding How Consistency Works in Federated Learning via Stage-wise Relaxed Initialization", NeurIPS 2023,
-    Algorithm 1, line 6. `aggregate="paper"`: the server averages the clients' ends (line 16). `aggregate="delta"`: it adds
-    the mean of end - start to its vector, as the authors' code does; the two differ by beta mean(sent - model) under
-    partial participation. `first="initial"`: a client that never trained counts as having ended at the initial model
-    (line 1); `first="current"`: it starts where it was sent.
+    Sun et al., "Understanding How Consistency Works in Federated Learning via Stage-wise Relaxed Initialization",
+    NeurIPS 2023, Algorithm 1, line 6. `aggregate="paper"`: the server averages the clients' ends (line 16).
+    `aggregate="delta"`: it adds the mean of end - start to its vector, as the authors' code does; the two differ by
+    beta mean(sent - model) under partial participation. `first="initial"`: a client that never trained counts as
+    having ended at the initial model (line 1); `first="current"`: it starts where it was sent.
     """
 
     beta: float = 0.1

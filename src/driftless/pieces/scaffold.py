@@ -19,9 +19,10 @@ class Control(NamedTuple):
 class Scaffold(Piece):
     """g - c_i + c;   c_i <- the client's mean gradient;   c <- c + (S/N) mean(c_i' - c_i).
 
-    Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1. With plain
-    SGD the mean gradient is option II, c_i - c + (start - end) / (K lr) (line 12); it stays right under momentum, weight
-    decay, clipping and a moving step size, where the difference does not. c's mean is over all N clients: S answered.
+    Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1.
+    With plain SGD the mean gradient is option II, c_i - c + (start - end) / (K lr) (line 12); it stays right under
+    momentum, weight decay, clipping and a moving step size, where the difference does not. c's mean is over all N
+    clients: S answered.
     """
 
     reads = frozenset({"gradient"})

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from driftless import files, folders
-from driftless.algorithm import Algorithm
 from driftless.assemble import OWN, REFERENCES, Experiment, assemble
+from driftless.composition import Algorithm
 from driftless.config import Config, check, from_table, to_table
 from driftless.data import sources
 from driftless.data.sources import Dataset
@@ -22,15 +22,26 @@ from driftless.errors import UserError
 from driftless.run import Info, Result, execute, trained
 
 
-def federate(model: nn.Module | str = "auto", data: Any = "digits", algorithm: Algorithm | str = "fedavg", *, loss: Any = None,
-             metric: Any = None, on_round: Callable[[Info], None] | None = None, clients: Any = None, progress: bool = False,
-             resume: bool = False, **settings: Any) -> Result:
-    """Run one algorithm on your own module, loss and data; settings are those of `Config` (`rounds=50, split="classes(2)"`).
+def federate(
+    model: nn.Module | str = "auto",
+    data: Any = "digits",
+    algorithm: Algorithm | str = "fedavg",
+    *,
+    loss: Any = None,
+    metric: Any = None,
+    on_round: Callable[[Info], None] | None = None,
+    clients: Any = None,
+    progress: bool = False,
+    resume: bool = False,
+    **settings: Any,
+) -> Result:
+    """Run one algorithm on your own module, loss and data; settings are those of `Config` (`rounds=50,
+    split="classes(2)"`).
 
-    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset; `clients` may be a
-    number of clients, or a ready Federation. `loss(outputs, y)` and `metric(outputs, y)` (one value a sample) default to cross
-    entropy and accuracy. `on_round(info)` is called with each round's record. `resume` goes on with the run in the folder `out`,
-    from its beginning where there is none yet. Raises UserError for what cannot be run.
+    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset; `clients`
+    may be a number of clients, or a ready Federation. `loss(outputs, y)` and `metric(outputs, y)` (one value a sample)
+    default to cross entropy and accuracy. `on_round(info)` is called with each round's record. `resume` goes on with
+    the run in the folder `out`, from its beginning where there is none yet. Raises UserError for what cannot be run.
     """
     if isinstance(clients, int):
         settings["clients"], clients = clients, None
@@ -38,12 +49,18 @@ def federate(model: nn.Module | str = "auto", data: Any = "digits", algorithm: A
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
     dataset = None if isinstance(data, (str, Path)) or clients is not None else as_dataset(data)
-    config = from_table({**named, "data": str(data) if dataset is None and clients is None else OWN, **settings}, "federate")
+    config = from_table(
+        {**named, "data": str(data) if dataset is None and clients is None else OWN, **settings}, "federate"
+    )
     if config.seeds:
-        raise UserError(f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each.")
+        raise UserError(
+            f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each."
+        )
     experiment = assemble(config, dataset, module, loss, metric, custom, clients)
     folder = Path(config.out) if config.out else None
-    return _watched(experiment, folder, on_round, progress, resume and folder is not None and (folder / "run.toml").is_file())
+    return _watched(
+        experiment, folder, on_round, progress, resume and folder is not None and (folder / "run.toml").is_file()
+    )
 
 
 def as_dataset(data: Any) -> Dataset:
@@ -56,8 +73,10 @@ def as_dataset(data: Any) -> Dataset:
         return sources.from_arrays(OWN, x, y, x_test, y_test)
     if hasattr(data.get("train") if isinstance(data, dict) else data, "features"):
         return sources.from_huggingface(data, OWN)
-    raise UserError(f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, y_test), "
-                    "a Hugging Face dataset, a path, or a name.")
+    raise UserError(
+        f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, "
+        "y_test), a Hugging Face dataset, a path, or a name."
+    )
 
 
 def run_config(config: Config, progress: bool = False) -> list[Result]:
@@ -98,7 +117,9 @@ def resume(folder: Path, progress: bool = False) -> None:
 
 
 def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
-    """Print runs in one table and write one report; the reference rows are made, or gone on with, where none is there."""
+    """Print runs in one table and write one report; the reference rows are made, or gone on with, where none is
+    there.
+    """
     from driftless.report import write_report
     from driftless.results import read_runs
 
@@ -116,7 +137,9 @@ def compare(paths: list[Path], references: bool, out: Path | None, target: float
 def _reference(name: str, first: Any, beside: Path) -> list[Path]:
     made = []
     for run in first.runs:
-        config = replace(from_table(run.config, str(run.path)), algorithm=name, out=None, seeds=(), absent=0.0, tensorboard=False)
+        config = replace(
+            from_table(run.config, str(run.path)), algorithm=name, out=None, seeds=(), absent=0.0, tensorboard=False
+        )
         folder = beside.parent / f"{name}-{folders.digest(config)}"
         there = (folder / "run.toml").is_file()
         if not (folder / "model.safetensors").is_file():
@@ -129,7 +152,9 @@ def export(folder: Path, client: str | None, out: Path) -> None:
     """Write the trained global model of a run, or that of one client by name."""
     config = folders.read_config(folder)
     if config.seeds:
-        raise UserError(f"{str(folder)!r} holds several runs: name one of them, such as {folder / f'seed-{config.seeds[0]}'}.")
+        raise UserError(
+            f"{str(folder)!r} holds several runs: name one of them, such as {folder / f'seed-{config.seeds[0]}'}."
+        )
     result = trained(assemble(config), folder)
     number = None
     if client is not None:
@@ -165,7 +190,9 @@ def _tell(paths: list[Path], target: float | None) -> None:
             console.print(f"report: {path / 'report.html'}", soft_wrap=True)
 
 
-def _watched(experiment: Experiment, folder: Path | None, on_round: Callable[[Info], None] | None, progress: bool, resume: bool) -> Result:
+def _watched(
+    experiment: Experiment, folder: Path | None, on_round: Callable[[Info], None] | None, progress: bool, resume: bool
+) -> Result:
     """Run an experiment with its progress bar and TensorBoard, where they are asked for."""
     with ExitStack() as stack:
         watchers = [on_round] if on_round else []
@@ -177,6 +204,7 @@ def _watched(experiment: Experiment, folder: Path | None, on_round: Callable[[In
         def tell(info: Info) -> None:
             for watcher in watchers:
                 watcher(info)
+
         return execute(experiment, folder, tell, resume)
 
 
@@ -186,7 +214,13 @@ class _bar:
     def __init__(self, experiment: Experiment):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[said]}"),
+            TimeRemainingColumn(),
+        )
         self.progress = Progress(*columns)
         config = experiment.config
         self.task = self.progress.add_task(f"{config.algorithm} seed {config.seed}", total=config.rounds, said="")
@@ -210,7 +244,9 @@ def _tensorboard(folder: Path, stack: ExitStack) -> Callable[[Info], None]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UserError("TensorBoard is not installed: pip install driftless[tensorboard], or leave --tensorboard out.") from None
+        raise UserError(
+            "TensorBoard is not installed: pip install driftless[tensorboard], or leave --tensorboard out."
+        ) from None
     writers: list[Any] = []
 
     def write(info: Info) -> None:
@@ -221,4 +257,5 @@ def _tensorboard(folder: Path, stack: ExitStack) -> Callable[[Info], None]:
         for name, value in (info | layers).items():
             if isinstance(value, (int, float)) and name != "round":
                 writers[0].add_scalar(name, value, info["round"])
+
     return write
