@@ -32,9 +32,10 @@ from torch import Tensor, nn
 from driftless import algorithms, memory, models
 from driftless.clients import Clients
 from driftless.data.federation import Federation
-from driftless.federated import Federated, Plan
+from driftless.federated import Federated
 from driftless.lift import Sequential, Threaded, Vectorised, automatic
 from driftless.space import Space
+from driftless.state import Plan
 from driftless.task import Task
 from driftless.work import Work
 

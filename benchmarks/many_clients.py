@@ -22,11 +22,12 @@ from rich.table import Table
 from driftless import algorithms, memory, models
 from driftless.clients import Clients
 from driftless.data.federation import MadeFederation
-from driftless.federated import Federated, Plan
+from driftless.federated import Federated
 from driftless.lift import automatic
 from driftless.randomness import generator
 from driftless.rows import Layout
 from driftless.space import Space
+from driftless.state import Plan
 from driftless.store import DiskRows
 from driftless.task import Task
 from driftless.work import Work, cohort

@@ -14,10 +14,10 @@ from written import WrittenFedCOG, WrittenPefll, WrittenPfedhn
 from driftless import algorithms as named
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm, Client, Period, StepSize, algorithm, combine
-from driftless.federated import Each, Server
 from driftless.lift import Loop, Sequential
 from driftless.optim import Descent, Sgd
 from driftless.piece import Piece
+from driftless.state import Each, Server
 
 PERSONAL = ("ditto", "apfl", "pfedme", "per_fedavg", "fedrep", "knn_per", "fine_tune")
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from driftless.clients import Answer, Clients
 from driftless.data.federation import Federation
-from driftless.federated import Federated, Plan, Server
+from driftless.federated import Federated
 from driftless.lift import Sequential
 from driftless.space import Space
+from driftless.state import Plan, Server
 from driftless.task import Task
 
 KEEPS_ALL = frozenset({"divergence"})  # every client's model is kept, so that a test can look at it

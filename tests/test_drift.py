@@ -12,7 +12,7 @@ from outer import config
 from driftless import algorithms, run
 from driftless.assemble import assemble
 from driftless.drift import dissimilarity
-from driftless.federated import Plan
+from driftless.state import Plan
 
 SETTINGS: dict[str, Any] = {
     "model": "mlp(hidden=[8])",

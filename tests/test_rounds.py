@@ -15,11 +15,11 @@ from driftless.clients import BadClient, Clients
 from driftless.composition import Period, Server, algorithm
 from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
-from driftless.federated import Plan
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.optim import Adam, AdamW, Freeze, Momentum, Sgd
 from driftless.piece import Piece
 from driftless.pieces.scaffold import Scaffold
+from driftless.state import Plan
 from driftless.work import Between, Work
 
 WORK = Work(2, None, 4)

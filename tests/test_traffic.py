@@ -14,11 +14,12 @@ from driftless import algorithms, report
 from driftless.assemble import assemble
 from driftless.clients import Clients
 from driftless.data.federation import Federation
-from driftless.federated import Federated, Plan, Reply
+from driftless.federated import Federated
 from driftless.models import resnet20
 from driftless.piece import Message, Sum
 from driftless.run import execute
 from driftless.space import Space
+from driftless.state import Plan, Reply
 from driftless.task import Task
 from driftless.traffic import Traffic, down, measure, up
 from driftless.work import Work

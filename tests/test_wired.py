@@ -27,12 +27,12 @@ from driftless.clients import BadClient, Clients
 from driftless.composition import algorithm
 from driftless.config import Config
 from driftless.errors import UserError
-from driftless.federated import Plan
 from driftless.launch import export, resume, run_config
 from driftless.launch import federate as program
 from driftless.lift import Sequential
 from driftless.pieces.proximal import Proximal
 from driftless.run import execute
+from driftless.state import Plan
 from driftless.wire import Header
 from driftless.wired import Wired, WiredClients
 from driftless.wired_client import DATA, REFUSED, Client, memory, serve

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from driftless.composition import Algorithm
 
 __all__ = [
+    "centralised",
     "apfl",
     "class_mask",
     "ditto",
@@ -438,3 +439,10 @@ def class_mask() -> Algorithm:
     from driftless.pieces.class_mask import ClassMask
 
     return algorithm(ClassMask(), name="class_mask")
+
+
+def centralised() -> Algorithm:
+    """Reference: everybody's data in one place, as many steps as a cohort takes."""
+    from driftless.composition import algorithm
+
+    return algorithm(name="centralised")

@@ -13,7 +13,7 @@ from torch import nn
 
 from driftless import algorithms, augmentations, optimisers, schedules, splits
 from driftless.broadcast import Setting
-from driftless.composition import Algorithm, algorithm
+from driftless.composition import Algorithm
 from driftless.config import Config, check
 from driftless.data.federation import Federation, federation
 from driftless.data.noise import draw as draw_noise
@@ -125,12 +125,11 @@ def federated_of(
 
 
 def chosen_algorithm(text: str) -> Algorithm:
-    """The algorithm of an expression; `centralised` is the reference row that no sum of pieces says."""
-    if text == "centralised":
-        return algorithm(name=text)
-    terms = build(text, algorithms)
-    total = terms[0]
-    for term in terms[1:]:
+    """The algorithm of an expression: the sum of its terms."""
+    total, *more = build(text, algorithms)
+    for term in more:
+        if "centralised" in (total.name, term.name):
+            raise UserError(f"algorithm={text!r}: centralised is a reference row of its own; take it alone.")
         total = total + term
     return replace(total, name=text)
 

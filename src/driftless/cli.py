@@ -131,10 +131,6 @@ class Algorithms:
         from driftless.expression import catalogue
 
         entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(algorithms)]
-        entries += [
-            {"name": "centralised", "arguments": "", "about": "Reference: pooled data, equal work."},
-            {"name": "local", "arguments": "", "about": "Reference: no federation."},
-        ]
         _show(entries, self.json)
 
 

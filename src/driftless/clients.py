@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from torch.utils._pytree import tree_leaves, tree_map
 
 from driftless.errors import UserError
-from driftless.federated import Each, Federated, Reply, Shared
+from driftless.federated import Federated
 from driftless.randomness import generator
 from driftless.reduce import Totals
 from driftless.rows import Layout, MemoryRows, Rows
+from driftless.state import Each, Reply, Shared
 from driftless.traffic import Traffic, down, measure, up
 from driftless.work import Work, draw
 

@@ -30,13 +30,14 @@ from driftless.broadcast import Setting
 from driftless.clients import Clients
 from driftless.composition import Algorithm, Period, algorithm
 from driftless.data.federation import Federation
-from driftless.federated import Federated, Plan, Server, flatten, restore
+from driftless.federated import Federated
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.optim import Sgd
 from driftless.piece import Piece
 from driftless.randomness import generator
 from driftless.rows import Layout
 from driftless.space import Space
+from driftless.state import Plan, Server, flatten, restore
 from driftless.store import DiskRows
 from driftless.synchronise import NEVER
 from driftless.task import Task

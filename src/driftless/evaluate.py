@@ -15,9 +15,10 @@ from torch.utils._pytree import tree_map
 
 from driftless.clients import Clients
 from driftless.drift import dissimilarity
-from driftless.federated import Federated, Server
+from driftless.federated import Federated
 from driftless.lift import Loop
 from driftless.piece import Piece
+from driftless.state import Server
 from driftless.task import Passes, Task
 
 CHUNK = 500  # samples a forward pass

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from driftless.assemble import Experiment
     from driftless.run import Result
 
-NOT_IDENTITY = {"out", "seeds", "data_dir", "tensorboard", "workers", "target", "checkpoint_every"}
+NOT_IDENTITY = {"out", "seeds", "data_dir", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client"}
 PACKAGES = ("driftless", "torch", "numpy", "scikit-learn", "safetensors")
 
 

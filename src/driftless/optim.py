@@ -37,6 +37,10 @@ class Sgd:
     momentum: float = 0.0
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.momentum < 1 and self.weight_decay >= 0):
+            raise UserError(f"{self!r}: momentum lies in [0, 1) and weight_decay is not negative.")
+
     def init(self, theta: Tensor) -> Any:
         return Velocity(torch.zeros_like(theta)) if self.momentum else ()
 

@@ -24,13 +24,14 @@ from driftless.data.archives import archive
 from driftless.data.federation import Federation, tensors
 from driftless.errors import UserError
 from driftless.evaluate import score
-from driftless.federated import Each, Federated, Server
+from driftless.federated import Federated
 from driftless.lift import Loop, Sequential
 from driftless.optim import Freeze
 from driftless.pfedhn import ROUNDS, Table, new_descriptor
 from driftless.piece import Piece
 from driftless.pieces.fine_tune import FineTune
 from driftless.run import Result, trained
+from driftless.state import Each, Server
 from driftless.traffic import down
 
 STRANGER = -1  # the number of a client that no server knows

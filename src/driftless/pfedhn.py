@@ -12,12 +12,12 @@ from torch import Tensor
 from driftless.broadcast import Sent, Setting, pull, write
 from driftless.clients import Clients
 from driftless.errors import UserError
-from driftless.federated import Server
 from driftless.optim import OnServer, Sgd
 from driftless.pefll import SIZES, Hypernetwork, descriptor_size, seeded
 from driftless.piece import Rows
 from driftless.randomness import generator
 from driftless.space import Space
+from driftless.state import Server
 from driftless.traffic import Traffic
 
 ROUNDS = 20  # in which a client never seen learns its descriptor (Scott et al. 2024, appendix A.2)

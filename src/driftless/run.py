@@ -25,10 +25,10 @@ from driftless.clients import BadClient, Clients
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, global_model
-from driftless.federated import Plan, Server, flatten, restore
 from driftless.lift import Loop, Sequential, Threaded, Vectorised, automatic
 from driftless.memory import keep_freed
 from driftless.rows import Layout, MemoryRows
+from driftless.state import Plan, Server, flatten, restore
 from driftless.store import DiskRows
 from driftless.traffic import Traffic
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from driftless import wire
-from driftless.federated import Federated, Shared
+from driftless.federated import Federated
 from driftless.piece import Message
+from driftless.state import Shared
 
 
 class Traffic(NamedTuple):

@@ -35,11 +35,11 @@ from driftless.assemble import OWN, chosen_algorithm
 from driftless.clients import Clients, local_work
 from driftless.config import to_table
 from driftless.errors import UserError
-from driftless.federated import Reply, Shared
 from driftless.lift import Loop, Threaded
 from driftless.piece import Rows as RowsMark
 from driftless.piece import Samples, Sum
 from driftless.rows import Layout, Row, Rows, Written
+from driftless.state import Reply, Shared
 from driftless.task import accuracy, cross_entropy
 from driftless.traffic import Traffic, down, measure, received
 from driftless.wire import Header

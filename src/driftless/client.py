@@ -1,0 +1,284 @@
+"""What a client does: the operations of an algorithm, each written for one client that knows no other.
+
+`train` is everything that one client does in a round, its slots in the order of `piece.py`'s picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from driftless.bound import Bound
+from driftless.descend import Local, descend
+from driftless.piece import Message, Rows, Sum, View, Weighted
+from driftless.state import Each, Reply, Shared, restore
+from driftless.synchronise import select
+from driftless.task import Passes, TaskView
+
+
+class OnClient(Bound):
+    """The operations that a cohort is asked for by name: `train`, and a pipeline's `embed` and `embed_back`."""
+
+    def train(self, how: Any, shared: Shared, each: Each) -> Reply:
+        """Everything that one client does in one round. Design: the slots in the order of `piece.py`'s picture."""
+        periods, row, t = self.periods, each.row, shared.round
+        opens, closes = periods.opens(t, each.seen), periods.closes(t)
+        arrived = shared.model if isinstance(each.sent, tuple) else each.sent
+        sent = select(opens, arrived, self._recall(arrived, row, "sent"))
+        model = self.own_model(sent, row, each.seen)
+        begin = sent if periods.plain else torch.where(opens & periods.shared, sent, model)
+        memory = restore(self.templates["memory"], row, "memory") if self.pieces else ()
+        buffers_sent, buffers = self._buffers(shared, each)
+        lr, again = self._step_size(shared.lr), self._descend(how, buffers, each, shared.lr)
+        task, passes = TaskView(self.task, buffers, how.differentiate), Passes(self.task, buffers)
+
+        def views(local: Local | None, end: Tensor, message: Any = ()) -> list[View]:
+            if not self.pieces:
+                return []
+            steps = steps_before if local is None else local.steps
+            gradient = None if local is None or not self.recipe.gradient else local.total / (steps + (steps == 0))
+            scratch = [()] * len(self.pieces) if local is None else local.scratch
+            course = (sent, model, start, end, steps, gradient)
+            facts = (periods.shared, lr, t, each.seen < 0, each.who, each.samples, each.batches)
+            late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
+            return [
+                View(*course, *facts, d, s, c, x, message, *late)
+                for d, s, c, x in zip(each.draws, shared.told, memory, scratch, strict=True)
+            ]
+
+        steps_before = self._steps(row, opens)
+        start = end = begin
+        for piece, view in zip(self.pieces, views(None, end), strict=True):
+            end = piece.start(view, end)
+        end, start = select(opens, end, model), select(opens, end, self._recall(end, row, "start", "sent"))
+        objective, rules, scratch = passes.loss, [], []
+        for place, (piece, view) in enumerate(zip(self.pieces, views(None, end), strict=True)):
+            objective = piece.objective(view, objective)
+            correction = piece.correct(view)
+            scratch.append(() if correction is None else correction[0])
+            if correction is not None:
+                rules.append((place, correction[1]))
+        total = (
+            select(opens, torch.zeros_like(end), self._recall(torch.zeros_like(end), row, "total"))
+            if self.recipe.gradient
+            else ()
+        )
+        first = self.recipe.begin(end, buffers, tuple(scratch), steps_before, total)
+        if self.optimiser_state == "kept":
+            first = first._replace(optimiser=restore(self.templates["optimiser"], row, "optimiser"))
+        last = descend(how, self.recipe, passes, objective, rules, first, self._feed(how, each), each.steps, lr)
+
+        kept = last.theta
+        for piece, view in zip(self.pieces, views(last, last.theta), strict=True):
+            kept = piece.keep(view, kept)
+        after = views(last, last.theta)
+        delta = sent - kept
+        masked = delta if closes is True else torch.where(closes, delta, 0.0)
+        moved = select(self.buffer_periods.closes(t), buffers_sent - last.buffers, torch.zeros_like(last.buffers))
+        reports = tuple(p.report(view) for p, view in zip(self.pieces, after, strict=True))
+        reports = select(closes, reports, tree_map(torch.zeros_like, reports))
+        message = Message(masked, moved, reports, torch.as_tensor(each.weight, dtype=torch.float64))
+        for piece, view in zip(self.pieces, after, strict=True):
+            message = piece.upload(view, message)
+        if closes is not True:  # what is not due stays, whatever a piece made of it
+            message = message._replace(delta=torch.where(closes, message.delta, 0.0))
+        remembered = tuple(p.remember(v) for p, v in zip(self.pieces, views(last, last.theta, message), strict=True))
+        new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory))
+        finite = torch.isfinite(kept).all() & torch.isfinite(message.delta).all()
+        mark = self.broadcast.delta
+        said = message._replace(
+            delta=mark(message.delta),
+            buffers=Weighted(message.buffers),
+            weight=Sum(message.weight) if mark is not Rows else Rows(message.weight),
+        )
+        return Reply(said, new, self._watch(delta, model, kept, closes, last, each), finite)
+
+    def embed(self, how: Any, shared: Shared, each: Each) -> Reply:
+        """The first half of a pipeline on the client: its descriptor."""
+        v = self.broadcast.embed(shared.model, each.samples.batch(each.batches[0]))
+        return Reply(Rows(v), {}, {}, torch.isfinite(v).all())
+
+    def embed_back(self, how: Any, shared: Shared, each: Each) -> Reply:
+        """The last half of a pipeline on the client: the transpose of `embed` on the same batch at what was sent, d
+        v.
+        """
+        batch = each.samples.batch(each.batches[0])
+        d_phi = how.differentiate(lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ()), shared.model)[
+            0
+        ]
+        return Reply(Sum(d_phi), {}, {}, torch.isfinite(d_phi).all())
+
+    # --- what a client predicts with ----------------------------------------------------------------------------------
+    def predictor(
+        self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each
+    ) -> Callable[[Any], Tensor]:
+        """What a client predicts with, x -> scores, at the global model theta [D]."""
+        at, own_buffers, views = self._predicting(how, theta, buffers, shared, each)
+        predict = lambda x: self.task.space.outputs(at, x, own_buffers)  # noqa: E731
+        for piece, view in zip(self.pieces, views, strict=True):
+            predict = piece.predict(view._replace(end=at)) or predict
+        return predict
+
+    def predicting(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
+        """The parameters and buffers that a client predicts with, at the global model theta [D]: what pieces make of
+        its own.
+        """
+        return self._predicting(how, theta, buffers, shared, each)[:2]
+
+    def observed(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> dict[str, Any]:
+        """The pictures and figures that pieces make of a client, by name, at the global model theta [D]."""
+        at, _, views = self._predicting(how, theta, buffers, shared, each)
+        return {
+            name: what
+            for p, view in zip(self.pieces, views, strict=True)
+            for name, what in p.observe(view._replace(end=at)).items()
+        }
+
+    def _predicting(
+        self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each
+    ) -> tuple[Tensor, Tensor, list[View]]:
+        mine, own_buffers = self.personal_model(theta, buffers, each)
+        own, zero = self.own_model(theta, each.row, each.seen), torch.zeros(())
+        memory = restore(self.templates["memory"], each.row, "memory") if self.pieces else ()
+        late = (TaskView(self.task, own_buffers, how.differentiate), self._descend(how, own_buffers, each, shared.lr))
+        views = [
+            View(
+                theta,
+                own,
+                mine,
+                mine,
+                zero,
+                None,
+                self.periods.shared,
+                self._step_size(shared.lr),
+                shared.round,
+                each.seen < 0,
+                each.who,
+                each.samples,
+                each.batches,
+                draws,
+                told,
+                client,
+                (),
+                (),
+                *late,
+            )
+            for told, client, draws in zip(shared.told, memory, each.draws, strict=True)
+        ]
+        at = mine
+        for piece, view in zip(self.pieces, views, strict=True):
+            at = piece.personal(view._replace(end=at), at)
+        return at, own_buffers, views
+
+    def adapt(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
+        """A client's parameters and buffers after one round's local work on the loss alone, from what it predicts
+        with.
+        """
+        mine, own_buffers = self.predicting(how, theta, buffers, shared, each)
+        last = self._again(how, own_buffers, each, self._step_size(shared.lr), mine)
+        return last.theta, last.buffers
+
+    # --- parts of the above -------------------------------------------------------------------------------------------
+    def _step_size(self, lr: Any) -> Any:
+        return lr if self.recipe.scale is None else lr * self.recipe.scale
+
+    def _descend(self, how: Any, buffers: Tensor, each: Each, lr: Any) -> Callable[..., Tensor]:
+        """`view.descend`: a second training of this client, on the round's batches and with its step size unless
+        others are given.
+        """
+        usual = self._step_size(lr)
+
+        def again(
+            start: Tensor,
+            objective: Any = None,
+            batches: Any = None,
+            optimiser: Any = None,
+            lr: Any = None,
+            correct: Any = None,
+        ) -> Tensor:
+            return self._again(
+                how, buffers, each, usual if lr is None else lr, start, objective, batches, optimiser, correct
+            ).theta
+
+        return again
+
+    def _again(
+        self,
+        how: Any,
+        buffers: Tensor,
+        each: Each,
+        lr: Any,
+        origin: Tensor,
+        objective: Any = None,
+        batches: Any = None,
+        optimiser: Any = None,
+        correct: Any = None,
+    ) -> Local:
+        recipe = self.recipe._replace(optimiser=optimiser or self.optimiser, gradient=False)
+        passes = Passes(self.task, buffers)
+        rules = [] if correct is None else [(0, correct)]
+        feed, steps = (
+            (self._feed(how, each), each.steps)
+            if batches is None
+            else (lambda k: each.samples.batch(batches[k]), len(batches))
+        )
+        return descend(
+            how,
+            recipe,
+            passes,
+            objective or passes.loss,
+            rules,
+            recipe.begin(origin, buffers, ((),) * len(rules)),
+            feed,
+            steps,
+            lr,
+        )
+
+    def _feed(self, how: Any, each: Each) -> Callable[[int], Any]:
+        augment, places = self.task.augment, each.samples.places(each.batches)
+        if augment is None:
+            return lambda k: how.take(each.samples.pool, places[k])
+
+        def batch(k: int) -> Any:
+            x, y = how.take(each.samples.pool, places[k])
+            return augment(x, tree_map(lambda leaf: leaf[k][: len(x)], each.augment)), y
+
+        return batch
+
+    def _watch(
+        self, delta: Tensor, model: Tensor, kept: Tensor, closes: Any, last: Local, each: Each
+    ) -> dict[str, Any]:
+        """What a simulation looks at: sums over clients, never sent."""
+        steps = torch.as_tensor(each.steps, dtype=torch.float64)
+        reached = (
+            steps
+            if closes is True
+            else (last.steps * closes).sum(dtype=torch.float64) / self.periods.shared.sum().clamp(min=1)
+        )
+        watched = {"loss": Sum(last.loss), "steps": Sum(steps), "reached": Sum(reached)}
+        if "drift" in self.watch:
+            delta = delta if self.periods.plain else torch.where(self.periods.shared, delta, 0.0)
+            apart = (
+                delta if self.broadcast.common else self.initial - kept
+            )  # spread the same, if all were sent one model
+            zero = torch.zeros(len(self.task.space.layers), dtype=delta.dtype)
+            squares = zero.index_add(0, self._layer_index, apart * apart)
+            norm = (squares if self.broadcast.common else delta * delta).sum().sqrt()
+            watched |= {"squares": Sum(squares), "offset": Sum(apart)}
+            watched |= {"norm": Sum(norm), "norm_squared": Sum(norm * norm)}
+        if "divergence" in self.watch:
+            old, new = ((where - self.initial) * self.periods.shared for where in (model, kept))
+            watched |= {
+                "moved": Sum(new - old),
+                "grown": Sum(new.double().square().sum() - old.double().square().sum()),
+            }
+        return watched
+
+    @cached_property
+    def _layer_index(self) -> Tensor:
+        return self.task.space.layer_index()

@@ -1,0 +1,75 @@
+"""What the engine passes around: all of it named tuples of tensors, and nothing that behaves."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from driftless.piece import Samples
+
+
+class Server(NamedTuple):
+    """All that the server keeps between rounds."""
+
+    round: int
+    params: Tensor
+    buffers: Tensor
+    optimiser: Any
+    memory: tuple
+    broadcast: Any = ()  # what the broadcast remembers
+
+
+class Shared(NamedTuple):
+    """What goes to every client of a cohort."""
+
+    round: Any
+    lr: Any
+    model: Any  # [D], or () where each client is sent its own
+    buffers: Tensor
+    told: tuple
+
+
+class Each(NamedTuple):
+    """What one client works on: what it was sent, its row, its samples, and what was drawn for it."""
+
+    sent: Any  # its own model [D], or () where all are sent the same
+    who: Any
+    seen: Any  # the last round of this client that was counted, -1 for none
+    row: dict[str, Tensor]
+    samples: Samples
+    batches: Any  # [K, B] rows of the samples, or a tuple of K index tensors
+    steps: Any
+    augment: Any
+    draws: tuple
+    weight: Any
+
+
+class Reply(NamedTuple):
+    """What an operation gives back: what leaves the client, its new row, and what only a simulation can look at."""
+
+    said: Any
+    row: dict[str, Tensor]
+    watched: dict[str, Any]
+    finite: Any
+
+
+class Plan(NamedTuple):
+    """What the edge decided for one round."""
+
+    cohort: list[int]
+    silent: frozenset[int]
+    lr: float
+
+
+def flatten(prefix: str, tree: Any) -> dict[str, Tensor]:
+    """The leaves of a tree by name, `prefix.0`, `prefix.1`, ..."""
+    leaves = tree_leaves(tree)
+    return {f"{prefix}.{i}": leaf for i, leaf in enumerate(leaves)}
+
+
+def restore(template: Any, named: dict[str, Tensor], prefix: str) -> Any:
+    """The tree of that template from leaves by name: the inverse of `flatten`."""
+    leaves, spec = tree_flatten(template)
+    return tree_unflatten([named[f"{prefix}.{i}"] for i in range(len(leaves))], spec)
