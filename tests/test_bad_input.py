@@ -64,6 +64,7 @@ def test_names_and_arguments(settings, said):
 
 COMPOSED = [
     ("fedinit + relaxed_init(beta=0.2)", "RelaxedInit(beta=0.1", "RelaxedInit(beta=0.2", "same piece twice"),
+    ("centralised + scaffold", "take it alone"),
     ("scaffold + scaffold_p", "Scaffold() and Scaffold()", "same piece twice"),
     ("fedavg_p(outer_shared=0.5) + scaffold_p(outer_shared=0.7)", "Descent(lr=0.5) and Descent(lr=0.7)", "server"),
     ("fedals(alpha=5, head=conv9)", "'conv9' matches no parameter", "head.weight, head.bias"),
