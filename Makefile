@@ -17,7 +17,7 @@ demo: $(VENV)/ready  ## a complete comparison on bundled data, with a report
 	$(RUN)/python examples/demo.py
 
 test: $(VENV)/ready  ## all tests and doctests
-	$(RUN)/python -m pytest -q
+	$(RUN)/python -m pytest -q -n auto
 
 lint: $(VENV)/ready
 	$(RUN)/ruff check $(SOURCES)
