@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from driftless.config import Config
+from driftless.config import Config, to_table
 from driftless.files import atomic_write
 from driftless.launch import resume, run_config
 from driftless.results import Run, Runs, Spread, read_run
@@ -126,12 +126,27 @@ def told(found: Spread | None, write: Callable[[float], str]) -> str:
     )
 
 
+def commands() -> str:
+    """The command of each row, all seeds at once."""
+    default = to_table(Config())
+    flags = [
+        f"--{k.replace('_', '-')} {shell(v)}"
+        for k, v in to_table(BASE).items()
+        if default.get(k) != v and k != "data_dir"
+    ]
+    lines = [f'driftless run --algorithm "{ROWS[name]}" $SETTINGS --out runs/first-run/{name}' for name in ROWS]
+    return "\n".join(["```", f"SETTINGS='{' '.join(flags)} --seeds 0,1,2'", *lines, "```"])
+
+
+def shell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def write_page() -> None:
-    """Put the table between its marks in the page; what the page says about it is left as it is."""
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
+    """Put the table and the commands between their marks in the page; what the page says of them is left as it is."""
+    before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    atomic_write(PAGE, f"{before}{BEGIN}\n{table()}\n{END}{after}".encode())
+    atomic_write(PAGE, f"{before}{BEGIN}\n{table()}\n\n{commands()}\n{END}{after}".encode())
 
 
 if __name__ == "__main__":
@@ -144,4 +159,4 @@ if __name__ == "__main__":
         for name in chosen.only:
             cell(name, seed, replace(BASE, data_dir=chosen.data_dir))
             print(name, seed, flush=True)
-            write_page()
+    write_page()
