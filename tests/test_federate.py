@@ -143,7 +143,7 @@ def test_the_callback_sees_each_round_and_may_stop():
 
 
 def test_an_algorithm_of_ones_own():
-    algorithm = driftless.composition(Proximal(0.5), driftless.Period("hidden", 2), name="mine")
+    algorithm = driftless.algorithm(Proximal(0.5), driftless.Period("hidden", 2), name="mine")
     named = federate(Mine(), (X, Y), "fedprox(mu=0.5)", **QUICK)
     result = federate(Mine(), (X, Y), algorithm, **QUICK)
     assert result.experiment.config.algorithm == "mine" and named.experiment.config.algorithm == "fedprox(mu=0.5)"
