@@ -75,8 +75,8 @@ def check(subject: Algorithm | Piece, **settings: Any) -> Report:
         return Report(repr(subject), vectorised, permuted, reports[0].neutral)
     neutral = tuple(_neutral(subject, piece, settings) for piece in subject.pieces)
     exact, rounded = _Trial(subject, torch.float32, settings), _Trial(subject, torch.float64, settings)
+    _pure(exact)  # first: what changes its input does so under threads while others read it
     _threads(exact)
-    _pure(exact)
     _resumes(exact)
     _declares(exact)
     return Report(subject.name, _vectorised(rounded), _permuted(rounded), neutral)
