@@ -224,7 +224,7 @@ BROKEN = [
     (Undeclared, "law 2"),
     (NotNeutral, "law 2"),
     (Counts, "law 1|law 8"),
-    (Overwrites, "law 1|law 8"),
+    (Overwrites, "law 8"),
     (ByNumber, "law 10"),
     (ByPadding, "law 1 \\(vectorised\\)"),
     (Hidden, "law 9"),

@@ -175,6 +175,10 @@ def _device(name: str) -> str:
         raise UserError(
             f"device={name!r} cannot be used: this machine, or this build of torch, has no CUDA; use --device cpu."
         )
+    if kind == "cuda":
+        raise UserError(
+            f"device={name!r} is not ready: data and clients' rows are not placed there yet; use --device cpu."
+        )
     return name
 
 

@@ -85,7 +85,7 @@ class Config:
     drift: Literal["none", "selected", "all"] = "all"
     """Measure drift over the cohort, or over all clients too (their models are then kept)."""
     device: str = "cpu"
-    """cpu or cuda."""
+    """cpu; cuda is refused until data and rows are placed there too."""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """Of the vectors; bfloat16 computes the model's passes in it and keeps vectors in float32."""
     lift: Literal["auto", "vectorised", "threaded", "sequential", "wired"] = "auto"
