@@ -48,6 +48,10 @@ class Experiment:
     dataset: Dataset | None = None
     split: Split | None = None
 
+    def lr(self, round: int) -> float:
+        """The clients' step size in round 0, 1, ..."""
+        return self.config.lr * self.schedule(round, self.config.rounds)
+
 
 def assemble(
     config: Config,
@@ -76,7 +80,7 @@ def assemble(
     module, federated = federated_of(config, setting, module, loss, metric, chosen)
     _check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
     cohort = _cohort_size(config, len(clients.seen))
-    training, work, chosen, cohort = _reference(config, chosen, clients, work_of(config), cohort)
+    training, work, cohort = _reference(chosen, clients, work_of(config), cohort)
     (schedule,) = _one(config.schedule, schedules, "schedule")
     return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
 
@@ -221,12 +225,10 @@ def _cohort_size(config: Config, registered: int) -> int:
     return max(size, 1)
 
 
-def _reference(
-    config: Config, chosen: Algorithm, clients: Any, work: Work, cohort: int
-) -> tuple[Any, Work, Algorithm, int]:
+def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tuple[Any, Work, int]:
     """For `centralised`, one client with everybody's data and the whole cohort's work; else things as they are."""
     if chosen.name != "centralised":
-        return clients, work, chosen, cohort
+        return clients, work, cohort
     if not isinstance(clients, Federation):
         raise UserError("centralised needs the clients' data in one place: these are made when asked.")
     rows = torch.cat([clients.train[i] for i in clients.seen])
@@ -234,10 +236,10 @@ def _reference(
         clients.pool, clients.test_pool, [rows], [torch.arange(len(clients.test_pool[1]))], ["everyone"]
     )
     if work.epochs is not None:
-        return pooled, work, chosen, 1
+        return pooled, work, 1
     steps = work.steps
     total = cohort * (steps if isinstance(steps, int) else (steps.low + steps.high) // 2 if steps else 0)
-    return pooled, replace(work, steps=total), chosen, 1
+    return pooled, replace(work, steps=total), 1
 
 
 def _augmentation(text: str, shape: tuple[int, ...]) -> Any:

@@ -104,13 +104,10 @@ class OnClient(Bound):
         return Reply(Rows(v), {}, {}, torch.isfinite(v).all())
 
     def embed_back(self, how: Any, shared: Shared, each: Each) -> Reply:
-        """The last half of a pipeline on the client: the transpose of `embed` on the same batch at what was sent, d
-        v.
-        """
+        """The last half of a pipeline on the client: the transpose of `embed`, same batch, at the d v that was sent."""
         batch = each.samples.batch(each.batches[0])
-        d_phi = how.differentiate(lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ()), shared.model)[
-            0
-        ]
+        along = lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ())
+        d_phi = how.differentiate(along, shared.model)[0]
         return Reply(Sum(d_phi), {}, {}, torch.isfinite(d_phi).all())
 
     # --- what a client predicts with ----------------------------------------------------------------------------------
@@ -146,6 +143,7 @@ class OnClient(Bound):
         own, zero = self.own_model(theta, each.row, each.seen), torch.zeros(())
         memory = restore(self.templates["memory"], each.row, "memory") if self.pieces else ()
         late = (TaskView(self.task, own_buffers, how.differentiate), self._descend(how, own_buffers, each, shared.lr))
+        facts = (self.periods.shared, self._step_size(shared.lr), shared.round, each.seen < 0, each.who)
         views = [
             View(
                 theta,
@@ -154,11 +152,7 @@ class OnClient(Bound):
                 mine,
                 zero,
                 None,
-                self.periods.shared,
-                self._step_size(shared.lr),
-                shared.round,
-                each.seen < 0,
-                each.who,
+                *facts,
                 each.samples,
                 each.batches,
                 draws,

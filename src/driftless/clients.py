@@ -98,8 +98,7 @@ class Clients:
     def close(self) -> None:
         self.rows.close()
 
-    # --- what is known of a client
-    # --------------------------------------------------------------------------------------
+    # --- what is known of a client ------------------------------------------------------------------------------------
     def touched(self) -> list[int]:
         """The clients that have a row."""
         return self.rows.touched() if self.fresh else []

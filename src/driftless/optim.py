@@ -131,8 +131,7 @@ class OnServer:
         return self.optimiser.step(g, theta, state, self.lr * lr)
 
 
-# --- the server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept)
-# --------------------------
+# --- the server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept) ---------------------
 @dataclass(frozen=True)
 class Descent:
     """theta <- theta - lr g: with lr 1 and the mean of sent - kept, exactly averaging."""
@@ -153,27 +152,25 @@ class Momentum:
     beta: float = 0.9
     lr: float = 1.0
 
-    def init(self, theta: Tensor) -> Velocity:
+    def init(self, theta: Tensor) -> Any:
         return Velocity(torch.zeros_like(theta))
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Velocity, lr: StepSize = 1.0) -> tuple[Tensor, Velocity]:
+    def move(self, gradient: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """(the direction of the step, the state after it)."""
         velocity = self.beta * state.momentum + gradient
-        return theta - (self.lr * lr) * velocity, Velocity(velocity)
+        return velocity, Velocity(velocity)
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
+        direction, state = self.move(gradient, state)
+        return theta - (self.lr * lr) * direction, state
 
 
 @dataclass(frozen=True)
-class AveragedMomentum:
+class AveragedMomentum(Momentum):
     """FedAvgM as a moving average (MOON's code): v <- beta v + (1 - beta) g;  theta <- theta - lr v."""
 
-    beta: float = 0.9
-    lr: float = 1.0
-
-    def init(self, theta: Tensor) -> Velocity:
-        return Velocity(torch.zeros_like(theta))
-
-    def step(self, gradient: Tensor, theta: Tensor, state: Velocity, lr: StepSize = 1.0) -> tuple[Tensor, Velocity]:
-        velocity = self.beta * state.momentum + (1 - self.beta) * gradient
-        return theta - (self.lr * lr) * velocity, Velocity(velocity)
+    def move(self, gradient: Tensor, state: Velocity) -> tuple[Tensor, Velocity]:
+        return super().move((1 - self.beta) * gradient, state)
 
 
 class Scaled(NamedTuple):
@@ -182,34 +179,24 @@ class Scaled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NormalisedMomentum:
+class NormalisedMomentum(Momentum):
     """FedAvgM as in FedCOG's code: v <- beta v + g;  theta <- theta - lr v, from the second step lr v / (1 + beta)."""
-
-    beta: float = 0.9
-    lr: float = 1.0
 
     def init(self, theta: Tensor) -> Scaled:
         return Scaled(torch.zeros_like(theta), torch.ones_like(theta))
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Scaled, lr: StepSize = 1.0) -> tuple[Tensor, Scaled]:
-        velocity = self.beta * state.momentum + gradient
-        later = torch.full_like(state.divisor, 1 + self.beta)
-        return theta - (self.lr * lr) * velocity / state.divisor, Scaled(velocity, later)
+    def move(self, gradient: Tensor, state: Scaled) -> tuple[Tensor, Scaled]:
+        velocity = super().move(gradient, state)[0]
+        return velocity / state.divisor, Scaled(velocity, torch.full_like(state.divisor, 1 + self.beta))
 
 
 @dataclass(frozen=True)
-class Nesterov:
+class Nesterov(Momentum):
     """FedAvgM looking ahead: v <- beta v + g;  theta <- theta - lr (g + beta v)."""
 
-    beta: float = 0.9
-    lr: float = 1.0
-
-    def init(self, theta: Tensor) -> Velocity:
-        return Velocity(torch.zeros_like(theta))
-
-    def step(self, gradient: Tensor, theta: Tensor, state: Velocity, lr: StepSize = 1.0) -> tuple[Tensor, Velocity]:
-        velocity = self.beta * state.momentum + gradient
-        return theta - (self.lr * lr) * (gradient + self.beta * velocity), Velocity(velocity)
+    def move(self, gradient: Tensor, state: Velocity) -> tuple[Tensor, Velocity]:
+        velocity, state = super().move(gradient, state)
+        return gradient + self.beta * velocity, state
 
 
 class Adaptive(NamedTuple):
@@ -265,8 +252,7 @@ class Adagrad(_AdaptiveServer):
         return v + square
 
 
-# --- step sizes over rounds
-# -----------------------------------------------------------------------------------------------
+# --- step sizes over rounds -------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Constant:
     """1 in every round."""

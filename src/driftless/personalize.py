@@ -137,7 +137,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     """The model of the only client of `place`, by the way of the run's algorithm."""
     experiment, server, federated = result.experiment, result.server, result.experiment.federated
     config, work = experiment.config, experiment.work
-    lr = config.lr * experiment.schedule(max(server.round - 1, 0), config.rounds)
+    lr = experiment.lr(max(server.round - 1, 0))
     trainers = [type(p).__name__ for p in federated.pieces if type(p).personal is not Piece.personal]
     if steps is None:
         own = federated.periods.personal and not trainers

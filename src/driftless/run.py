@@ -59,10 +59,10 @@ class Result(NamedTuple):
 
         Where the server has no global model, all that it makes models of, by name.
         """
-        federated, config = self.experiment.federated, self.experiment.config
+        federated = self.experiment.federated
         theta, buffers, _ = global_model(federated, self.server, self.clients)
         if client is not None:
-            lr = config.lr * self.experiment.schedule(max(self.server.round - 1, 0), config.rounds)
+            lr = self.experiment.lr(max(self.server.round - 1, 0))
             each, shared = self.clients.each(client, self.server.round), federated.shared(self.server, lr)
             theta = federated.broadcast.model(theta, self.server.broadcast, each)
             theta, buffers = federated.predicting(Loop(), theta, buffers, shared, each)
@@ -95,13 +95,8 @@ def execute(
         clients = _clients(experiment, folder, digest, lift)
         stack.callback(clients.close)
         state, metrics = _start(experiment, clients, folder, digest, resume)
-        evaluation = Evaluation(
-            federated,
-            experiment.federation,
-            _measured(experiment, clients),
-            config.panel or PANEL,
-            config.workers or os.cpu_count() or 1,
-        )
+        measured_clients, workers = _measured(experiment, clients), config.workers or os.cpu_count() or 1
+        evaluation = Evaluation(federated, experiment.federation, measured_clients, config.panel or PANEL, workers)
         accuracy: dict[int, float] = {}
         for t in range(state.server.round, config.rounds):
             try:
@@ -110,7 +105,7 @@ def execute(
                 if folder is not None:
                     _save(folder, digest, state, clients)
                 raise
-            lr = config.lr * experiment.schedule(t, config.rounds)
+            lr = experiment.lr(t)
             if (t + 1) % config.eval_every == 0 or t + 1 == config.rounds:
                 measured, accuracy = evaluation(state.server, lr, everyone=t + 1 == config.rounds)
                 info |= measured
@@ -125,9 +120,8 @@ def execute(
             if on_round is not None:
                 on_round(info)
         if not accuracy and metrics:  # the run had ended before: measure again what its folder lacks
-            lr = config.lr * experiment.schedule(config.rounds - 1, config.rounds)
-            accuracy = evaluation(state.server, lr, everyone=True)[1]
-        result = Result(metrics, experiment, state.server, _measured(experiment, clients), folder, accuracy)
+            accuracy = evaluation(state.server, experiment.lr(config.rounds - 1), everyone=True)[1]
+        result = Result(metrics, experiment, state.server, measured_clients, folder, accuracy)
         if folder is not None:
             folders.finish(folder, result)
         return result
@@ -151,7 +145,7 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tu
     began = time.perf_counter()
     chosen = _cohort(experiment, t)
     silent = work.silent(config.seed, t, names, chosen, config.absent)
-    plan = Plan(chosen, silent, config.lr * experiment.schedule(t, config.rounds))
+    plan = Plan(chosen, silent, experiment.lr(t))
     server, answer = federated.round(state.server, clients, plan)
     clients.commit(t)
     seconds = time.perf_counter() - began
@@ -215,8 +209,7 @@ def _totals(state: State) -> Info:
     }
 
 
-# --- starting, saving, going on
-# -------------------------------------------------------------------------------------------
+# --- starting, saving, going on ---------------------------------------------------------------------------------------
 def _start(
     experiment: Experiment, clients: Clients, folder: Path | None, digest: str, resume: bool
 ) -> tuple[State, list[Info]]:

@@ -191,8 +191,7 @@ class Space:
     def __deepcopy__(self, memo: dict[int, Any]) -> Space:
         return self  # immutable once built
 
-    # --- groups of parameters
-    # -------------------------------------------------------------------------------------------
+    # --- groups of parameters -----------------------------------------------------------------------------------------
     @property
     def layers(self) -> list[str]:
         """The names of the groups of layers, in order: each starts at a weight matrix or kernel (FedALS's groups)."""
