@@ -193,3 +193,14 @@ def test_costs_say_which_seeds_reached_the_target(tmp_path: Path) -> None:
     assert costs(rows, 0.6)[0].cells == ["2 (1 of 2 seeds)", "not reached"]
     assert costs(rows, 0.9) == []
     assert default_target(rows) == 0.57  # the larger of two medians, 0.6, times 0.95
+
+
+def test_a_report_that_lies_among_the_runs_is_passed_over(tmp_path):
+    from driftless.config import Config
+    from driftless.launch import run_config
+
+    run_config(Config(rounds=1, steps="1", clients=3, model="softmax_regression", out=str(tmp_path / "one")))
+    (tmp_path / "report.html").write_text("an earlier page")
+    assert [row.name for row in read_runs(sorted(tmp_path.iterdir()))] == ["fedavg"]
+    with pytest.raises(UserError, match="not a folder"):
+        read_runs([tmp_path / "report.html"])

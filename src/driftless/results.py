@@ -191,8 +191,9 @@ def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
     folders = [folders] if isinstance(folders, str | Path) else list(folders)
     if not folders:
         raise UserError("No folder was named: name one run folder or several.")
+    paths = [Path(folder) for folder in folders]
     found: dict[Path, Run] = {}
-    for folder in map(Path, folders):
+    for folder in [path for path in paths if not path.is_file()] or paths:  # `runs/*` also names the reports among them
         for path in _find(folder):
             found.setdefault(path.resolve(), read_run(path))
     rows: dict[tuple[str, int], list[Run]] = {}
