@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from driftless import algorithms, memory, models
+from driftless.choice import by_rule
 from driftless.clients import Clients
 from driftless.data.federation import MadeFederation
 from driftless.federated import Federated
-from driftless.lift import automatic
 from driftless.randomness import generator
 from driftless.rows import Layout
 from driftless.space import Space
@@ -62,7 +62,7 @@ def main() -> None:
     space = Space(models.cnn_fedcog(SHAPE, CLASSES))
     federated = Federated(algorithms.scaffold(), Task(space), space.ravel(), space.ravel_buffers())
     federation = MadeFederation(make, options.clients, SAMPLES, make(0))
-    lift = automatic(space, "cpu", options.cohort, options.workers)
+    lift = by_rule(space, "cpu", options.cohort, options.workers)
     title = f"{options.clients:,} clients, {options.cohort} a round, {options.steps} steps each"
     table = Table(title=f"{title}, {type(lift).__name__.lower()}")
     for column in ("round", "seconds a round", "clients that took part", "RssAnon, MiB"):

@@ -26,7 +26,7 @@ from driftless.federated import Federated
 from driftless.randomness import generator
 from driftless.space import Space
 from driftless.task import Task, accuracy, cross_entropy
-from driftless.work import Between, Work
+from driftless.work import Between, Work, bernoulli_cohort, cohort
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 REFERENCES = ("centralised", "local")
@@ -51,6 +51,15 @@ class Experiment:
     def lr(self, round: int) -> float:
         """The clients' step size in round 0, 1, ..."""
         return self.config.lr * self.schedule(round, self.config.rounds)
+
+    def cohort_of(self, round: int) -> list[int]:
+        """The clients asked in round 0, 1, ...; `held` keeps a cohort for the whole interval of the longest period."""
+        place, periods = self.training, self.federated.periods
+        draw = round // periods.longest if self.federated.algorithm.cohort == "held" else round
+        if self.config.sampling == "bernoulli" and len(place.seen) > 1:
+            share = self.cohort / len(place.seen)
+            return bernoulli_cohort(self.config.seed, draw, place.names, place.seen, share)
+        return cohort(self.config.seed, draw, place.names, place.seen, self.cohort)
 
 
 def assemble(
@@ -79,10 +88,10 @@ def assemble(
     setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
     module, federated = federated_of(config, setting, module, loss, metric, chosen)
     _check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
-    cohort = _cohort_size(config, len(clients.seen))
-    training, work, cohort = _reference(chosen, clients, work_of(config), cohort)
+    size = _cohort_size(config, len(clients.seen))
+    training, work, size = _reference(chosen, clients, work_of(config), size)
     (schedule,) = _one(config.schedule, schedules, "schedule")
-    return Experiment(config, federated, clients, training, work, cohort, schedule, module, dataset, split)
+    return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)
 
 
 def federated_of(

@@ -88,10 +88,12 @@ class Config:
     """cpu; cuda is refused until data and rows are placed there too."""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """Of the vectors; bfloat16 computes the model's passes in it and keeps vectors in float32."""
-    lift: Literal["auto", "vectorised", "threaded", "sequential", "wired"] = "auto"
-    """From one client to many; the first two rows of `lift.py` explain."""
+    lift: Literal["auto", "vectorised", "threaded", "processes", "sequential", "wired"] = "auto"
+    """From one client to many; auto takes vectorised for small models without convolutions, else the fastest measured
+    of the others.
+    """
     workers: int = 0
-    """Threads of the threaded lift (0: one a core)."""
+    """Threads of the threaded lift, or worker processes (0: one a core)."""
     on_bad_client: Literal["stop", "skip"] = "stop"
     """What a client that becomes non-finite does: stops the run, or is left out and counted."""
     checkpoint_every: int = 1

@@ -55,7 +55,7 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
         "parameters": space.size,
         "buffers": space.buffer_size,
         "layers": space.layers,
-        "lift": repr(lift) if lift.__class__.__name__ != "Threaded" else f"Threaded({lift.workers})",
+        "lift": repr(lift),
         "cohort": experiment.cohort,
         "algorithm": repr(experiment.federated.algorithm),
         "shape": list(experiment.federation.test_pool[0].shape[1:]),

@@ -1,8 +1,8 @@
 """From one client to many: a lift runs an operation that is written for one client over a cohort, and changes nothing
 else.
 
-`run(operation, shared, tasks)` yields replies in the order of the tasks, each made when it is due. Sequential and
-threaded are the exact class (bitwise the same run); vectorised is the rounding class.
+`run(operation, shared, tasks)` yields replies in the order of the tasks, each made when it is due. Sequential, threaded
+and `processes.py` are the exact class (bitwise the same run); vectorised is the rounding class.
 """
 
 from __future__ import annotations
@@ -87,6 +87,13 @@ class Threaded:
         while pending:
             yield pending.popleft().result()
 
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.workers})"
+
 
 @dataclass(frozen=True)
 class Vectorised:
@@ -161,21 +168,3 @@ def _padded(t: Tensor, length: int) -> Tensor:
     if not t.dim() or len(t) == length:
         return t
     return torch.cat([t, t[-1:].expand(length - len(t), *t.shape[1:])])
-
-
-SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
-
-
-def automatic(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
-    """The lift for this model, device and cohort: a static rule, from `benchmarks/against_bare_loop.py`.
-
-    Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (softmax
-    regression takes 0.55 to 0.6 of a loop's CPU seconds, a perceptron with 50,000 parameters 0.95), else a client a
-    thread: there vmap costs up to 1.6 of a loop's (each client's own kernels make grouped convolutions). Where there is
-    one client or one worker, one after the other.
-    """
-    convolves = any(len(entry.shape) > 2 for entry in space.parameters)
-    if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
-        return Vectorised()
-    parallel = min(workers, cohort)
-    return Threaded(parallel) if parallel > 1 else Sequential()

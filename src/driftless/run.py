@@ -21,12 +21,14 @@ from torch import Tensor
 
 from driftless import checkpoint, folders, work
 from driftless.assemble import Experiment
+from driftless.choice import by_rule, fastest
 from driftless.clients import BadClient, Clients
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, global_model
-from driftless.lift import Loop, Sequential, Threaded, Vectorised, automatic
+from driftless.lift import Loop, Sequential, Threaded, Vectorised
 from driftless.memory import keep_freed
+from driftless.processes import Processes
 from driftless.rows import Layout, MemoryRows
 from driftless.state import Plan, Server, flatten, restore
 from driftless.store import DiskRows
@@ -89,6 +91,8 @@ def execute(
     if folder is not None and not resume:
         folders.begin(folder, experiment, lift)
     with ExitStack() as stack:
+        if isinstance(lift, Threaded):
+            stack.callback(lift.close)
         if folder is not None:
             stack.enter_context(folders.alone(folder))
             folders.keep_split(folder, experiment.split)
@@ -131,7 +135,8 @@ def trained(experiment: Experiment, folder: Path) -> Result:
     """What a run's newest whole checkpoint holds, without going on; UserError where there is none yet."""
     digest = folders.digest(experiment.config)
     with folders.alone(folder):
-        clients = _clients(experiment, folder, digest, _lift(experiment))
+        lift = _lift(experiment) if _wired(experiment) else Sequential()
+        clients = _clients(experiment, folder, digest, lift)
         state, metrics = _start(experiment, clients, folder, digest, resume=True)
     if not state.server.round:
         clients.close()
@@ -143,7 +148,7 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tu
     """One round and what can be said of it without a look at test data."""
     federated, config, names = experiment.federated, experiment.config, experiment.training.names
     began = time.perf_counter()
-    chosen = _cohort(experiment, t)
+    chosen = experiment.cohort_of(t)
     silent = work.silent(config.seed, t, names, chosen, config.absent)
     plan = Plan(chosen, silent, experiment.lr(t))
     server, answer = federated.round(state.server, clients, plan)
@@ -183,16 +188,6 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tu
                 clients.registered,
             )
     return State(server, state.traffic.plus(answer.traffic), running), info
-
-
-def _cohort(experiment: Experiment, t: int) -> list[int]:
-    """The cohort of round t; `held` keeps one for the whole interval of the longest period."""
-    config, federated, place = experiment.config, experiment.federated, experiment.training
-    held = federated.algorithm.cohort == "held"
-    draw = t // federated.periods.longest if held else t
-    if config.sampling == "bernoulli" and len(place.seen) > 1:
-        return work.bernoulli_cohort(config.seed, draw, place.names, place.seen, experiment.cohort / len(place.seen))
-    return work.cohort(config.seed, draw, place.names, place.seen, experiment.cohort)
 
 
 def _totals(state: State) -> Info:
@@ -274,9 +269,12 @@ def _lift(experiment: Experiment) -> Any:
             return Sequential()
         case "threaded":
             return Threaded(workers)
+        case "processes":
+            return Processes(workers)
         case "vectorised":
             return Vectorised()
-    return automatic(experiment.federated.task.space, config.device, experiment.cohort, workers)
+    found = by_rule(experiment.federated.task.space, config.device, experiment.cohort, workers)
+    return fastest(experiment, found) if isinstance(found, Threaded) else found
 
 
 def _wired(experiment: Experiment) -> bool:

@@ -9,28 +9,24 @@ not measured. The run is bitwise that of the sequential lift.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
-import sys
 import tempfile
-import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import safetensors.torch
 import tomli_w
 import torch
 
-from driftless import files, wire
+from driftless import files, spawn, wire
 from driftless.assemble import OWN, chosen_algorithm
 from driftless.clients import Clients, local_work
 from driftless.config import to_table
@@ -166,7 +162,7 @@ class WiredClients(Clients):
         )
         self.run, self.shape = digest, experiment.federation.test_pool[0].shape[1:]
         modules = {type(piece).__module__ for piece in self.federated.pieces}
-        self.processes = Processes(text_of(experiment, digest), modules)
+        self.processes = ClientProcesses(text_of(experiment, digest), modules)
         self._threads = Threaded(lift.workers)  # each waits for a process
 
     @classmethod
@@ -235,29 +231,14 @@ class WiredClients(Clients):
         return folder
 
 
-class Live(NamedTuple):
-    """A process that runs, and the bytes to and from it."""
-
-    process: Any
-    pipe: Connection
-
-    def end(self) -> None:
-        self.pipe.close()
-        self.process.kill()
-        self.process.join()
-
-
-class Processes:
+class ClientProcesses:
     """The clients' processes: made when a message is to be sent, ended when too many are idle. Told apart by folder."""
 
     def __init__(self, text: str, modules: set[str]) -> None:
         self.text, self.closed = text, False
-        self._idle: OrderedDict[Path, Live] = OrderedDict()
+        self._idle: OrderedDict[Path, spawn.Live] = OrderedDict()
         self._lock = Lock()
-        quick = "forkserver" in multiprocessing.get_all_start_methods()
-        self._context: Any = multiprocessing.get_context("forkserver" if quick else "spawn")
-        if quick:
-            self._context.set_forkserver_preload([*PRELOAD, *sorted(modules)])
+        self._context = spawn.context([*PRELOAD, *sorted(modules)])
 
     def ask(self, folder: Path, message: bytes) -> bytes | None:
         """A client's answer. A process that ended is started and sent the message again, once; then there is none."""
@@ -280,29 +261,14 @@ class Processes:
             while self._idle:
                 self._idle.popitem()[1].end()
 
-    def _take(self, folder: Path) -> Live:
+    def _take(self, folder: Path) -> spawn.Live:
         with self._lock:
             if folder in self._idle:
                 return self._idle.pop(folder)
-            ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=serve, args=(theirs, self.text, str(folder)), daemon=True)
-            with _without_script():
-                process.start()
-            theirs.close()
-            return Live(process, ours)
+            return spawn.begin(self._context, serve, self.text, str(folder))
 
-    def _give(self, folder: Path, live: Live) -> None:
+    def _give(self, folder: Path, live: spawn.Live) -> None:
         with self._lock:
             self._idle[folder] = live
             while len(self._idle) > (0 if self.closed else IDLE):
                 self._idle.popitem(last=False)[1].end()
-
-
-@contextmanager
-def _without_script() -> Iterator[None]:
-    """Start a process that does not import the script that runs: it needs nothing of it, and must not run it again."""
-    script, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script

@@ -1,0 +1,281 @@
+"""The table of docs/results/all-algorithms.md: every algorithm there is, tuned alike, one run folder a cell.
+
+Fashion-MNIST, 20 clients with two classes each, half of them a round, LeNet, 100 rounds of 20 steps of 32, three seeds.
+The step size of every algorithm is the best of STEP_SIZES by what its clients get (the mean of their accuracies) after
+30 rounds of a seed of its own, on a search set cut out of the training images: no test image is looked at.
+`make all-algorithms` runs it; a cell that is finished is kept, one that was stopped goes on. `--data-dir` names the
+folder with fashion_mnist.npz, else DRIFTLESS_DATA does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from driftless.config import Config, to_table
+from driftless.errors import UserError
+from driftless.files import atomic_write
+from driftless.launch import resume, run_config
+from driftless.results import Run, Runs, Spread, read_run
+from driftless.table import short
+
+OUT = Path("runs/all-algorithms")
+PAGE = Path("docs/results/all-algorithms.md")
+STEP_SIZES = (0.03, 0.1, 0.3)
+SEEDS = (0, 1, 2)
+SEARCH_SEED, SEARCH_ROUNDS, SEARCH_SAMPLES = 100, 30, 10_000
+ROWS = (
+    "centralised",
+    "local",
+    "fedavg",
+    "fedprox",
+    "fedavgm",
+    "fedadam(lr=0.01)",
+    "fedyogi(lr=0.01)",
+    "fedadagrad(lr=0.01)",
+    "fedexp",
+    "fednova",
+    "scaffold",
+    "feddyn",
+    "fedcm",
+    "fedsam",
+    "moon",
+    "feddecorr",
+    "fedinit",
+    "fedals(alpha=10, cohort=held)",
+    "fedals(alpha=10, cohort=redrawn)",
+    "fedals(alpha=10, cohort=held) + scaffold",
+    "scaffold + relaxed_init(beta=0.1)",
+    "fedavg + fine_tune(epochs=1)",
+    "scaffold + fine_tune(epochs=1)",
+    "fedavg_p",
+    "scaffold_p",
+    "scaffold_p + relaxed_init(beta=0.1)",
+    "lg_fedavg",
+    "fedalt",
+    "fedrep",
+    "ditto",
+    "apfl",
+    "pfedme",
+    "per_fedavg",
+    "per_fedavg(variant=hessian_free)",
+    "knn_per",
+    "pfedhn",
+    "pefll",
+    "fedcog(samples=64, steps=30)",
+)
+BASE = Config(
+    data="fashion-mnist",
+    split="classes(2)",
+    clients=20,
+    cohort=0.5,
+    rounds=100,
+    steps="20",
+    batch=32,
+    clip=10.0,
+    model="lenet",
+    drift="selected",
+    eval_every=10,
+    checkpoint_every=50,
+    workers=1,
+)
+# accuracies shown are the mean of the last so many measurements: one every ten rounds, hence rounds 80, 90 and 100
+LAST = 3
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+HEADINGS = (
+    "algorithm",
+    "step size",
+    "global %",
+    "personal %",
+    "worst tenth %",
+    "drift",
+    "numbers up",
+    "numbers down",
+    "seeds",
+    "below",
+)
+
+
+def search_set(data_dir: str | None) -> str:
+    """The path of an .npz whose training and test sets are both cut out of the training images."""
+    import numpy as np
+
+    from driftless.data.sources import load
+
+    path = OUT / "search.npz"
+    if not path.is_file():
+        data = load(BASE.data, data_dir)
+        order = np.random.Generator(np.random.Philox(SEARCH_SEED)).permutation(len(data.y_train))
+        kept, held = order[SEARCH_SAMPLES:], order[:SEARCH_SAMPLES]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {"x_train": data.x_train[kept], "y_train": data.y_train[kept]}
+        np.savez(path, **arrays, x_test=data.x_train[held], y_test=data.y_train[held])
+    return str(path)
+
+
+def folder_of(algorithm: str) -> Path:
+    return OUT / "".join(c if c.isalnum() or c in "_.+=-" else "" if c in ") " else "-" for c in algorithm)
+
+
+def search_folder(algorithm: str, lr: float) -> Path:
+    return folder_of(algorithm) / f"search-{lr:g}"
+
+
+def finished(folder: Path) -> bool:
+    return (folder / "model.safetensors").is_file()
+
+
+def cell(config: Config) -> str:
+    """Run one cell, go on with it, or leave it as it is; a run that diverges is a result: its folder says so."""
+    folder = Path(config.out or "")
+    try:
+        if finished(folder) or (folder / "diverged.txt").is_file():
+            return str(folder)
+        if (folder / "run.toml").is_file():
+            resume(folder)
+        else:
+            run_config(config)
+    except UserError as error:
+        if "finite" not in str(error):
+            raise
+        atomic_write(folder / "diverged.txt", f"{error}\n".encode())
+    return str(folder)
+
+
+def searches(rows: Iterable[str], data_dir: str | None) -> list[Config]:
+    base = replace(BASE, data=search_set(data_dir), rounds=SEARCH_ROUNDS, seed=SEARCH_SEED, data_dir=None)
+    return [replace(base, algorithm=a, lr=lr, out=str(search_folder(a, lr))) for a in rows for lr in STEP_SIZES]
+
+
+def chosen(algorithm: str) -> float:
+    """The step size with the best mean of the clients' accuracies at the end of the search."""
+    found = {lr: searched(algorithm, lr) for lr in STEP_SIZES}
+    return max(STEP_SIZES, key=lambda lr: found[lr])
+
+
+def searched(algorithm: str, lr: float) -> float:
+    folder = search_folder(algorithm, lr)
+    value = read_run(folder).last("personal_accuracy_mean") if finished(folder) else None
+    return 0.0 if value is None else value
+
+
+def runs(rows: Iterable[str], seeds: Iterable[int], data_dir: str | None) -> list[Config]:
+    base = replace(BASE, data_dir=data_dir)
+    return [
+        replace(base, algorithm=a, lr=chosen(a), seed=seed, out=str(folder_of(a) / f"seed-{seed}"))
+        for seed in seeds
+        for a in rows
+    ]
+
+
+def run_all(cells: list[Config], jobs: int) -> None:
+    """The cells, so many at a time, each in a process of its own with one thread."""
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for done in pool.map(cell, cells):
+            print(done, flush=True)
+
+
+def results(algorithm: str) -> Runs | None:
+    folders = [f for seed in SEEDS if finished(f := folder_of(algorithm) / f"seed-{seed}")]
+    return Runs(algorithm, tuple(read_run(f) for f in folders)) if folders else None
+
+
+def table() -> str:
+    """The table as Markdown, from the run folders alone."""
+    found = {a: r for a in ROWS if (r := results(a)) is not None}
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 2) + "---|"]
+    lines += ["| " + " | ".join(row(a, r, found)) + " |" for a, r in found.items()]
+    return "\n".join(lines)
+
+
+def row(algorithm: str, runs: Runs, found: dict[str, Runs]) -> list[str]:
+    def once(key: str) -> str:
+        value = runs.over(lambda run: run.last(key))
+        return "" if value is None else short(value.mean)
+
+    return [
+        f"`{algorithm}`",
+        f"{runs.runs[0].config['lr']:g}",
+        told(runs.over(accuracy("global_accuracy")), percent),
+        told(runs.over(accuracy("personal_accuracy_mean")), percent),
+        told(runs.over(accuracy("personal_accuracy_worst_decile")), percent),
+        told(runs.over(lambda run: run.mean_of_last("divergence_selected", LAST)), lambda v: f"{v:.2f}"),
+        once("numbers_up"),
+        once("numbers_down"),
+        str(len(runs.runs)),
+        below(runs, found),
+    ]
+
+
+def accuracy(key: str) -> Callable[[Run], float | None]:
+    return lambda run: run.mean_of_last(key, LAST)
+
+
+def below(runs: Runs, found: dict[str, Runs]) -> str:
+    """Which reference the row is below by more than two standard errors: what its clients get below Local for one whose
+    clients predict with models of their own, its global model below 0.9 of FedAvg's for any other.
+    """
+    own, common = (runs.over(accuracy(key)) for key in ("personal_accuracy_mean", "global_accuracy"))
+    personal = own is not None and (common is None or own.mean > common.mean + 0.05)
+    name, share, mine = ("local", 1.0, own) if personal else ("fedavg", 0.9, common)
+    key = "personal_accuracy_mean" if personal else "global_accuracy"
+    other = found[name].over(accuracy(key)) if name in found else None
+    if mine is None or other is None:
+        return ""
+    error = ((mine.sd**2 + (share * other.sd) ** 2) / mine.seeds) ** 0.5
+    return f"{share:g} {name}" if mine.mean < share * other.mean - 2 * error else ""
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def told(found: Spread | None, write: Callable[[float], str]) -> str:
+    """Mean and standard deviation over seeds."""
+    return (
+        "" if found is None else write(found.mean) + (f" ± {write(found.sd)}" if found.seeds > 1 and found.sd else "")
+    )
+
+
+def search_table() -> str:
+    """What the search saw: the clients' mean accuracy at each step size."""
+    lines = ["| algorithm | " + " | ".join(f"{lr:g}" for lr in STEP_SIZES) + " |", "|---|" + "---:|" * len(STEP_SIZES)]
+    for a in ROWS:
+        if any(finished(search_folder(a, lr)) for lr in STEP_SIZES):
+            cells = [percent(v) if (v := searched(a, lr)) else "diverged" for lr in STEP_SIZES]
+            lines.append(f"| `{a}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def command() -> str:
+    default = to_table(Config())
+    flags = [f"--{k.replace('_', '-')} {v}" for k, v in to_table(BASE).items() if default.get(k) != v]
+    flags = [f.replace("classes(2)", '"classes(2)"') for f in flags]
+    return "\n".join(
+        ["```", f'driftless run --algorithm "ROW" --lr STEP {" ".join(flags)} --seeds 0,1,2 --out runs/ROW', "```"]
+    )
+
+
+def write_page() -> None:
+    """Put the tables between their marks in the page; what the page says of them is left as it is."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    parts = [BEGIN, table(), "", command(), "", "The search (clients' mean accuracy, %):", "", search_table(), END]
+    atomic_write(PAGE, (before + "\n".join(parts) + after).encode())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", default=os.environ.get("DRIFTLESS_DATA"))
+    parser.add_argument("--only", nargs="*", default=list(ROWS))
+    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    asked = parser.parse_args()
+    run_all(searches(asked.only, asked.data_dir), asked.jobs)
+    run_all(runs(asked.only, asked.seeds, asked.data_dir), asked.jobs)
+    write_page()

@@ -1,0 +1,63 @@
+"""The lift that fits: by a static rule between the two classes, by measuring within the exact one.
+
+A lift of the rounding class is never chosen by a clock, so that one seed stays one run; within the exact class every
+lift gives bitwise the same run, and the fastest may be taken.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from driftless.assemble import Experiment
+from driftless.clients import Clients
+from driftless.lift import Sequential, Threaded, Vectorised
+from driftless.processes import Processes
+from driftless.state import Plan
+
+SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
+WORTH = 60.0  # seconds of training from which worker processes can win back their start
+TRIALS = 3  # measurements of each candidate; the best counts
+
+
+def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
+    """The lift for this model, device and cohort, from `benchmarks/against_bare_loop.py`.
+
+    Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (softmax
+    regression takes 0.55 to 0.6 of a loop's CPU seconds, a perceptron with 50,000 parameters 0.95), else a client a
+    thread: there vmap costs up to 1.6 of a loop's (each client's own kernels make grouped convolutions). Where there is
+    one client or one worker, one after the other.
+    """
+    convolves = any(len(entry.shape) > 2 for entry in space.parameters)
+    if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
+        return Vectorised()
+    parallel = min(workers, cohort)
+    return Threaded(parallel) if parallel > 1 else Sequential()
+
+
+def fastest(experiment: Experiment, threads: Threaded) -> Threaded:
+    """Threads, or as many worker processes where these train the first clients of the run faster.
+
+    Measured on copies, before anything is kept; not at all where the whole run is too short for it to matter.
+    """
+    some = experiment.cohort_of(0)[: 2 * threads.workers]
+    spent = min(seconds(experiment, threads, some) for _ in range(2))
+    if spent * experiment.config.rounds * experiment.cohort / len(some) < WORTH:
+        return threads
+    processes = Processes(threads.workers)
+    seconds(experiment, processes, some)  # their start is not counted
+    turns = [(seconds(experiment, threads, some), seconds(experiment, processes, some)) for _ in range(TRIALS)]
+    by_threads, by_processes = (min(of) for of in zip(*turns, strict=True))
+    chosen, other = (processes, threads) if by_processes < by_threads else (threads, processes)
+    other.close()
+    return chosen
+
+
+def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
+    """How long the first round takes these clients; what comes of it is forgotten."""
+    federated, config = experiment.federated, experiment.config
+    clients = Clients(federated, experiment.training, experiment.work, config.seed, lift, on_bad_client="skip")
+    server, plan = federated.start(), Plan(some, frozenset(), experiment.lr(0))
+    began = time.perf_counter()
+    federated.round(server, clients, plan)
+    return time.perf_counter() - began

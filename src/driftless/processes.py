@@ -1,0 +1,187 @@
+"""Clients in worker processes: a lift of the exact class for where the interpreter's lock costs more than messages.
+
+Each worker is spoken to by a thread of ours. What all clients of a run share lies in files that every worker maps: the
+operation is told once a run, `Shared` once a round, and a message holds no samples, only where they lie.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shutil
+import signal
+import tempfile
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from driftless import spawn
+from driftless.errors import UserError
+from driftless.lift import Loop, Make, Threaded
+from driftless.memory import keep_freed
+
+PRELOAD = ("driftless.processes", "driftless.federated", "driftless.models", "numpy.random", "torch")
+LARGE = 1 << 20  # bytes from which a pool of many clients' samples is put into a file
+
+
+class Processes(Threaded):
+    """So many worker processes, each with one thread; raises UserError where one of them ends by itself."""
+
+    def __init__(self, workers: int):
+        super().__init__(workers)
+        self._workers: list[Worker] = []
+        self._mine, self._lock, self._shelf = threading.local(), threading.Lock(), Shelf()
+        self._operation: tuple[Callable | None, bytes] = (None, b"")
+        weakref.finalize(self, _end, self._workers)
+
+    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
+        if self._operation[0] != operation:
+            self._operation = operation, cloudpickle.dumps(operation)
+        told = Told(self._operation[1], shared)
+        return super().run(lambda how, shared, each: self._worker().call(told, each), shared, tasks)
+
+    def close(self) -> None:
+        """End the threads and the workers."""
+        super().close()
+        _end(self._workers)
+
+    def pids(self) -> list[int]:
+        """The workers that run."""
+        return [worker.live.process.pid for worker in self._workers]
+
+    def _worker(self) -> Worker:
+        if not hasattr(self._mine, "worker"):
+            with self._lock:
+                self._mine.worker = Worker(spawn.begin(spawn.context(PRELOAD), serve), self._shelf)
+                self._workers.append(self._mine.worker)
+        return self._mine.worker
+
+
+class Told:
+    """What a worker has to know before it can work on a client: the operation, pickled, and what a round shares."""
+
+    def __init__(self, operation: bytes, shared: Any):
+        self.operation, self.shared = operation, shared
+
+
+class Worker:
+    """One process and what it was told last."""
+
+    def __init__(self, live: spawn.Live, shelf: Shelf):
+        self.live, self.shelf, self.told = live, shelf, Told(b"", None)
+
+    def call(self, told: Told, each: Any) -> Any:
+        """The reply of one client; an error there is raised here."""
+        operation = told.operation if told.operation != self.told.operation else None
+        shared = (told.shared,) if told is not self.told else ()
+        try:
+            self.live.pipe.send_bytes(dumps((operation, shared, each), self.shelf))
+            done, answer = pickle.loads(self.live.pipe.recv_bytes())
+        except (EOFError, OSError):
+            raise UserError(
+                "a worker process ended before it answered (out of memory?): go on with `driftless resume`, with fewer "
+                "--workers or with --lift threaded."
+            ) from None
+        self.told = told
+        if not done:
+            raise answer
+        return answer
+
+
+class Shelf:
+    """Pools that were put into files, once each, for workers to map; the files go when the shelf goes."""
+
+    def __init__(self) -> None:
+        self._lock, self._known = threading.Lock(), dict[int, tuple[Tensor, Any]]()
+        self._folder: Path | None = None
+
+    def place(self, tensor: Tensor) -> tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...]]:
+        """Where the tensor lies: file, type, shape and strides."""
+        with self._lock:
+            if id(tensor) not in self._known:
+                path, dense = self._made() / str(len(self._known)), tensor.clone()
+                dense.as_strided((dense.numel(),), (1,)).numpy().tofile(path)
+                where = str(path), dense.dtype, tuple(dense.shape), dense.stride()
+                self._known[id(tensor)] = tensor, where  # the tensor is held, for its id to stay its own
+            return self._known[id(tensor)][1]
+
+    def _made(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="driftless-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file: Any, shelf: Shelf | None, pool: Iterable[Tensor]):
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._shelf, self._pool = shelf, {id(leaf) for leaf in pool}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is not Tensor:
+            return super().reducer_override(obj)
+        if self._shelf is not None and id(obj) in self._pool:
+            return _mapped, self._shelf.place(obj)
+        return _tensor, (obj.detach().numpy(),)
+
+
+def dumps(message: Any, shelf: Shelf | None = None) -> bytes:
+    """Bytes of a tree of tensors; with a shelf, of (operation, shared, each) whose pool stays on it."""
+    file = io.BytesIO()
+    samples = message[-1].samples if shelf is not None else None
+    pool = [leaf for leaf in tree_leaves(samples.pool) if _of_many(leaf, samples)] if samples is not None else []
+    _Pickler(file, shelf, pool).dump(message)
+    return file.getvalue()
+
+
+def _of_many(leaf: Tensor, samples: Any) -> bool:
+    return leaf.nbytes >= LARGE and len(leaf) > 2 * len(samples.index)
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array).clone()  # in torch's own memory: the last bit can depend on how it is aligned
+
+
+@lru_cache(maxsize=64)
+def _mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    return torch.from_file(path, size=torch.Size(shape).numel(), dtype=dtype).as_strided(shape, stride)
+
+
+def _nothing(how: Any, shared: Any, each: Any) -> Any:
+    raise AssertionError("a worker is told the operation first")
+
+
+def serve(pipe: Any) -> None:
+    """A worker: reply to clients' work until the other side ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends its workers
+    torch.set_num_threads(1)
+    keep_freed()
+    how, known, shared = Loop(), _nothing, None
+    while True:
+        try:
+            operation, told, each = pickle.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            return
+        try:
+            known = pickle.loads(operation) if operation is not None else known
+            (shared,) = told or (shared,)
+            answer = True, known(how, shared, each)
+        except Exception as error:
+            error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+            answer = False, error
+        pipe.send_bytes(dumps(answer))
+
+
+def _end(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.live.end()
+    workers.clear()

@@ -1,0 +1,134 @@
+"""Worker processes: the exact class, with whatever an algorithm and a program bring along."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+from torch import nn
+
+import driftless
+from driftless import algorithms, choice, processes
+from driftless.clients import Clients
+from driftless.data.federation import Federation
+from driftless.errors import UserError
+from driftless.expression import catalogue
+from driftless.federated import Federated
+from driftless.lift import Sequential, Threaded
+from driftless.processes import Processes
+from driftless.space import Space
+from driftless.state import Plan
+from driftless.task import Task
+from driftless.work import Work
+
+SIDE, CLASSES, EACH, COUNT = 8, 3, 90, 6
+
+
+@pytest.fixture(scope="module")
+def lift():
+    workers = Processes(2)
+    yield workers
+    workers.close()
+
+
+def images(count: int = COUNT) -> Federation:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(count * EACH, 1, SIDE, SIDE, generator=rng)
+    y = torch.randint(CLASSES, (count * EACH,), generator=rng)
+    rows = list(torch.arange(count * EACH).split(EACH))
+    return Federation((x, y), (x[:9], y[:9]), rows, rows, [f"client-{i}" for i in range(count)])
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    return nn.Sequential(body, nn.Linear(36, CLASSES))
+
+
+def federated(algorithm, loss=None) -> Federated:
+    space = Space(net())
+    return Federated(algorithm, Task(space, loss) if loss else Task(space), space.ravel(), space.ravel_buffers())
+
+
+def rounds(subject: Federated, lift, data: Federation, count: int = 3):
+    clients, server = Clients(subject, data, Work(3, None, 16), 0, lift), subject.start()
+    for t in range(count):
+        server, _ = subject.round(server, clients, Plan([(t + i) % COUNT for i in range(4)], frozenset(), 0.05))
+        clients.commit(t)
+    return server, clients.rows.digest()
+
+
+NAMES = ["fedavg", "scaffold", "fedals", "scaffold_p", "feddyn", "fedcm", "moon", "ditto", "apfl", "fednova"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_run_bitwise(name, lift):
+    assert name in {entry.name for entry in catalogue(algorithms)}
+    subject, data = federated(getattr(algorithms, name)()), images()
+    (one, rows), (two, same) = rounds(subject, Sequential(), data), rounds(subject, lift, data)
+    assert not torch.equal(one.params, subject.initial)
+    assert torch.equal(one.params, two.params) and rows == same
+
+
+def test_a_programs_own_loss_and_layout(lift):
+    """A closure is no obstacle, and a pool's strides are kept: the last bit depends on them."""
+    smooth = 0.1
+    loss = lambda outputs, y: nn.functional.cross_entropy(outputs, y, label_smoothing=smooth)
+    data = images()
+    x, y = data.pool
+    last = Federation(
+        (x.to(memory_format=torch.channels_last), y), data.test_pool, data.train, data.test, list(data.names)
+    )
+    subject = federated(algorithms.fedavg(), loss)
+    for pool in (data, last):
+        assert torch.equal(rounds(subject, Sequential(), pool)[0].params, rounds(subject, lift, pool)[0].params)
+
+
+def test_a_pool_is_put_on_the_shelf_once(monkeypatch):
+    monkeypatch.setattr(processes, "LARGE", 1000)
+    with_files, data = Processes(1), images()
+    subject = federated(algorithms.fedavg())
+    server, _ = rounds(subject, with_files, data)
+    assert len(with_files._shelf._known) == 2  # inputs and labels
+    assert torch.equal(server.params, rounds(subject, Sequential(), data)[0].params)
+    with_files.close()
+
+
+def test_an_error_there_is_raised_here(lift):
+    def loss(outputs, y):
+        raise ArithmeticError("no loss today")
+
+    with pytest.raises(ArithmeticError, match="no loss today"):
+        rounds(federated(algorithms.fedavg(), loss), lift, images())
+
+
+def test_a_worker_that_ends_is_told_of():
+    workers = Processes(1)
+    subject, data = federated(algorithms.fedavg()), images()
+    rounds(subject, workers, data, 1)
+    os.kill(workers.pids()[0], signal.SIGKILL)
+    with pytest.raises(UserError, match="worker process ended"):
+        rounds(subject, workers, data, 1)
+    workers.close()
+
+
+@pytest.mark.parametrize("quick, expected", [("processes", Processes), ("threads", Threaded)])
+def test_auto_takes_the_faster_of_the_exact_class(quick, expected, monkeypatch, tmp_path):
+    """Which one it is, is written down; the numbers are those of the other."""
+    monkeypatch.setattr(choice, "WORTH", 0.0)
+    measured = choice.seconds
+
+    def timed(experiment, lift, some):
+        measured(experiment, lift, some)
+        return 1.0 + (isinstance(lift, Processes) == (quick == "threads"))
+
+    monkeypatch.setattr(choice, "seconds", timed)
+    x, y = images().pool
+    x = x.permute(0, 2, 3, 1)
+    settings = {"rounds": 2, "steps": "2", "batch": 16, "clients": 4, "split": "iid", "workers": 2}
+    one = driftless.federate(net(), (x, y), out=str(tmp_path / "run"), **settings)
+    two = driftless.federate(net(), (x, y), lift="sequential", **settings)
+    assert f'lift = "{expected.__name__}(2)"' in (tmp_path / "run" / "run.toml").read_text()
+    assert all(torch.equal(a, b) for a, b in zip(one.model().values(), two.model().values(), strict=True))
