@@ -198,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
         command()
         sys.stdout.flush()
     except UserError as error:
-        _end(str(error))
+        _end(str(error), error.everywhere)
     except BrokenPipeError:  # whoever read what was printed has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
@@ -209,10 +209,11 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _end(problem: str) -> NoReturn:
-    """Say what is wrong in one sentence, and end with the code of bad input."""
+def _end(problem: str, everywhere: bool = False) -> NoReturn:
+    """Say what is wrong in one sentence, and end with the code of bad input; of several ranks the first says it."""
     text = " ".join(problem.split())
-    print(f"driftless: {text}{'' if text.endswith(('.', '?')) else '.'}", file=sys.stderr)
+    if everywhere or os.environ.get("RANK", "0") == "0":
+        print(f"driftless: {text}{'' if text.endswith(('.', '?')) else '.'}", file=sys.stderr)
     raise SystemExit(2) from None
 
 

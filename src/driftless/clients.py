@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 from torch.utils._pytree import tree_leaves, tree_map
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from driftless.errors import UserError
 from driftless.federated import Federated
 from driftless.randomness import generator
+from driftless.ranks import Ranks
 from driftless.reduce import Totals
 from driftless.rows import Layout, MemoryRows, Rows
 from driftless.state import Each, Reply, Shared
@@ -48,6 +50,7 @@ class Clients:
     lift: Any
     rows: Rows = None  # type: ignore[assignment]  # in memory where none are given
     on_bad_client: str = "stop"
+    ranks: Ranks = Ranks()
 
     def __post_init__(self) -> None:
         self.fresh = self.federated.fresh_row()
@@ -190,11 +193,13 @@ class Place:
         working = [
             c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)
         ]
-        totals, watched, skipped, traffic = Totals(), Totals(), [], Traffic()
-        for client, reply, crossed in home.replies(operation, shared, own, working, self.round):
+        mine = home.ranks.share(working)
+        totals, watched, skipped, traffic, stop = Totals(), Totals(), [], Traffic(), ""
+        for client, reply, crossed in home.replies(operation, shared, own, mine, self.round):
             if not bool(reply.finite):
                 if home.on_bad_client != "skip":
-                    raise BadClient(_cause(home, client, self.round, shared.lr))
+                    stop = _cause(home, client, self.round, shared.lr)
+                    break
                 skipped.append(client)
                 continue
             weight = getattr(reply.said, "weight", None)
@@ -204,7 +209,14 @@ class Place:
             traffic = traffic.plus(crossed)
             if reply.row:
                 home.rows.stage(self.round, client, {k: v.detach() for k, v in reply.row.items()})
-        return Answer(totals.answered, _plain(totals.result()), totals.rows, watched.result(), skipped, traffic)
+        told = home.ranks.everyone((stop, skipped, traffic))
+        if stop := next(filter(None, (stop for stop, _, _ in told)), ""):
+            raise BadClient(stop)
+        totals, watched = totals.over(home.ranks), watched.over(home.ranks)
+        skipped, traffic = [c for _, part, _ in told for c in part], reduce(Traffic.plus, (t for _, _, t in told))
+        order = {client: place for place, client in enumerate(working)}
+        answered = sorted(totals.answered, key=order.__getitem__)
+        return Answer(answered, _plain(totals.result()), totals.rows, watched.result(), skipped, traffic)
 
 
 def _plain(mean: Any) -> Any:

@@ -7,7 +7,12 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Bad input, said in one sentence; the command line prints it and exits with code 2."""
+    """Bad input, said in one sentence; the command line prints it and exits with code 2.
+
+    Where several processes run the same command, the first says it; `everywhere`: each of them does.
+    """
+
+    everywhere = False
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

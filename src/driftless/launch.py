@@ -19,6 +19,7 @@ from driftless.config import Config, check, from_table, to_table
 from driftless.data import sources
 from driftless.data.sources import Dataset
 from driftless.errors import UserError
+from driftless.ranks import join, restarted
 from driftless.run import Info, Result, execute, trained
 
 
@@ -84,11 +85,20 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
     from driftless.report import write_report
 
     check(config)
-    out = Path(config.out) if config.out else None
-    if out is not None and config.seeds:
+    out, ranks = Path(config.out) if config.out else None, join()
+    if out is not None and restarted() and ranks.everyone((out / "run.toml").is_file())[0]:
+        resume(out, progress)
+        return []
+
+    def begin(out: Path) -> None:
         folders.refuse_existing(out)
         folders.write_config(out, config)
+
+    if out is not None and config.seeds:
+        ranks.first(lambda: begin(out))
     results = [_watched(assemble(one), folder, None, progress, resume=False) for one, folder in _each(config, out)]
+    if not ranks.leads:
+        return results
     if out is not None and config.seeds:
         write_report([out], out, config.target)
     if progress:
@@ -109,10 +119,11 @@ def resume(folder: Path, progress: bool = False) -> None:
     config = folders.read_config(folder)
     for one, part in _each(config, folder):
         assert part is not None
-        _watched(assemble(one), part, None, progress, resume=(part / "run.toml").is_file())
-    if config.seeds:
+        there = join().everyone((part / "run.toml").is_file())[0]
+        _watched(assemble(one), part, None, progress, resume=there)
+    if config.seeds and join().leads:
         write_report([folder], folder, config.target)
-    if progress:
+    if progress and join().leads:
         _tell([folder], config.target)
 
 
@@ -196,9 +207,9 @@ def _watched(
     """Run an experiment with its progress bar and TensorBoard, where they are asked for."""
     with ExitStack() as stack:
         watchers = [on_round] if on_round else []
-        if progress:
+        if progress and join().leads:
             watchers.append(stack.enter_context(_bar(experiment)))
-        if experiment.config.tensorboard and folder is not None:
+        if experiment.config.tensorboard and folder is not None and join().leads:
             watchers.append(_tensorboard(folder, stack))
 
         def tell(info: Info) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from driftless.piece import Rows, Sum, Uniform, Weighted
+from driftless.ranks import Ranks, flat
 
 MARKS = (Uniform, Weighted, Sum, Rows)
 
@@ -39,7 +40,7 @@ class Totals:
             self._spec, self._marks = spec, [type(leaf) for leaf in leaves]
             self._like = [leaf.x for leaf in leaves]
             self._sums = [
-                None if isinstance(leaf, Rows) else tree_map(lambda x: torch.zeros_like(x, dtype=torch.float64), leaf.x)
+                () if isinstance(leaf, Rows) else tree_map(lambda x: torch.zeros_like(x, dtype=torch.float64), leaf.x)
                 for leaf in leaves
             ]
         self.answered.append(client)
@@ -48,10 +49,30 @@ class Totals:
             factor = weight if isinstance(leaf, Weighted) else 1.0
             if isinstance(total, Tensor):
                 total.add_(leaf.x, alpha=factor)  # computed in float64
-            elif total is not None:
+            elif not isinstance(leaf, Rows):
                 tree_map(lambda t, x, factor=factor: t.add_(x.to(torch.float64), alpha=factor), total, leaf.x)
         if Rows in self._marks:
             self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], spec)
+
+    def over(self, ranks: Ranks) -> Totals:
+        """The totals of all ranks together: the same on each."""
+        if ranks.world == 1:
+            return self
+        form = None if self._spec is None else tree_unflatten(self._marks, self._spec)
+        parts = ranks.everyone((self.answered, self.weight, self.rows, form, tree_map(_form, self._like)))
+        form, like = next((part[3:] for part in parts if part[3] is not None), (None, []))
+        marks, spec = tree_flatten(form) if form is not None else ([], None)
+        whole, mine = Totals(), tree_leaves(self._sums)
+        whole.answered = [client for part in parts for client in part[0]]
+        whole.weight = sum(part[1] for part in parts)
+        whole.rows = {client: row for part in parts for client, row in part[2].items()}
+        whole._spec, whole._marks, whole._like = spec, marks, like
+        empty = [() if m is Rows else tree_map(_zeros, x) for m, x in zip(marks, like, strict=True)]
+        zeros, form = tree_flatten(empty)
+        sums = ranks.total(flat(mine if self._spec is not None else zeros))
+        parted = sums.split([leaf.numel() for leaf in zeros]) if zeros else ()
+        whole._sums = tree_unflatten([part.view(z.shape) for part, z in zip(parted, zeros, strict=True)], form)
+        return whole
 
     def result(self) -> Any:
         """The tree of means and sums, with its marks, in the type that was said; `()` where nobody answered."""
@@ -65,6 +86,14 @@ class Totals:
             else:
                 out.append(mark(tree_map(lambda t, x, s=scale[mark]: _divide(t, s).to(x.dtype), total, like)))
         return tree_unflatten(out, self._spec)
+
+
+def _form(x: Tensor) -> Tensor:
+    return torch.empty_like(x, device="meta")
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return torch.zeros(x.shape, dtype=torch.float64)
 
 
 def _divide(total: Tensor, by: float) -> Tensor:

@@ -29,7 +29,9 @@ from driftless.evaluate import Evaluation, global_model
 from driftless.lift import Loop, Sequential, Threaded, Vectorised
 from driftless.memory import keep_freed
 from driftless.processes import Processes
-from driftless.rows import Layout, MemoryRows
+from driftless.ranks import Ranks, join
+from driftless.rows import Layout, MemoryRows, Rows
+from driftless.shared_rows import SharedRows
 from driftless.state import Plan, Server, flatten, restore
 from driftless.store import DiskRows
 from driftless.traffic import Traffic
@@ -87,13 +89,13 @@ def execute(
     keep_freed()
     config, federated = experiment.config, experiment.federated
     lift = _lift(experiment)
-    digest = folders.digest(config)
+    digest, ranks = folders.digest(config), join()
     if folder is not None and not resume:
-        folders.begin(folder, experiment, lift)
+        ranks.first(lambda: folders.begin(folder, experiment, lift))
     with ExitStack() as stack:
         if isinstance(lift, Threaded):
             stack.callback(lift.close)
-        if folder is not None:
+        if folder is not None and ranks.leads:
             stack.enter_context(folders.alone(folder))
             folders.keep_split(folder, experiment.split)
         clients = _clients(experiment, folder, digest, lift)
@@ -109,25 +111,25 @@ def execute(
                 if folder is not None:
                     _save(folder, digest, state, clients)
                 raise
-            lr = experiment.lr(t)
-            if (t + 1) % config.eval_every == 0 or t + 1 == config.rounds:
-                measured, accuracy = evaluation(state.server, lr, everyone=t + 1 == config.rounds)
+            lr, last = experiment.lr(t), t + 1 == config.rounds
+            if ranks.leads and ((t + 1) % config.eval_every == 0 or last):
+                measured, accuracy = evaluation(state.server, lr, everyone=last)
                 info |= measured
-            if t + 1 == config.rounds:
+            if ranks.leads and last:
                 info |= evaluation.adapted(state.server, lr, everyone=True)
             info |= _totals(state)
             metrics.append(info)
-            if folder is not None:
+            if folder is not None and ranks.leads:
                 folders.log(folder, info)
-                if (t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds:
-                    _save(folder, digest, state, clients)
-            if on_round is not None:
+            if folder is not None and ((t + 1) % config.checkpoint_every == 0 or last):
+                _save(folder, digest, state, clients)
+            if on_round is not None and ranks.leads:
                 on_round(info)
-        if not accuracy and metrics:  # the run had ended before: measure again what its folder lacks
+        if not accuracy and metrics and ranks.leads:  # the run had ended before: measure again what its folder lacks
             accuracy = evaluation(state.server, experiment.lr(config.rounds - 1), everyone=True)[1]
         result = Result(metrics, experiment, state.server, measured_clients, folder, accuracy)
         if folder is not None:
-            folders.finish(folder, result)
+            ranks.first(lambda: folders.finish(folder, result))
         return result
 
 
@@ -212,22 +214,29 @@ def _start(
     first = State(federated.start(), Traffic(), Running.zero(federated.task.space.size))
     if folder is None or not resume:
         return first, []
+    ranks = clients.ranks
     found, refused = checkpoint.latest(folder, digest)
-    for reason in refused:
+    ranks.everyone(None)  # all have read what is now changed
+    for reason in refused if ranks.leads else ():
         folders.note(folder, reason)
     if found is None and refused:
         raise UserError(f"no checkpoint of {folder} can be used: {refused[0]}")
     number = found.number if found else 0
-    checkpoint.set_aside(folder, number)
+    ranks.first(lambda: checkpoint.set_aside(folder, number))
     clients.restore(number, found.about["rows"] if found else None)
-    return (_unpacked(found.tensors, first, number) if found else first), folders.rewind(folder, number)
+    metrics = ranks.first(lambda: folders.rewind(folder, number)) or []
+    return (_unpacked(found.tensors, first, number) if found else first), metrics
 
 
 def _save(folder: Path, digest: str, state: State, clients: Clients) -> None:
     number = state.server.round
-    folders.settle(folder)
+
+    def write() -> None:
+        folders.settle(folder)
+        checkpoint.write(folder, number, _packed(state), {"rows": clients.digest()}, digest)
+
     clients.sync()
-    checkpoint.write(folder, number, _packed(state), {"rows": clients.digest()}, digest)
+    clients.ranks.first(write)
     clients.checkpointed(number)
 
 
@@ -259,10 +268,12 @@ def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
 
 def _lift(experiment: Experiment) -> Any:
     config = experiment.config
-    workers = config.workers or os.cpu_count() or 1
+    workers = config.workers or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if _wired(experiment):
         from driftless.wired import Wired
 
+        if join().world > 1:
+            raise UserError("lift='wired' is for one process: begin the run without torchrun, or take another lift.")
         return Wired.of(experiment, workers)
     match config.lift:
         case "sequential" | "wired":
@@ -288,10 +299,25 @@ def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any
         from driftless.wired import WiredClients
 
         return WiredClients.open(experiment, folder, digest, lift)
-    rows = DiskRows(folder, Layout.of(fresh), digest) if folder is not None and fresh else MemoryRows(Layout.of(fresh))
+    ranks = join()
     return Clients(
-        experiment.federated, experiment.training, experiment.work, config.seed, lift, rows, config.on_bad_client
+        experiment.federated,
+        experiment.training,
+        experiment.work,
+        config.seed,
+        lift,
+        _rows(folder, Layout.of(fresh), digest, ranks) if fresh else MemoryRows(Layout.of(fresh)),
+        config.on_bad_client,
+        ranks,
     )
+
+
+def _rows(folder: Path | None, layout: Layout, digest: str, ranks: Ranks) -> Rows:
+    if ranks.world > 1 and folder is None:
+        raise UserError("several ranks keep clients' rows in one folder: give the run an --out that all of them share.")
+    if folder is None:
+        return MemoryRows(layout)
+    return SharedRows(folder, layout, digest, ranks) if ranks.world > 1 else DiskRows(folder, layout, digest)
 
 
 def _measured(experiment: Experiment, clients: Clients) -> Clients:

@@ -89,15 +89,18 @@ class DiskRows(Rows):
 
     def _write(self, client: int, round: int, crc: int, payload: bytes) -> int:
         slot = self._free[0] if self._free else self._slots
-        header = Header(client, round, self._sequence, self._older, self._newer, crc)
-        files.pwrite(self._file, payload, self._row_at(slot))
-        files.pwrite(self._file, header.pack(), self._header_at(slot))
+        self._put(slot, client, round, crc, payload)
         if self._free:
             heapq.heappop(self._free)
         else:
             self._slots += 1
-        self._sequence += 1
         return slot
+
+    def _put(self, slot: int, client: int, round: int, crc: int, payload: bytes) -> None:
+        header = Header(client, round, self._sequence, self._older, self._newer, crc)
+        files.pwrite(self._file, payload, self._row_at(slot))
+        files.pwrite(self._file, header.pack(), self._header_at(slot))
+        self._sequence += 1
 
     def _read(self, place: int) -> bytes:
         return files.pread(self._file, self.layout.size, self._row_at(place))
@@ -106,8 +109,11 @@ class DiskRows(Rows):
         heapq.heappush(self._free, place)
 
     def _erase(self, place: int) -> None:
-        files.pwrite(self._file, bytes(HEADER_SIZE), self._header_at(place))
+        self._clear(place)
         self._release(place)
+
+    def _clear(self, place: int) -> None:
+        files.pwrite(self._file, bytes(HEADER_SIZE), self._header_at(place))
 
     def sync(self) -> None:
         try:
@@ -127,7 +133,7 @@ class DiskRows(Rows):
         newest = {header.client: _written(slot, header) for slot, header in kept.items()}
         refuse_others(newest, number, digest, str(self))
         for slot in found.keys() - kept.keys():
-            files.pwrite(self._file, bytes(HEADER_SIZE), self._header_at(slot))
+            self._clear(slot)
         self._older = max((header.newer for header in kept.values()), default=0)
         self._newer = number
         self._adopt(kept)

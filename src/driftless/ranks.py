@@ -1,0 +1,122 @@
+"""One run in several processes or on several machines: `torchrun --nproc-per-node 2 -m driftless run ...`.
+
+Every rank runs the same server; each trains its share of a cohort's positions, and the sums of all are one `all_reduce`
+in float64. What only one may do (folders, measurements, checkpoints) the first rank does. The sums' order depends on
+the number of ranks: the same run within rounding.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from driftless.errors import UserError
+
+PATIENCE = timedelta(minutes=30)  # for a rank that measures while the others wait
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's place among those of the run; one process alone waits for nobody."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that writes and measures."""
+        return self.rank == 0
+
+    def share(self, positions: Sequence[int]) -> list[int]:
+        """This rank's share."""
+        return list(positions[self.rank :: self.world])
+
+    def everyone(self, value: Any) -> list[Any]:
+        """What each rank gives here, in the order of ranks; all wait for all."""
+        if self.world == 1:
+            return [value]
+        found: list[Any] = [None] * self.world
+        with _told():
+            dist.all_gather_object(found, value)
+        return found
+
+    def total(self, sums: Tensor) -> Tensor:
+        """The sum of every rank's float64 vector."""
+        if self.world > 1 and len(sums):
+            with _told():
+                dist.all_reduce(sums)
+        return sums
+
+    def first(self, action: Callable[[], Any]) -> Any:
+        """What the first rank gets from doing this, and nothing elsewhere; what goes wrong there is told to all."""
+        done, error = None, None
+        if self.leads:
+            try:
+                done = action()
+            except (UserError, OSError) as wrong:
+                error = wrong
+        error = self.everyone(error)[0]
+        if error is not None:
+            raise error
+        return done
+
+
+@cache
+def join() -> Ranks:
+    """This process's ranks: alone, unless torchrun began it with others."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or not dist.is_available():
+        return Ranks()
+    if not dist.is_initialized():
+        with _told():
+            store, rank, world = next(rendezvous("env://"))
+            # a restart must not read the addresses of those who died
+            own = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            dist.init_process_group("gloo", store=own, rank=rank, world_size=world, timeout=PATIENCE)
+        atexit.register(dist.destroy_process_group)  # else its threads may abort the process at its end
+        signal.signal(signal.SIGTERM, lambda *_: _lost("torchrun ended this one"))
+    return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+def restarted() -> bool:
+    """Whether torchrun began this process anew after one was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+class RankLost(UserError):
+    """Another rank ended, or did not answer in time."""
+
+    everywhere = True
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, dist.DistError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        _lost(said.rpartition("] ")[2].partition(". ")[0])  # without gloo's source line and its advice
+
+
+def _lost(said: str) -> NoReturn:
+    raise RankLost(
+        f"another rank of this run ended or cannot be reached ({said}): begin again on as many ranks as you like with "
+        "`driftless resume` and the run's folder; it goes on from the last checkpoint."
+    ) from None
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors as one float64 vector."""
+    return torch.cat([t.reshape(-1).double() for t in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
