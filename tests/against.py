@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from helpers import KEEPS_ALL, Given, Ran, federate, federation, run
+from oracles import vhl
 from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
-from written import WrittenFedCOG, WrittenPefll, WrittenPfedhn
+from written import WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
 
 from driftless import algorithms as named
 from driftless.broadcast import Setting
@@ -17,6 +18,7 @@ from driftless.composition import Algorithm, Client, Period, StepSize, algorithm
 from driftless.lift import Loop, Sequential
 from driftless.optim import Descent, Sgd
 from driftless.piece import Piece
+from driftless.pieces.vhl import VHL
 from driftless.state import Each, Server
 
 PERSONAL = ("ditto", "apfl", "pfedme", "per_fedavg", "fedrep", "knn_per", "fine_tune")
@@ -43,7 +45,7 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
     cog = {k: hyper[k] for k in ("kd_weight", "dis", "samples", "steps", "batch", "wait") if k in hyper}
     generated = algorithm(WrittenFedCOG(lr=hyper.get("input_lr", 0.01), **cog), name="fedcog")
     momentum = hyper.get("momentum", 0.0)
-    known = {k: v for k, v in hyper.items() if k != "weights"}
+    known = {k: v for k, v in hyper.items() if k not in ("weights", "server_lr")}
     adaptive = {k: hyper[k] for k in ("lr", "beta1", "beta2", "tau", "initial") if k in hyper}
     inner = Client(Sgd(hyper.get("momentum", 0.9), hyper.get("weight_decay", 5e-5)))
 
@@ -77,6 +79,9 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "feddecorr": lambda: named.feddecorr(hyper["beta"]),
         "fedcog": lambda: generated,
         "scaffold_fedcog": lambda: named.scaffold() + generated,
+        "fedreg": lambda: named.fedreg(**outside("gamma", "steps", "pseudo", "perturbed", "batches")),
+        "fedgen": lambda: algorithm(WrittenFedGen(**known), name="fedgen"),
+        "vhl": lambda: algorithm(WrittenVHL(**known), name="vhl"),
         "fedadam_fedinit": lambda: named.fedadam(hyper["lr"], tau=hyper["tau"], initial=0.0) + relaxed,
         **{name: partial(getattr(named, name), **known) for name in PERSONAL},
         "pefll": lambda: algorithm(
@@ -104,8 +109,12 @@ def follow(
     server = {} if subject.server is not None else {"server": Descent(server_lr)}
     watch = KEEPS_ALL if keep else frozenset()
     setting = Setting((FEATURES,), CLASSES, [f"c{i}" for i in range(f.clients)], range(f.clients), 0)
-    federated = federate(subject, network(), weighting=weights, watch=watch, setting=setting, **server)
-    object.__setattr__(federated, "initial", torch.from_numpy(f.initial))
+    module, wide = network(), any(isinstance(piece, VHL) for piece in subject.pieces)
+    for piece in subject.pieces:
+        module = piece.prepare(module)
+    federated = federate(subject, module, weighting=weights, watch=watch, setting=setting, **server)
+    initial = vhl.widened(f.initial) if wide else f.initial
+    object.__setattr__(federated, "initial", torch.from_numpy(initial))
     table = {(t, f"c{i}"): torch.from_numpy(rows) for (t, i), rows in f.batches.items()}
     cohorts = [f.cohorts[t - t % alpha] if cohort == "held" else f.cohorts[t] for t in range(f.rounds)]
     controls = ("Scaffold", "FedDyn")

@@ -47,6 +47,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "scaffold + fedals + fedcog": {"algorithm": "scaffold + fedals(alpha=2) + fedcog(steps=5, samples=20)"},
     "apfl": {"algorithm": "apfl"},
     "pfedme": {"algorithm": "pfedme(lam=2, beta=0.9)"},
+    "fedreg + relaxed_init": {"algorithm": "fedreg(steps=2) + relaxed_init(beta=0.1)"},
+    "fedgen + fedals, absentees": {"algorithm": "fedgen(epochs=5) + fedals(alpha=2)", "absent": 0.4},
+    "vhl + scaffold": {"algorithm": "vhl(samples=60, batch=16) + scaffold"},
     "centralised": {"algorithm": "centralised"},
 }
 SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2", "batch": 8, "model": "mlp(hidden=[8])",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import torch
 from against import build, follow, furthest
 from oracles import ORACLES
 from oracles.problem import everyone, fixture
-from written import WrittenFedCOG
+from written import WrittenFedCOG, WrittenFedGen, WrittenVHL
 
 from driftless import algorithms as named
 from driftless.lift import Threaded, Vectorised
+from driftless.piece import Rows
 from driftless.pieces.apfl import Mixture
 from driftless.pieces.ditto import Ditto, Own
 from driftless.pieces.fedcm import FedCM
@@ -21,6 +23,7 @@ from driftless.pieces.feddecorr import FedDecorr
 from driftless.pieces.feddyn import FedDyn
 from driftless.pieces.fedexp import FedExP
 from driftless.pieces.fednova import FedNova
+from driftless.pieces.fedreg import FedReg
 from driftless.pieces.fedsam import FedSAM
 from driftless.pieces.fine_tune import FineTune
 from driftless.pieces.knn_per import Neighbours
@@ -76,6 +79,7 @@ VALUES |= {
     ],
     "fedadam_fedinit": [{"lr": 0.1, "tau": 0.01, **i} for i in INIT],
 }
+SMALL_GENERATOR = {"noise": 3, "hidden": 4, "epochs": 3}
 VALUES |= {
     "moon": [{"mu": 0.0}, {"mu": 1.0}, {"mu": 0.5, "temperature": 0.1, "server_lr": 0.7}],
     "feddecorr": [{"beta": 0.0}, {"beta": 0.01}, {"beta": 1.0}],
@@ -83,6 +87,21 @@ VALUES |= {
         {"samples": 30, "steps": 12},
         {"kd_weight": 0.7, "dis": 0.3, "samples": 25, "steps": 12, "batch": 10, "wait": 2},
         {"kd_weight": 0.7, "dis": 0.0, "samples": 9, "steps": 0},
+    ],
+    "fedreg": [
+        {},
+        {"gamma": 1.0, "pseudo": 0.0, "steps": 2},
+        {"gamma": 0.25, "steps": 3, "batches": 1, "server_lr": 0.6},
+    ],
+    "vhl": [
+        {"alpha": 0.0, "align": 0.0, "among": 0.0, "samples": 4, "batch": 2},
+        {"samples": 30, "batch": 12},
+        {"epochs": 2, "samples": 7, "batch": 9, "server_lr": 0.7},
+    ],
+    "fedgen": [
+        {"alpha": 0.0, "beta": 0.0, **SMALL_GENERATOR},
+        {"alpha": 2.0, "beta": 2.0, "lr": 0.02, **SMALL_GENERATOR},
+        {"alpha": 1.0, "beta": 0.0, "batch": 3, "server_lr": 0.7, **SMALL_GENERATOR},
     ],
     "scaffold_fedcog": [{"kd_weight": 1.0, "samples": 16, "steps": 8, "batch": 5}],
 }
@@ -303,6 +322,54 @@ class EarlyFedCOG(WrittenFedCOG):
         return super().generate(view._replace(fresh=False), steps)
 
 
+class FastFedReg(FedReg):
+    """The gradient at the model in training."""
+
+    def objective(self, view, loss):
+        return loss
+
+
+class SentFedReg(FedReg):
+    """Nothing forgotten but by the last step."""
+
+    def correct(self, view):
+        made = super().correct(view)[1]
+        return (), lambda scratch, g, theta, batch: made(scratch, g, view.start, batch)
+
+
+class PairedVHL(WrittenVHL):
+    """The client's classes are the noise's."""
+
+    def objective(self, view, loss):
+        head = view.task.head
+        swapped = lambda theta, z: head(theta, z).roll(3, -1)
+        task = SimpleNamespace(features=view.task.features, head=swapped, loss=view.task.loss)
+        return super().objective(view._replace(task=task), loss)
+
+
+class LateVHL(WrittenVHL):
+    """Aligned to the end."""
+
+    def objective(self, view, loss):
+        return super().objective(view._replace(data=view.data._replace(size=10 * view.data.size)), loss)
+
+
+class EarlyFedGen(WrittenFedGen):
+    """Features from the first round on."""
+
+    def objective(self, view, loss):
+        written = view._replace(round=view.round + 1)
+        return super().objective(written, loss) if not view.round else super().objective(view, loss)
+
+
+class TrustingFedGen(WrittenFedGen):
+    """Clients' classifiers count alike."""
+
+    def learn(self, memory, g, report, share):
+        alike = report._replace(counts=Rows(torch.ones_like(report.counts.x)))
+        return super().learn(memory, g, alike, share)
+
+
 class RestartedDitto(Ditto):
     """The second model begins at what was sent."""
 
@@ -385,6 +452,12 @@ MISTAKES = [
     Mistake(StaleFedCOG, "fedcog"),
     Mistake(EarlyFedCOG, "fedcog"),
     Mistake(EarlyFedCOG, "scaffold_fedcog"),
+    Mistake(FastFedReg, "fedreg"),
+    Mistake(SentFedReg, "fedreg"),
+    Mistake(PairedVHL, "vhl"),
+    Mistake(LateVHL, "vhl"),
+    Mistake(EarlyFedGen, "fedgen"),
+    Mistake(TrustingFedGen, "fedgen"),
     Mistake(SignFedDyn, "feddyn"),
     Mistake(ShareFedDyn, "feddyn"),
     Mistake(SentFedDyn, "feddyn_fedinit"),

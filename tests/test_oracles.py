@@ -122,12 +122,13 @@ def test_contract(name):
         np.array_equal(a, b) for r, s in zip(once, twice, strict=True) for a, b in zip(r[:2], s[:2], strict=True)
     )
     assert np.array_equal(f.initial, before.initial)
-    parameters = getattr(oracle, "PARAMETERS", f.initial)  # of the server: a model, unless it writes models
+    initial = oracle.widened(f.initial) if hasattr(oracle, "widened") else f.initial
+    parameters = getattr(oracle, "PARAMETERS", initial)  # of the server: a model, unless it writes models
     assert len(once) == f.rounds
-    assert all(r.server.shape == parameters.shape and r.models.shape == (6, SIZE) for r in once)
+    assert all(r.server.shape == parameters.shape and r.models.shape == (6, len(initial)) for r in once)
     for t in range(f.rounds):  # who does not take part keeps what it has
         absent = np.setdiff1d(np.arange(f.clients), f.cohorts[t])
-        previous = once[t - 1].models if t else np.tile(f.initial, (f.clients, 1))
+        previous = once[t - 1].models if t else np.tile(initial, (f.clients, 1))
         assert np.array_equal(once[t].models[absent], previous[absent])
         assert not (once[t].models[f.cohorts[t]] == previous[f.cohorts[t]]).all(axis=1).any()
     if name != "fedavg" and len(parameters) == SIZE:

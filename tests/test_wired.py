@@ -71,6 +71,9 @@ ALGORITHMS = [
     "pfedme(lam=2)",
     "per_fedavg(variant=hessian_free)",
     "knn_per",
+    "fedreg(steps=2, batches=2)",
+    "fedgen(epochs=3) + relaxed_init(0.1)",
+    "vhl(samples=60, batch=16) + relaxed_init(0.1)",
 ]
 SIMULATED = {
     "train_loss",

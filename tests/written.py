@@ -6,13 +6,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from oracles import fedcog, hypernetwork, pefll, pfedhn
+from oracles import fedcog, fedgen, hypernetwork, pefll, pfedhn, vhl
 from oracles.problem import SAMPLES
 
 from driftless.pefll import Bound, Hypernetwork, Networks, Pefll
 from driftless.pfedhn import Pfedhn
 from driftless.pieces.fedcog import FedCOG
+from driftless.pieces.fedgen import FedGen
+from driftless.pieces.vhl import VHL
 from driftless.space import Space
+
+
+def of_client(view, drawn):
+    """What is drawn for the client of this view: `drawn(i)` are arrays for client i."""
+    who = torch.as_tensor(view.who).reshape(1)
+    every = zip(*(drawn(i) for i in range(len(SAMPLES))), strict=True)
+    return (torch.from_numpy(np.stack(part)).index_select(0, who)[0] for part in every)
 
 
 class WrittenFedCOG(FedCOG):
@@ -22,10 +31,41 @@ class WrittenFedCOG(FedCOG):
         return ()
 
     def objective(self, view, loss):
-        drawn = [fedcog.draws(view.round, i, self.samples) for i in range(len(SAMPLES))]
-        who = torch.as_tensor(view.who).reshape(1)
-        noise, order = (torch.from_numpy(np.stack(part)).index_select(0, who)[0] for part in zip(*drawn, strict=True))
+        noise, order = of_client(view, lambda i: fedcog.draws(view.round, i, self.samples))
         return super().objective(view._replace(draws={"inputs": noise, "order": order}), loss)
+
+
+class WrittenVHL(VHL):
+    """VHL on the noise and in the order of its oracle."""
+
+    def draws(self, space):
+        return ()
+
+    def objective(self, view, loss):
+        middles, spread = (torch.from_numpy(part) for part in vhl.virtual(self.samples))
+        (order,) = of_client(view, lambda i: (vhl.order(view.round, i, self.samples),))
+        draws = {"middles": middles, "spread": spread, "order": order}
+        return super().objective(view._replace(draws=draws), loss)
+
+
+class WrittenFedGen(FedGen):
+    """FedGen on the numbers of its oracle, clients' and server's, its generator from the oracle's parameters."""
+
+    def draws(self, space):
+        return ()
+
+    def objective(self, view, loss):
+        noise, labels = of_client(view, lambda i: fedgen.drawn(view.round, i, self.batch))
+        return super().objective(view._replace(draws={"noise": noise, "labels": labels}), loss)
+
+    def server_memory(self, theta):
+        learnt = super().server_memory(theta)
+        assert learnt.generator.weights.shape == fedgen.PARAMETERS_OF_G.shape
+        return learnt._replace(generator=learnt.generator._replace(weights=torch.from_numpy(fedgen.PARAMETERS_OF_G)))
+
+    def drawn(self, training):
+        noise, labels = fedgen.drawn_on_server(training, self.batch, self.epochs)
+        return {"noise": torch.from_numpy(noise), "labels": torch.from_numpy(labels)}
 
 
 @dataclass(frozen=True)

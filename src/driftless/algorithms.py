@@ -28,10 +28,12 @@ __all__ = [
     "feddecorr",
     "feddyn",
     "fedexp",
+    "fedgen",
     "fedinit",
     "fednova",
     "fedper",
     "fedprox",
+    "fedreg",
     "fedrep",
     "fedsam",
     "fedsim",
@@ -48,6 +50,7 @@ __all__ = [
     "relaxed_init",
     "scaffold",
     "scaffold_p",
+    "vhl",
 ]
 
 
@@ -265,6 +268,47 @@ def feddecorr(beta: float = 0.01) -> Algorithm:
     from driftless.pieces.feddecorr import FedDecorr
 
     return algorithm(FedDecorr(beta), name=f"feddecorr(beta={beta:g})")
+
+
+def fedreg(
+    gamma: float = 0.5, steps: int = 10, pseudo: float = 0.1, perturbed: float = 0.001, batches: int = 100
+) -> Algorithm:
+    """Steps without what forgets the global model, told by samples made from it, `batches` a round (Xu et al. 2022)."""
+    from driftless.composition import algorithm
+    from driftless.pieces.fedreg import FedReg
+
+    return algorithm(FedReg(gamma, steps, pseudo, perturbed, batches), name=f"fedreg(gamma={gamma:g})")
+
+
+def fedgen(
+    alpha: float = 10.0,
+    beta: float = 10.0,
+    decay: float = 0.98,
+    steps: int = 20,
+    batch: int = 32,
+    noise: int = 32,
+    hidden: int = 256,
+    epochs: int = 50,
+    lr: float = 3e-4,
+    weight_decay: float = 1e-2,
+    diversity: float = 1.0,
+) -> Algorithm:
+    """Features of a class, made on the server by a network that clients' classifiers teach there (Zhu et al. 2021)."""
+    from driftless.composition import algorithm
+    from driftless.pieces.fedgen import FedGen
+
+    piece = FedGen(alpha, beta, decay, steps, batch, noise, hidden, epochs, lr, weight_decay, diversity)
+    return algorithm(piece, name=f"fedgen(alpha={alpha:g}, beta={beta:g})")
+
+
+def vhl(
+    alpha: float = 1.0, align: float = 1.0, among: float = 0.1, epochs: int = 5, samples: int = 2000, batch: int = 128
+) -> Algorithm:
+    """Shared noise is learnt as classes of its own, and features aligned with it for `epochs` (Tang et al. 2022)."""
+    from driftless.composition import algorithm
+    from driftless.pieces.vhl import VHL
+
+    return algorithm(VHL(alpha, align, among, epochs, samples, batch), name=f"vhl(align={align:g})")
 
 
 def local(epochs: int = 20, batch: int = 32) -> Algorithm:

@@ -107,8 +107,8 @@ def federated_of(
     with torch.random.fork_rng():
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
         made = module or make_model(config.model, shape, setting.classes)
-    for piece in chosen.pieces:
-        made = piece.prepare(made)
+        for piece in chosen.pieces:
+            made = piece.prepare(made)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
     space = Space(made, config.buffers, DTYPES[config.precision], _device(config.device), autocast)
     task = Task(space, loss or cross_entropy, metric or accuracy, _augmentation(config.augment, shape))

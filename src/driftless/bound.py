@@ -43,9 +43,10 @@ class Bound:
     watch: frozenset[str] = frozenset()
     setting: Setting | None = None
 
-    @property
+    @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        return self.algorithm.pieces
+        """The algorithm's, completed for this task and federation."""
+        return tuple(p.complete(self.task.space, self.setting) for p in self.algorithm.pieces)
 
     @cached_property
     def broadcast(self) -> Any:

@@ -178,8 +178,9 @@ class _Trial:
         module: nn.Module = nn.Sequential(
             nn.utils.skip_init(nn.Linear, FEATURES, HIDDEN), nn.Tanh(), nn.utils.skip_init(nn.Linear, HIDDEN, CLASSES)
         )
-        for piece in self.subject.pieces:
-            module = piece.prepare(module)
+        with torch.random.fork_rng():
+            for piece in self.subject.pieces:
+                module = piece.prepare(module)
         space = Space(module, dtype=self.dtype)
         initial = torch.from_numpy(0.5 * generator(SEED, "initial").standard_normal(space.size)).to(self.dtype)
         given = {"client": Sgd(momentum=0.9, weight_decay=1e-3), "clip": 1.0} | self.settings

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftless.client import OnClient
+from driftless.reduce import with_rows
 from driftless.state import Plan, Server, Shared
 from driftless.synchronise import select
 
@@ -40,7 +41,8 @@ class Federated(OnClient):
         if not answer.answered:
             return server._replace(round=server.round + 1), answer
         (g, answer), memory = sent.back(answer), []
-        for piece, old, report in zip(self.pieces, server.memory, answer.mean.reports, strict=True):
+        reports = with_rows(answer.mean.reports, [answer.rows[c].reports for c in answer.answered if c in answer.rows])
+        for piece, old, report in zip(self.pieces, server.memory, reports, strict=True):
             g, new = piece.learn(old, g, report, len(answer.answered) / clients.registered)
             memory.append(new)
         params, optimiser = self.server_optimiser.step(g, server.params, server.optimiser)

@@ -104,7 +104,10 @@ class Sum(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A report that the server sees client by client: secure aggregation is refused where one is asked for."""
+    """A report that the server sees client by client: secure aggregation is refused where one is asked for.
+
+    `learn` is given those of all who answered, in the cohort's order, with a leading axis.
+    """
 
     x: Any
 
@@ -119,8 +122,8 @@ class Message(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step or a
-    training sample.
+    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step, a
+    training sample or a run; those of a run are the same for every client and round.
 
     Where it follows from the data, the shape is a function of the shape of one sample's input.
     """
@@ -157,8 +160,12 @@ class Piece:
     def draws(self, space: Any) -> tuple[Draw, ...]:
         return ()
 
+    def complete(self, space: Any, setting: Any) -> Piece:
+        """This piece for a model's vector space and a federation: a recipe is made whole here, once."""
+        return self
+
     def prepare(self, module: Any) -> Any:
-        """The module that is trained (a wider head, say)."""
+        """The module that is trained (a wider head, say); what torch draws here is drawn from the run's seed."""
         return module
 
     def tell(self, memory: Any) -> Any:

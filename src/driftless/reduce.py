@@ -96,5 +96,15 @@ def _zeros(x: Tensor) -> Tensor:
     return torch.zeros(x.shape, dtype=torch.float64)
 
 
+def with_rows(mean: Any, said: list[Any]) -> Any:
+    """The means of reports, each mark of Rows with what the clients said stacked in it: [S, ...]."""
+    leaves, spec = tree_flatten(mean, is_leaf=_marked)
+    if not any(isinstance(leaf, Rows) for leaf in leaves):
+        return mean
+    each = zip(*(tree_flatten(one, is_leaf=_marked)[0] for one in said), strict=True)  # theirs hold nothing but rows
+    stacked = (Rows(tree_map(lambda *x: torch.stack(x), *(one.x for one in rows))) for rows in each)
+    return tree_unflatten([next(stacked) if isinstance(leaf, Rows) else leaf for leaf in leaves], spec)
+
+
 def _divide(total: Tensor, by: float) -> Tensor:
     return total / by if by != 1.0 else total

@@ -135,8 +135,8 @@ class Space:
         return self._copies()["features"].pop()
 
     def head(self, theta: Tensor, z: Tensor) -> Tensor:
-        """The last layer with weights applied to features z [B, F]."""
-        module = self._place("evaluate", theta, self.ravel_buffers())
+        """The last layer with weights, as it trains, applied to features z [B, F]."""
+        module = self._place("train", theta, self.ravel_buffers())
         return module.get_submodule(self.last)(z)
 
     def _call(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:

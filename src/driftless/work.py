@@ -78,11 +78,12 @@ def draw(
     samples: int = 0,
 ) -> dict[str, Tensor]:
     """What a piece asked to be drawn for one client in one round; draws per step or sample have a leading axis of
-    these.
+    these, draws per run name neither client nor round.
     """
-    out, leading = {}, {"round": (), "step": (steps,), "sample": (samples,)}
+    out, leading = {}, {"round": (), "step": (steps,), "sample": (samples,), "run": ()}
     for request in requests:
-        rng = generator(seed, "draws", round, name, piece, request.name)
+        whose = ("run",) if request.each == "run" else (round, name)
+        rng = generator(seed, "draws", *whose, piece, request.name)
         asked = request.shape(sample) if callable(request.shape) else request.shape
         shape = (*leading[request.each], *asked)
         values = rng.standard_normal(shape) if request.distribution == "normal" else rng.random(shape)

@@ -26,11 +26,13 @@ from . import (
     feddyn,
     feddyn_fedinit,
     fedexp,
+    fedgen,
     fedinit,
     fednova,
     fedopt,
     fedprox,
     fedprox_fedinit,
+    fedreg,
     fedrep,
     fedsam,
     fedsam_fedinit,
@@ -46,6 +48,7 @@ from . import (
     scaffold_fedinit,
     scaffold_p,
     scaffold_p_fedinit,
+    vhl,
 )
 
 ORACLES = {
@@ -76,6 +79,9 @@ ORACLES = {
     "feddecorr": feddecorr,
     "fedcog": fedcog,
     "scaffold_fedcog": scaffold_fedcog,
+    "fedreg": fedreg,
+    "fedgen": fedgen,
+    "vhl": vhl,
     "ditto": ditto,
     "apfl": apfl,
     "pfedme": pfedme,

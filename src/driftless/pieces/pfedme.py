@@ -32,7 +32,9 @@ class MoreauEnvelope(Piece):
     epochs: int = 20
     batch: int = 32
 
-    excludes = dict.fromkeys(("Scaffold", "Proximal", "MetaStep", "FedDyn", "FedCM", "FedSAM"), REPLACED)
+    excludes = dict.fromkeys(
+        ("Scaffold", "Proximal", "MetaStep", "FedDyn", "FedCM", "FedSAM", "FedReg", "FedGen", "VHL"), REPLACED
+    )
 
     def __post_init__(self) -> None:
         if self.lam < 0 or self.steps < 1:

@@ -1,0 +1,131 @@
+"""FedGen: the server learns features of a class the clients' classifiers agree on, and clients learn from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from driftless.errors import UserError
+from driftless.optim import AdamW, OnServer
+from driftless.pefll import seeded
+from driftless.piece import Draw, Loss, Piece, Rows, View
+from driftless.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
+from driftless.pieces.fedcog import class_counts, divergence
+from driftless.work import draw
+
+ADAM = AdamW(weight_decay=0.0)
+
+
+class Classifier(NamedTuple):
+    """What a client says of itself: see `Teachers`."""
+
+    scores: Rows
+    counts: Rows
+
+
+@dataclass(frozen=True)
+class FedGen(Piece):
+    """loss(x, y) + f (b/B) alpha loss(h(G(v)), v) + f beta KL(stopgrad p(h(G(y))) || p(x)),   f = decay^round;
+    G <- Adam on mean_y( sum_k (n_ky / sum_i n_iy) loss(h_k(G(y)), y) ) + diversity exp(-mean |e - e'|^2 |G - G'|),
+
+    h the last layer (h_k: client k's, as its training ended), v uniform on the classes, y on those of the cohort's n_k
+    training samples; e, e' and G, G' are noise and features of the pairs of a batch. Zhu, Hong, Zhou, "Data-Free
+    Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021, with the values and readings of the
+    authors' code: noise is uniform (its comment, and the paper, say Gaussian), each h_k has a loss of its own (in the
+    paper's equation (4) their mean scores have one), y is uniform (in the paper in proportion to labels), Adam's decay
+    is L2, its step size falls by `decay` a round. Ours: n_k are all of a client's samples, the code counts those of the
+    round's batches and one more; of a batch larger than `batch`, noise is taken in turn again. From the second round
+    on, in the first `steps` local steps; the server takes `epochs` a round. Weights of 10 ask for small local steps, as
+    the code's of 0.01. Stored: G, on the server. Told: G. Sent: the last layer and the counts of labels of each client,
+    which the server must see one by one: not compatible with secure aggregation. A client never seen: the global model.
+    """
+
+    alpha: float = 10.0
+    beta: float = 10.0
+    decay: float = 0.98
+    steps: int = 20
+    batch: int = 32
+    noise: int = 32
+    hidden: int = 256
+    epochs: int = 50
+    lr: float = 3e-4
+    weight_decay: float = 1e-2
+    diversity: float = 1.0
+    network: Any = field(default=None, repr=False, compare=False)  # this and the seed once it is completed
+    seed: int = field(default=0, repr=False, compare=False)
+
+    excludes = {"VHL": "its classifier has classes that no client has, and the generator nobody to learn them from"}
+
+    def __post_init__(self) -> None:
+        numbers = self.alpha, self.beta, self.decay, self.steps, self.epochs, self.lr, self.weight_decay, self.diversity
+        if min(numbers) < 0 or min(self.noise, self.hidden) < 1 or self.batch < 2:
+            raise UserError("fedgen needs noise and hidden of 1 or more, batch of 2 or more, the others of 0 or more.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(alpha=0.0, beta=0.0), "fedavg"
+
+    def complete(self, space: Any, setting: Any) -> FedGen:
+        assert setting is not None, "a recipe is completed for a federation"
+        head = [e.shape for e in space.parameters if len(e.shape) > 1][-1]
+        if len(head) != 2:
+            raise UserError("fedgen makes features for a linear classifier: end the model in one.")
+        make = lambda: Network(self.noise, head[0], self.hidden, head[1])
+        return replace(self, network=seeded(make, setting.seed, "fedgen", space), seed=setting.seed)
+
+    def server_memory(self, theta: Tensor):
+        weights = self.network.ravel()
+        return Learnt(Generator(weights, self.network.ravel_buffers()), OnServer(ADAM, self.lr).init(weights))
+
+    def tell(self, memory: Learnt):
+        return memory.generator
+
+    def draws(self, space: Any):
+        return _uniform(2, self.batch, self.noise, name="noise"), _uniform(self.batch, name="labels")
+
+    def objective(self, view: View, loss: Loss):
+        if not (self.alpha or self.beta) or view.round < 1:
+            return loss
+        labels = view.data.pool[1]
+        if labels.dim() > 1 or labels.is_floating_point():
+            raise UserError("fedgen makes features of a class: labels must be classes.")
+        fade, (weights, statistics) = self.decay**view.round, view.server
+
+        def made(theta: Tensor, noise: Tensor, y: Tensor) -> Tensor:
+            return view.task.head(theta, self.network.outputs(weights, (noise, y), statistics))
+
+        def value(theta: Tensor, batch: Any) -> Tensor:
+            if view.step() >= self.steps:
+                return loss(theta, batch)
+            (x, y), (free, own) = batch, view.draws["noise"][view.step()]
+            student = view.task.outputs(theta, x).log_softmax(-1)
+            v = (view.draws["labels"][view.step()] * student.shape[-1]).to(torch.int64)
+            wanted = self.batch / len(y) * view.task.loss(made(theta, free, v), v)
+            teacher = made(theta, own[torch.arange(len(y)) % self.batch], y).detach().log_softmax(-1)
+            return loss(theta, batch) + fade * (self.alpha * wanted + self.beta * divergence(teacher, student))
+
+        return value
+
+    def report(self, view: View):
+        width = self.network.parameters[-1].shape[0]
+        points = torch.cat([view.end.new_zeros(1, width), torch.eye(width, dtype=view.end.dtype)])
+        scores = view.task.head(view.end, points)
+        return Classifier(Rows(scores), Rows(class_counts(view, scores.shape[-1]).to(scores.dtype)))
+
+    def learn(self, memory: Learnt, g: Tensor, report: Classifier, share: float):
+        trainings = int(memory.moments.steps) // max(self.epochs, 1)
+        adam, teachers = OnServer(ADAM, self.lr * self.decay**trainings), Teachers(report.scores.x, report.counts.x)
+        drawn = self.drawn(trainings)
+        return g, taught(self.network, memory, teachers, drawn, adam, self.weight_decay, self.diversity)
+
+    def drawn(self, training: int) -> dict[str, Tensor]:
+        """What is drawn on the server for the generator's training number 0, 1, ...: each has a stream of its own."""
+        asked = _uniform(self.batch, self.noise, name="noise"), _uniform(self.batch, name="labels")
+        return draw(asked, self.seed, training, "", "FedGen, on the server", self.epochs, self.network.dtype)
+
+
+def _uniform(*shape: int, name: str) -> Draw:
+    return Draw(name, shape, "uniform", "step")
