@@ -21,7 +21,7 @@ import torch
 from helpers import clusters, federate, mlp
 from test_pipeline import pipeline
 
-from driftless import files, folders, wire, wired
+from driftless import files, folders, processes, wire, wired
 from driftless.assemble import assemble
 from driftless.clients import BadClient, Clients
 from driftless.composition import algorithm
@@ -149,7 +149,7 @@ def test_the_run_folder_is_the_same(tmp_path):
 @pytest.mark.parametrize("when", ["ended", "killed before", "killed after"])
 def test_every_message_may_meet_a_new_process(monkeypatch, when):
     """Ended when idle; killed, which the next message finds; killed while it works, at most once a message."""
-    give, take, taken = wired.Processes._give, wired.Processes._take, []
+    give, take, taken = processes.Processes._give, processes.Processes._take, []
 
     def killed_before(self, folder, live):
         live.process.kill()
@@ -166,22 +166,22 @@ def test_every_message_may_meet_a_new_process(monkeypatch, when):
                 close=live.pipe.close,
                 recv_bytes=live.pipe.recv_bytes,
             )
-            return wired.Live(live.process, pipe)
+            return processes.Live(live.process, pipe)
         return live
 
     if when == "killed after":
-        monkeypatch.setattr(wired.Processes, "_take", killed_after)
+        monkeypatch.setattr(processes.Processes, "_take", killed_after)
     elif when == "killed before":
-        monkeypatch.setattr(wired.Processes, "_give", killed_before)
+        monkeypatch.setattr(processes.Processes, "_give", killed_before)
     else:
-        monkeypatch.setattr(wired, "IDLE", 0)
+        monkeypatch.setattr(processes, "IDLE", 0)
     config = replace(CONFIG, algorithm=RICH, rounds=3, workers=1 if when == "killed after" else 2)
     assert same(run_config(config)[0], sequential(config))
     assert when != "killed after" or len(set(taken)) > 1
 
 
 def test_a_process_that_ends_twice_is_absent(monkeypatch):
-    take = wired.Processes._take
+    take = processes.Processes._take
 
     def killed(self, folder):
         live = take(self, folder)
@@ -190,7 +190,7 @@ def test_a_process_that_ends_twice_is_absent(monkeypatch):
             live.process.join()
         return live
 
-    monkeypatch.setattr(wired.Processes, "_take", killed)
+    monkeypatch.setattr(processes.Processes, "_take", killed)
     config = replace(CONFIG, algorithm="scaffold", cohort=1.0, absent=0.0, rounds=2)
     result = run_config(config)[0]
     assert [info["answered"] for info in result.metrics] == [5, 5]
@@ -368,7 +368,7 @@ def test_nothing_but_bytes_crosses(monkeypatch):
     monkeypatch.setattr(ForkingPickler, "dumps", never)
     monkeypatch.setattr(ForkingPickler, "loads", never)
     monkeypatch.setattr(Connection, "send_bytes", lambda self, m: (messages.append(bytes(m)), send(self, m))[1])
-    init = wired.Processes.__init__
+    init = processes.Processes.__init__
 
     def watched(self, *arguments: Any) -> None:
         init(self, *arguments)
@@ -381,7 +381,7 @@ def test_nothing_but_bytes_crosses(monkeypatch):
             )[1],
         )
 
-    monkeypatch.setattr(wired.Processes, "__init__", watched)
+    monkeypatch.setattr(processes.Processes, "__init__", watched)
     config = replace(CONFIG, algorithm=RICH)
     assert same(run_config(config)[0], sequential(config))
     assert messages and all(wire.unpack(m)[0].operation == "train" for m in messages)

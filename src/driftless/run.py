@@ -33,6 +33,7 @@ from driftless.store import DiskRows
 from driftless.traffic import Traffic
 
 PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
+LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
 Info = dict[str, Any]
 
 
@@ -111,7 +112,7 @@ def execute(
                 info |= measured
             if t + 1 == config.rounds:
                 info |= evaluation.adapted(state.server, lr, everyone=True)
-            info |= _totals(state)
+            info |= {name: getattr(state.traffic, name) for name in LEDGER}
             metrics.append(info)
             if folder is not None:
                 folders.log(folder, info)
@@ -193,20 +194,6 @@ def _cohort(experiment: Experiment, t: int) -> list[int]:
     if config.sampling == "bernoulli" and len(place.seen) > 1:
         return work.bernoulli_cohort(config.seed, draw, place.names, place.seen, experiment.cohort / len(place.seen))
     return work.cohort(config.seed, draw, place.names, place.seen, experiment.cohort)
-
-
-def _totals(state: State) -> Info:
-    t = state.traffic
-    return {
-        "numbers_up": t.numbers_up,
-        "numbers_down": t.numbers_down,
-        "parameters_up": t.parameters_up,
-        "parameters_down": t.parameters_down,
-        "control_up": t.control_up,
-        "control_down": t.control_down,
-        "bytes_up": t.bytes_up,
-        "bytes_down": t.bytes_down,
-    }
 
 
 # --- starting, saving, going on ---------------------------------------------------------------------------------------
