@@ -1,4 +1,4 @@
-"""The Python of the README and of the docs runs as it stands there."""
+"""The Python of the README and of the docs runs as it stands there (docs/adding-a-piece.md: test_adding_a_piece.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 BLOCKS = [
     (page.name, i, block)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if page.name != "adding-a-piece.md"
     for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
 ]
 

@@ -21,7 +21,7 @@ import torch
 from helpers import clusters, federate, mlp
 from test_pipeline import pipeline
 
-from driftless import files, folders, spawn, wire, wired
+from driftless import client_processes, files, folders, spawn, wire, wired
 from driftless.assemble import assemble
 from driftless.clients import BadClient, Clients
 from driftless.composition import algorithm
@@ -152,7 +152,7 @@ def test_the_run_folder_is_the_same(tmp_path):
 @pytest.mark.parametrize("when", ["ended", "killed before", "killed after"])
 def test_every_message_may_meet_a_new_process(monkeypatch, when):
     """Ended when idle; killed, which the next message finds; killed while it works, at most once a message."""
-    give, take, taken = wired.ClientProcesses._give, wired.ClientProcesses._take, []
+    give, take, taken = client_processes.ClientProcesses._give, client_processes.ClientProcesses._take, []
 
     def killed_before(self, folder, live):
         live.process.kill()
@@ -173,18 +173,18 @@ def test_every_message_may_meet_a_new_process(monkeypatch, when):
         return live
 
     if when == "killed after":
-        monkeypatch.setattr(wired.ClientProcesses, "_take", killed_after)
+        monkeypatch.setattr(client_processes.ClientProcesses, "_take", killed_after)
     elif when == "killed before":
-        monkeypatch.setattr(wired.ClientProcesses, "_give", killed_before)
+        monkeypatch.setattr(client_processes.ClientProcesses, "_give", killed_before)
     else:
-        monkeypatch.setattr(wired, "IDLE", 0)
+        monkeypatch.setattr(client_processes, "IDLE", 0)
     config = replace(CONFIG, algorithm=RICH, rounds=3, workers=1 if when == "killed after" else 2)
     assert same(run_config(config)[0], sequential(config))
     assert when != "killed after" or len(set(taken)) > 1
 
 
 def test_a_process_that_ends_twice_is_absent(monkeypatch):
-    take = wired.ClientProcesses._take
+    take = client_processes.ClientProcesses._take
 
     def killed(self, folder):
         live = take(self, folder)
@@ -193,7 +193,7 @@ def test_a_process_that_ends_twice_is_absent(monkeypatch):
             live.process.join()
         return live
 
-    monkeypatch.setattr(wired.ClientProcesses, "_take", killed)
+    monkeypatch.setattr(client_processes.ClientProcesses, "_take", killed)
     config = replace(CONFIG, algorithm="scaffold", cohort=1.0, absent=0.0, rounds=2)
     result = run_config(config)[0]
     assert [info["answered"] for info in result.metrics] == [5, 5]
@@ -371,7 +371,7 @@ def test_nothing_but_bytes_crosses(monkeypatch):
     monkeypatch.setattr(ForkingPickler, "dumps", never)
     monkeypatch.setattr(ForkingPickler, "loads", never)
     monkeypatch.setattr(Connection, "send_bytes", lambda self, m: (messages.append(bytes(m)), send(self, m))[1])
-    init = wired.ClientProcesses.__init__
+    init = client_processes.ClientProcesses.__init__
 
     def watched(self, *arguments: Any) -> None:
         init(self, *arguments)
@@ -384,7 +384,7 @@ def test_nothing_but_bytes_crosses(monkeypatch):
             )[1],
         )
 
-    monkeypatch.setattr(wired.ClientProcesses, "__init__", watched)
+    monkeypatch.setattr(client_processes.ClientProcesses, "__init__", watched)
     config = replace(CONFIG, algorithm=RICH)
     assert same(run_config(config)[0], sequential(config))
     assert messages and all(wire.unpack(m)[0].operation == "train" for m in messages)

@@ -297,7 +297,8 @@ def fedgen(
     from driftless.composition import algorithm
     from driftless.pieces.fedgen import FedGen
 
-    piece = FedGen(alpha, beta, decay, steps, batch, noise, hidden, epochs, lr, weight_decay, diversity)
+    server = (decay, batch, noise, hidden, epochs, lr, weight_decay, diversity)
+    piece = FedGen(*server, alpha=alpha, beta=beta, steps=steps)
     return algorithm(piece, name=f"fedgen(alpha={alpha:g}, beta={beta:g})")
 
 

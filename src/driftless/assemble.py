@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from driftless import algorithms, augmentations, optimisers, schedules, splits
+from driftless import algorithms, optimisers, plugins, schedules, splits
+from driftless.appearance import augmentation, under_noise
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm
 from driftless.config import Config, check
-from driftless.data.federation import Federation, federation
-from driftless.data.noise import draw as draw_noise
-from driftless.data.noise import noisy
+from driftless.data.federation import Federation
 from driftless.data.sources import Dataset, load
 from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
-from driftless.expression import Call, build, parse
+from driftless.expression import build, parse
 from driftless.federated import Federated
 from driftless.randomness import generator
 from driftless.space import Space
 from driftless.task import Task, accuracy, cross_entropy
-from driftless.work import Between, Work, bernoulli_cohort, cohort
+from driftless.work import Work, bernoulli_cohort, cohort, work_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 REFERENCES = ("centralised", "local")
@@ -73,6 +71,7 @@ def assemble(
 ) -> Experiment:
     """Build everything a configuration names; objects given take the place of what it names. Raises UserError."""
     check(config)
+    config = replace(config, plugin=plugins.pinned(config.plugin))
     dtype = DTYPES[config.precision]
     split = None
     if clients is None:
@@ -81,8 +80,8 @@ def assemble(
         dataset = dataset or load(config.data, config.data_dir)
         (splitter,) = _one(config.split, splits, "split")
         split = make_split(dataset, splitter, config.clients, config.seed, config.unseen, config.validation)
-        clients = _noisy(config, dataset, split, dtype)
-    chosen = custom or chosen_algorithm(config.algorithm)
+        clients = under_noise(config, dataset, split, dtype)
+    chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
     shape = tuple(clients.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else int(clients.test_pool[1].max()) + 1
     setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
@@ -103,7 +102,7 @@ def federated_of(
     custom: Algorithm | None = None,
 ) -> tuple[nn.Module, Federated]:
     """The model and the algorithm on its task, in this setting: from the text, or with objects for it."""
-    chosen, shape = custom or chosen_algorithm(config.algorithm), setting.shape
+    chosen, shape = custom or chosen_algorithm(config.algorithm, config.plugin), setting.shape
     with torch.random.fork_rng():
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
         made = module or make_model(config.model, shape, setting.classes)
@@ -111,7 +110,7 @@ def federated_of(
             made = piece.prepare(made)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
     space = Space(made, config.buffers, DTYPES[config.precision], _device(config.device), autocast)
-    task = Task(space, loss or cross_entropy, metric or accuracy, _augmentation(config.augment, shape))
+    task = Task(space, loss or cross_entropy, metric or accuracy, augmentation(config.augment, shape))
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
         theta, buffers = _read_model(config.init, space)
@@ -137,9 +136,9 @@ def federated_of(
     return made, federated
 
 
-def chosen_algorithm(text: str) -> Algorithm:
-    """The algorithm of an expression: the sum of its terms."""
-    total, *more = build(text, algorithms)
+def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
+    """The algorithm of an expression, the sum of its terms, which plug-in files and entry points may define too."""
+    total, *more = build(text, plugins.names(algorithms, plugin))
     for term in more:
         if "centralised" in (total.name, term.name):
             raise UserError(f"algorithm={text!r}: centralised is a reference row of its own; take it alone.")
@@ -205,26 +204,6 @@ def _one(text: str, namespace: Any, what: str, allowed: tuple[str, ...] = ()) ->
     return built
 
 
-def work_of(config: Config) -> Work:
-    """The local work that a configuration names."""
-    if config.epochs is not None:
-        return Work(None, config.epochs, config.batch)
-    text = config.steps.strip()
-    if text.isdecimal() and int(text):
-        return Work(int(text), None, config.batch)
-    call, *more = parse(text) if text[:1].isalpha() else (Call("none"),)
-    if (
-        call.name != "uniform"
-        or more
-        or len(call.arguments) != 2
-        or not all(isinstance(a, int) for a in call.arguments)
-    ):
-        raise UserError(f"steps={text!r} is no number of local steps: give a whole number, or uniform(10,50).")
-    if not call.arguments[1]:
-        raise UserError(f"steps={text!r} lets nobody take a step: give a larger number.")
-    return Work(Between(*call.arguments), None, config.batch)
-
-
 def _cohort_size(config: Config, registered: int) -> int:
     size = round(config.cohort * registered) if config.cohort <= 1 else int(config.cohort)
     if size > registered:
@@ -249,46 +228,6 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
     steps = work.steps
     total = cohort * (steps if isinstance(steps, int) else (steps.low + steps.high) // 2 if steps else 0)
     return pooled, replace(work, steps=total), 1
-
-
-def _augmentation(text: str, shape: tuple[int, ...]) -> Any:
-    if text == "none":
-        return None
-    if len(shape) != 3:
-        raise UserError(f"augment={text!r} is for images, and samples have the shape {list(shape)}: leave it out.")
-    from driftless.data.batches import Augmentation
-
-    wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
-    for part in build(text, augmentations):
-        wanted |= part
-    return Augmentation(**wanted)
-
-
-def _noisy(config: Config, dataset: Dataset, split: Split, dtype: torch.dtype) -> Federation:
-    """The federation, its training images under client RGB noise and class brightness noise where these are asked
-    for.
-    """
-    if not config.noise_rgb and not config.noise_brightness:
-        return federation(dataset, split, dtype)
-    channels = len(dataset.mean or ())
-    if not channels:
-        raise UserError(f"noise_rgb and noise_brightness are for images, and {dataset.name} has none: leave them at 0.")
-    noise = draw_noise(
-        generator(config.seed, "noise"),
-        len(split.names),
-        channels,
-        dataset.classes,
-        config.noise_rgb,
-        config.noise_brightness,
-    )
-    parts = [
-        noisy(dataset.x_train[rows], dataset.y_train[rows], noise.gains[i], noise.offsets)
-        for i, rows in enumerate(split.train)
-    ]
-    labels = np.concatenate([dataset.y_train[rows] for rows in split.train])
-    ends = np.cumsum([len(rows) for rows in split.train])
-    own = [np.arange(end - len(rows), end) for end, rows in zip(ends, split.train, strict=True)]
-    return federation(replace(dataset, x_train=np.concatenate(parts), y_train=labels), replace(split, train=own), dtype)
 
 
 def _read_model(path: str, space: Space) -> tuple[torch.Tensor, torch.Tensor]:

@@ -125,12 +125,15 @@ class Algorithms:
 
     json: bool = False
     """As JSON."""
+    plugin: tuple[str, ...] = ()
+    """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
 
     def __call__(self) -> None:
-        from driftless import algorithms
+        from driftless import algorithms, plugins
         from driftless.expression import catalogue
 
-        entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(algorithms)]
+        found = catalogue(plugins.names(algorithms, self.plugin))
+        entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in found]
         _show(entries, self.json)
 
 

@@ -18,6 +18,8 @@ class Config:
 
     algorithm: str = "fedavg"
     """A sum of named algorithms: "scaffold + relaxed_init(beta=0.1)"; `driftless algorithms` lists them."""
+    plugin: tuple[str, ...] = ()
+    """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
     data: str = "digits"
     """A named data set (`driftless data` lists them), or the path of an .npz, .parquet, .csv or image folder."""
     data_dir: str | None = None
@@ -169,8 +171,11 @@ def from_table(table: dict[str, Any], where: str) -> Config:
 def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
     if value is None and "None" in kind:
         return None
-    if kind.startswith("tuple") and isinstance(value, (list, tuple)) and all(type(v) is int for v in value):
-        return tuple(value)
+    if kind.startswith("tuple") and isinstance(value, (list, tuple, str, Path)):
+        items = value if isinstance(value, (list, tuple)) else (value,)
+        items = tuple(str(v) if isinstance(v, Path) else v for v in items)
+        if all(type(v).__name__ == kind[6:].partition(",")[0] for v in items):
+            return items
     if kind.startswith("Literal"):
         allowed = [word.strip(" '\"") for word in kind[8:-1].split(",")]
         if value not in allowed:
@@ -190,6 +195,8 @@ def to_table(config: Config) -> dict[str, Any]:
     plain = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
     kinds = {f.name: str(f.type) for f in dataclasses.fields(Config)}
     written = {
-        k: float(v) if "float" in kinds[k] and isinstance(v, int) else v for k, v in plain.items() if v is not None
+        k: float(v) if "float" in kinds[k] and isinstance(v, int) else v
+        for k, v in plain.items()
+        if v is not None and v != ()
     }
     return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}

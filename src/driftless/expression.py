@@ -1,7 +1,8 @@
-"""Expressions such as `scaffold + relaxed_init(0.1)`: matched with the functions of a module, never evaluated.
+"""Expressions such as `scaffold + relaxed_init(0.1)`: matched with functions by name, never evaluated.
 
-The grammar is in grammar.py. A function is named as in its module, dash and underscore alike; its arguments are checked
-against its signature. A bare name is text where the annotation admits text or anything, else a term without arguments.
+The grammar is in grammar.py. Functions are a module's public ones, or a mapping by name (plug-ins among them); dash and
+underscore are alike, and arguments are checked against the signature. A bare name is text where the annotation admits
+text or anything, else a term without arguments.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from driftless.errors import UserError, nearest
 from driftless.grammar import Call, error, parse, written
 
-__all__ = ["Call", "Entry", "build", "catalogue", "parse"]
+__all__ = ["Call", "Entry", "Functions", "build", "catalogue", "functions", "parse"]
+
+Functions = Mapping[str, Callable[..., Any]]
 
 
 class Entry(NamedTuple):
@@ -26,21 +29,29 @@ class Entry(NamedTuple):
     line: str
 
 
-def build(text: str, module: types.ModuleType) -> list[Any]:
-    """What the module's public functions return for the expression's terms, in order.
+def build(text: str, source: types.ModuleType | Functions) -> list[Any]:
+    """What the source's functions return for the expression's terms, in order.
 
-    Nested terms are built from the same module. Arguments are checked against the annotations: numbers, truth values,
+    Nested terms are built from the same source. Arguments are checked against the annotations: numbers, truth values,
     text, None, Literal, lists, unions and classes. UserError names the culprit, what was allowed and where it stands.
     """
-    return [_built(call, module) for call in parse(text)]
+    known = _by_name(source)
+    return [_built(call, known) for call in parse(text)]
 
 
-def catalogue(module: types.ModuleType) -> list[Entry]:
-    """What can be named in an expression over this module: its own public functions, as they are defined."""
-    return [
-        Entry(name, _signature(function), (inspect.getdoc(function) or "").partition("\n")[0])
-        for name, function in _functions(module).items()
-    ]
+def catalogue(source: types.ModuleType | Functions) -> list[Entry]:
+    """What can be named in an expression over this source; a name that is refused has the reason for its line."""
+    known = _by_name(source)
+    return [_entry(name, known) for name in known]
+
+
+def functions(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
+    """A module's own public functions by name, as they are defined."""
+    return {
+        name: thing
+        for name, thing in vars(module).items()
+        if inspect.isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 class _Misfit(Exception):
@@ -51,12 +62,16 @@ class _Unresolved:
     """An annotation that the light module imports for type checkers only, so not a number, a truth value or text."""
 
 
-def _functions(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
-    return {
-        name: thing
-        for name, thing in vars(module).items()
-        if inspect.isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
-    }
+def _by_name(source: types.ModuleType | Functions) -> Functions:
+    return functions(source) if isinstance(source, types.ModuleType) else source
+
+
+def _entry(name: str, known: Functions) -> Entry:
+    try:
+        function = known[name]
+    except UserError as problem:
+        return Entry(name, "", f"refused: {problem}")
+    return Entry(name, _signature(function), (inspect.getdoc(function) or "").partition("\n")[0])
 
 
 def _signature(function: Callable[..., Any]) -> str:
@@ -68,25 +83,32 @@ def _signature(function: Callable[..., Any]) -> str:
     return f"({', '.join(parts)})"
 
 
-def _built(call: Call, module: types.ModuleType) -> Any:
-    functions = _functions(module)
-    function = functions.get(call.name.replace("-", "_"))
-    if function is None:
-        raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, functions)}")
+def _built(call: Call, known: Functions) -> Any:
+    function = _function(call, known)
     bound = _bound(call, function)
     for name, value in bound.arguments.items():
         parameter = bound.signature.parameters[name]
         kind = _annotation(function, parameter)
         if parameter.kind is parameter.VAR_POSITIONAL:
-            bound.arguments[name] = tuple(_checked(item, kind, name, call, module) for item in value)
+            bound.arguments[name] = tuple(_checked(item, kind, name, call, known) for item in value)
         elif parameter.kind is parameter.VAR_KEYWORD:
-            bound.arguments[name] = {key: _checked(item, kind, key, call, module) for key, item in value.items()}
+            bound.arguments[name] = {key: _checked(item, kind, key, call, known) for key, item in value.items()}
         else:
-            bound.arguments[name] = _checked(value, kind, name, call, module)
+            bound.arguments[name] = _checked(value, kind, name, call, known)
     try:
         return function(*bound.args, **bound.kwargs)
     except UserError as problem:
         raise error(call.at, f"{call}: {problem}") from problem
+
+
+def _function(call: Call, known: Functions) -> Callable[..., Any]:
+    name = call.name.replace("-", "_")
+    if name not in known:
+        raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, known)}")
+    try:
+        return known[name]
+    except UserError as problem:
+        raise error(call.at, str(problem)) from problem
 
 
 def _bound(call: Call, function: Callable[..., Any]) -> inspect.BoundArguments:
@@ -115,18 +137,18 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> A
         return _Unresolved
 
 
-def _checked(value: Any, kind: Any, name: str, call: Call, module: types.ModuleType) -> Any:
+def _checked(value: Any, kind: Any, name: str, call: Call, known: Functions) -> Any:
     try:
-        return _fitted(value, kind, module)
+        return _fitted(value, kind, known)
     except _Misfit:
         raise error(call.at, f"{call.name}'s {name} must be {_described(kind)}, not {written(value)}") from None
 
 
-def _fitted(value: Any, kind: Any, module: types.ModuleType) -> Any:
+def _fitted(value: Any, kind: Any, known: Functions) -> Any:
     """The value as the annotation wants it: whole numbers widen to floats, names and terms are built."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return value if type(value) in options else _first_fit(value, options, module)
+        return value if type(value) in options else _first_fit(value, options, known)
     if origin is typing.Literal and any(value == option and type(value) is type(option) for option in options):
         return value
     if kind is float and type(value) is int:
@@ -136,38 +158,38 @@ def _fitted(value: Any, kind: Any, module: types.ModuleType) -> Any:
             raise _Misfit
         return value
     if isinstance(value, tuple):
-        return _list(value, kind, origin, options, module)
+        return _list(value, kind, origin, options, known)
     if isinstance(value, Call):
-        return _built(value, module)
+        return _built(value, known)
     if kind in (Any, object):
         return value
-    if isinstance(value, str) and value.replace("-", "_") in _functions(module):
-        return _built(Call(value), module)
+    if isinstance(value, str) and value.replace("-", "_") in known:
+        return _built(Call(value), known)
     if kind is _Unresolved:
         return value
     raise _Misfit
 
 
-def _first_fit(value: Any, options: tuple[Any, ...], module: types.ModuleType) -> Any:
+def _first_fit(value: Any, options: tuple[Any, ...], known: Functions) -> Any:
     for option in options:
         try:
-            return _fitted(value, option, module)
+            return _fitted(value, option, known)
         except _Misfit:
             continue
     raise _Misfit
 
 
-def _list(value: tuple[Any, ...], kind: Any, origin: Any, options: tuple[Any, ...], module: types.ModuleType) -> Any:
+def _list(value: tuple[Any, ...], kind: Any, origin: Any, options: tuple[Any, ...], known: Functions) -> Any:
     container = origin or kind
     if container in (Any, object, _Unresolved):
-        return tuple(_fitted(item, container, module) for item in value)
+        return tuple(_fitted(item, container, known) for item in value)
     if container not in (list, tuple, Sequence):
         raise _Misfit
     fixed = container is tuple and options and options[-1] is not Ellipsis
     kinds = options if fixed else (options[0] if options else Any,) * len(value)
     if len(kinds) != len(value):
         raise _Misfit
-    items = (_fitted(item, item_kind, module) for item, item_kind in zip(value, kinds, strict=True))
+    items = (_fitted(item, item_kind, known) for item, item_kind in zip(value, kinds, strict=True))
     return list(items) if container is list else tuple(items)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from driftless import measures
 from driftless.drawing import (
     COLOURS,
     Series,
@@ -23,9 +24,10 @@ from driftless.drawing import (
     style,
     whole_numbers,
 )
+from driftless.measures import Measure
 from driftless.observed import picture, read
 from driftless.results import Curve, Runs
-from driftless.table import drift_key, short
+from driftless.table import short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,29 +52,17 @@ class Section(NamedTuple):
     panels: list[Panel]
 
 
-class Measure(NamedTuple):
-    """A curve: the metric, its heading, caption and axis, and how values are drawn."""
-
-    key: str
-    title: str
-    caption: str
-    axis: str
-    scale: float = 1.0
-    log: bool = False
-    against: str = "round"
-
-
 def sections(rows: list[Runs]) -> list[Section]:
     """Every figure that the rows' metrics allow; a metric that nobody measured has none."""
     with style():
         legend = series(row.name for row in rows) if len(rows) > 1 else []
-        drift = [*_curves(rows, _drift(rows))]
+        drift = [*_curves(rows, measures.drift(rows))]
         split = [*_splits(rows)]
         layers, consensus = _consensus(rows)
         made = [
-            Section("Accuracy", legend, [*_curves(rows, ACCURACY)]),
-            Section("Accuracy against cost", legend, [*_curves(rows, COST)]),
-            Section("Loss", legend, [*_curves(rows, LOSS)]),
+            Section("Accuracy", legend, [*_curves(rows, measures.ACCURACY)]),
+            Section("Accuracy against cost", legend, [*_curves(rows, measures.COST)]),
+            Section("Loss", legend, [*_curves(rows, measures.LOSS)]),
             Section("Drift", legend, drift),
             Section("Consensus by layer", layers, consensus),
             Section("Clients", legend, [*_clients(rows)]),
@@ -83,69 +73,8 @@ def sections(rows: list[Runs]) -> list[Section]:
 
 
 # --- curves ----------------------------------------------------------------------------------------------------------
-def _accuracy(key: str, title: str, caption: str, against: str = "round") -> Measure:
-    return Measure(key, title, caption, "accuracy (%)", 100, False, against)
-
-
-GLOBAL = "Share of the official test set that the server's model labels rightly, in per cent"
-PERSONAL = "Accuracy of each client's model on the client's own test set, mean over clients, in per cent"
-UNSEEN = "Accuracy on the test sets of clients that never trained"
-SENT = ", against bytes sent up and down so far."
-ACCURACY = (
-    _accuracy("global_accuracy", "Global accuracy", f"{GLOBAL}."),
-    _accuracy("personal_accuracy_mean", "Personal accuracy", f"{PERSONAL}."),
-    _accuracy(
-        "personal_accuracy_worst_decile",
-        "Worst tenth of the clients",
-        "Personal accuracy, mean over the tenth of the clients that does worst, in per cent.",
-    ),
-    _accuracy(
-        "adapted_accuracy",
-        "Personal accuracy after local training",
-        "Accuracy on each client's own test set once it has trained locally, mean over clients, in per cent.",
-    ),
-    _accuracy("unseen_accuracy", "Unseen clients", f"{UNSEEN}, without adapting to them, in per cent."),
-    _accuracy("unseen_adapted_accuracy", "Unseen clients, adapted", f"{UNSEEN}, after local steps, in per cent."),
-)
-COST = (
-    _accuracy("global_accuracy", "Global accuracy for bytes sent", GLOBAL + SENT, "bytes"),
-    _accuracy("personal_accuracy_mean", "Personal accuracy for bytes sent", PERSONAL + SENT, "bytes"),
-)
-LOSS = (
-    Measure("train_loss", "Training loss", "Mean loss of the cohort's local steps on their own data; no unit.", "loss"),
-    Measure("global_loss", "Test loss", "Mean loss of the server's model on the official test set; no unit.", "loss"),
-)
-
-
-def _drift(rows: list[Runs]) -> tuple[Measure, ...]:
-    who = "all clients'" if drift_key(rows) == "divergence_all" else "the cohort's"
-    return (
-        Measure(
-            drift_key(rows),
-            "Divergence",
-            f"Squared distance of {who} models from the server's new model, mean over clients; squared units of the "
-            "parameters.",
-            "squared distance",
-            log=True,
-        ),
-        Measure(
-            "update_norm_mean",
-            "Update norm",
-            "Length of a client's update, mean over the cohort; in units of the parameters.",
-            "length",
-        ),
-        Measure(
-            "gradient_dissimilarity",
-            "Gradient dissimilarity",
-            "How far the clients' gradients differ from their mean; no unit.",
-            "dissimilarity",
-            log=True,
-        ),
-    )
-
-
-def _curves(rows: list[Runs], measures: Iterable[Measure]) -> Iterator[Panel]:
-    for m in measures:
+def _curves(rows: list[Runs], wanted: Iterable[Measure]) -> Iterator[Panel]:
+    for m in wanted:
         curves = [row.curve(m.key, m.against) for row in rows]
         curves = [Curve(c.x, c.mean * m.scale, c.sd * m.scale) if c else None for c in curves]
         if not any(c and np.isfinite(c.mean).any() for c in curves):

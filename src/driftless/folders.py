@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftless import files, observed
+from driftless import files, observed, plugins
 from driftless.config import Config, from_toml, to_table
 from driftless.errors import UserError
 
@@ -32,6 +32,8 @@ PACKAGES = ("driftless", "torch", "numpy", "scikit-learn", "safetensors")
 def digest(config: Config) -> str:
     """Sixteen characters for what a run is: every setting that its result depends on."""
     table = {k: v for k, v in to_table(config).items() if k not in NOT_IDENTITY}
+    if config.plugin:
+        table["plugin"] = plugins.hashes(config.plugin)
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -97,7 +99,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 def versions() -> dict[str, str]:
     """What a result was made with."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    found = {"python": platform.python_version(), "machine": platform.machine(), **plugins.versions()}
     for package in PACKAGES:
         try:
             found[package] = version(package)

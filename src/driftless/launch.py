@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from driftless import files, folders
+from driftless import files, folders, plugins
 from driftless.assemble import OWN, REFERENCES, Experiment, assemble
 from driftless.composition import Algorithm
 from driftless.config import Config, check, from_table, to_table
@@ -90,6 +90,8 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
         resume(out, progress)
         return []
 
+    config = replace(config, plugin=plugins.pinned(config.plugin))
+
     def begin(out: Path) -> None:
         folders.refuse_existing(out)
         folders.write_config(out, config)
@@ -148,9 +150,9 @@ def compare(paths: list[Path], references: bool, out: Path | None, target: float
 def _reference(name: str, first: Any, beside: Path) -> list[Path]:
     made = []
     for run in first.runs:
-        config = replace(
-            from_table(run.config, str(run.path)), algorithm=name, out=None, seeds=(), absent=0.0, tensorboard=False
-        )
+        own = {"algorithm": name, "plugin": ()}
+        given = from_table(run.config | own, str(run.path))
+        config = replace(given, out=None, seeds=(), absent=0.0, tensorboard=False)
         folder = beside.parent / f"{name}-{folders.digest(config)}"
         there = (folder / "run.toml").is_file()
         if not (folder / "model.safetensors").is_file():

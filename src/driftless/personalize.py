@@ -22,12 +22,12 @@ from driftless.broadcast import Pipeline
 from driftless.clients import Clients
 from driftless.data.archives import archive
 from driftless.data.federation import Federation, tensors
+from driftless.descriptors import ROUNDS, Table, new_descriptor
 from driftless.errors import UserError
 from driftless.evaluate import score
 from driftless.federated import Federated
 from driftless.lift import Loop, Sequential
 from driftless.optim import Freeze
-from driftless.pfedhn import ROUNDS, Table, new_descriptor
 from driftless.piece import Piece
 from driftless.pieces.fine_tune import FineTune
 from driftless.run import Result, trained

@@ -53,7 +53,8 @@ class View(NamedTuple):
     client: Any  # this piece's memory on this client
     scratch: Any  # what this piece carried from step to step
     message: Any  # what leaves the client; () before the slot `upload`
-    task: Any  # outputs(theta, x), features(theta, x), head(theta, z), loss(outputs, y), gradient(theta, batch)
+    task: Any  # outputs(theta, x), features(theta, x), head(theta, z), loss(outputs, y), gradient(theta, batch),
+    # by_tensor(function, *vectors): parameter by parameter, in its shape
     descend: Any  # descend(start, objective, batches, optimiser, lr, correct) -> end: the engine's own local loop
     step: Any = None  # step() -> the number of the local step being taken, 0, 1, ..., for an objective to call
 

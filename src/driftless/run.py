@@ -37,6 +37,7 @@ from driftless.store import DiskRows
 from driftless.traffic import Traffic
 
 PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
+LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
 Info = dict[str, Any]
 
 
@@ -117,7 +118,7 @@ def execute(
                 info |= measured
             if ranks.leads and last:
                 info |= evaluation.adapted(state.server, lr, everyone=True)
-            info |= _totals(state)
+            info |= {name: getattr(state.traffic, name) for name in LEDGER}
             metrics.append(info)
             if folder is not None and ranks.leads:
                 folders.log(folder, info)
@@ -190,20 +191,6 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tu
                 clients.registered,
             )
     return State(server, state.traffic.plus(answer.traffic), running), info
-
-
-def _totals(state: State) -> Info:
-    t = state.traffic
-    return {
-        "numbers_up": t.numbers_up,
-        "numbers_down": t.numbers_down,
-        "parameters_up": t.parameters_up,
-        "parameters_down": t.parameters_down,
-        "control_up": t.control_up,
-        "control_down": t.control_down,
-        "bytes_up": t.bytes_up,
-        "bytes_down": t.bytes_down,
-    }
 
 
 # --- starting, saving, going on ---------------------------------------------------------------------------------------

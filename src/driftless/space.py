@@ -9,33 +9,18 @@ counters are constants.
 from __future__ import annotations
 
 import copy
-import fnmatch
-import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from driftless.calls import Calls
 from driftless.errors import UserError
+from driftless.groups import Selector, chooser
+from driftless.layout import Entry, owner, rows, views
 
-Selector = str | int | Callable[[str], bool] | None
 BUFFERS = ("average", "local", "drop")
-NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # InstanceNorm is one of the first
-
-
-class Entry(NamedTuple):
-    """Where one parameter or buffer lies in its vector, and every name it goes by."""
-
-    name: str
-    aliases: tuple[str, ...]
-    shape: torch.Size
-    offset: int
-    layer: int  # which group of layers it belongs to
-
-    @property
-    def size(self) -> int:
-        return self.shape.numel()
 
 
 class Space:
@@ -58,7 +43,7 @@ class Space:
             raise UserError(
                 f"buffers={buffers!r} is no policy for BatchNorm's statistics: use one of {', '.join(BUFFERS)}."
             )
-        self.policy, self.dtype, self.device, self.autocast = buffers, dtype, torch.device(device), autocast
+        self.policy, self.dtype, self.device = buffers, dtype, torch.device(device)
         self.module = copy.deepcopy(module).to(device=self.device, dtype=dtype)
         _refuse_dropout(self.module)
         if buffers == "drop":
@@ -73,8 +58,7 @@ class Space:
         self.buffer_size = sum(e.size for e in self.buffers)
         self.last = _owner_of_last_weight(self.parameters)
         self._sizes = [e.size for e in self.parameters]
-        self._local = threading.local()
-        self._copies()  # now, for a copy cannot be made inside a transform
+        self._calls = Calls(self.module, self.parameters, self.buffers, self.last, dtype, autocast)
 
     # --- vectors ----------------------------------------------------------------------------------------------------
     def ravel(self, module: nn.Module | None = None) -> Tensor:
@@ -95,15 +79,20 @@ class Space:
     def unravel(self, theta: Tensor) -> dict[str, Tensor]:
         """Views of a vector [D] in the parameters' shapes, by name."""
         return {
-            e.name: view for e, view in zip(self.parameters, _views(theta, self.parameters, self._sizes), strict=True)
+            e.name: view for e, view in zip(self.parameters, views(theta, self.parameters, self._sizes), strict=True)
         }
+
+    def by_tensor(self, function: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
+        """The vector [D] of what `function` makes of vectors [D] where one parameter lies, in its shape, for each."""
+        parts = zip(*(views(v, self.parameters, self._sizes) for v in vectors), strict=True)
+        return torch.cat([rows(function(*tensors)).reshape(-1) for tensors in parts])
 
     def state_dict(self, theta: Tensor, buffers: Tensor | None = None) -> dict[str, Tensor]:
         """What the module's own `load_state_dict` takes: every name, copies, contiguous."""
         state = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
         pairs = [(self.parameters, theta)] + ([] if buffers is None else [(self.buffers, buffers)])
         for entries, vector in pairs:
-            for entry, view in zip(entries, _views(vector, entries), strict=True):
+            for entry, view in zip(entries, views(vector, entries), strict=True):
                 for name in entry.aliases:
                     if name in state:
                         state[name] = view.detach().clone(memory_format=torch.contiguous_format)
@@ -123,70 +112,21 @@ class Space:
     # --- calls --------------------------------------------------------------------------------------------------------
     def outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
         """The module in evaluation mode at the vector theta [D], buffers [B] left as they are."""
-        return self._call("evaluate", theta, x, buffers)[0]
+        return self._calls.outputs("evaluate", theta, x, buffers)[0]
 
     def training_outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
         """The module in training mode at theta [D]: its outputs and the buffers [B] after the pass."""
-        return self._call("train", theta, x, buffers)
+        return self._calls.outputs("train", theta, x, buffers)
 
     def features(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
         """The input of the last layer with weights, in evaluation mode."""
-        self._call("evaluate", theta, x, buffers)
-        return self._copies()["features"].pop()
+        self._calls.outputs("evaluate", theta, x, buffers)
+        return self._calls.features()
 
     def head(self, theta: Tensor, z: Tensor) -> Tensor:
         """The last layer with weights, as it trains, applied to features z [B, F]."""
-        module = self._place("train", theta, self.ravel_buffers())
+        module = self._calls.placed("train", theta, self.ravel_buffers())
         return module.get_submodule(self.last)(z)
-
-    def _call(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
-        self._copies()["features"].clear()
-        module = self._place(mode, theta, buffers)
-        if self.autocast is None:
-            out = module(x)
-        else:
-            with torch.autocast(self.device.type, self.autocast):
-                out = module(x).to(self.dtype)
-        if not self.buffers:
-            return out, buffers
-        owners = self._copies()["buffers", mode]
-        return out, torch.cat([owner._buffers[key].reshape(-1) for slots in owners for owner, key in slots[:1]])
-
-    def _place(self, mode: str, theta: Tensor, buffers: Tensor) -> nn.Module:
-        """This thread's copy of the module with its parameters and buffers replaced by pieces of the vectors."""
-        copies = self._copies()
-        for slots, view in zip(copies["parameters", mode], _views(theta, self.parameters, self._sizes), strict=True):
-            for owner, key in slots:
-                owner._parameters[key] = view
-        if self.buffers:
-            for slots, view in zip(copies["buffers", mode], _views(buffers, self.buffers), strict=True):
-                fresh = view.clone()
-                for owner, key in slots:
-                    owner._buffers[key] = fresh
-        return copies[mode]
-
-    def _copies(self) -> dict[Any, Any]:
-        """One copy of the module a thread and mode: parameters are swapped inside a copy while it runs."""
-        if not hasattr(self._local, "copies"):
-            copies: dict[Any, Any] = {"features": []}
-            for mode, training in (("train", True), ("evaluate", False)):
-                module = copy.deepcopy(self.module).train(training).requires_grad_(False)
-                _stop_counting(module)
-                copies[mode] = module
-                for kind, entries in (("parameters", self.parameters), ("buffers", self.buffers)):
-                    copies[kind, mode] = [[_slot(module, name) for name in e.aliases] for e in entries]
-            keep = copies["features"]
-            copies["evaluate"].get_submodule(self.last).register_forward_pre_hook(lambda m, args: keep.append(args[0]))
-            self._local.copies = copies
-        return self._local.copies
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_local"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._local = threading.local()
-        self._copies()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Space:
         return self  # immutable once built
@@ -212,57 +152,17 @@ class Space:
         the leading groups of layers; a callable a predicate on names. Raises UserError where nothing matches, with the
         names there are.
         """
-        return self._spread(self.parameters, self._chooser(which)).to(torch.bool)
+        return self._spread(self.parameters, chooser(which, self)).to(torch.bool)
 
     def select_buffers(self, which: Selector) -> Tensor:
         """The buffers that belong to the layers of the selected parameters. Bool [B]."""
-        chosen = self._chooser(which)
+        chosen = chooser(which, self)
         layers = {e.layer for e in self.parameters if chosen(e)}
         return self._spread(self.buffers, lambda e: e.layer in layers).to(torch.bool)
 
     def _spread(self, entries: list[Entry], value: Callable[[Entry], float]) -> Tensor:
         parts = [torch.full((e.size,), float(value(e))) for e in entries]
         return torch.cat(parts) if parts else torch.zeros(0)
-
-    def _chooser(self, which: Selector) -> Callable[[Entry], bool]:
-        if which is None or which == "head":
-            return lambda e: any(_owner(name) == self.last for name in e.aliases)
-        if which == "body":
-            return lambda e: all(_owner(name) != self.last for name in e.aliases)
-        if which == "norm":
-            return self._choose(lambda name: isinstance(self.module.get_submodule(_owner(name)), NORMS), "norm")
-        if isinstance(which, int):
-            count = len(self.layers)
-            if not 0 <= which <= count:
-                raise UserError(
-                    f"{which} leading layers were asked for, but the model has {count}: {', '.join(self.layers)}."
-                )
-            return lambda e: e.layer < which
-        if isinstance(which, str) and which.startswith("!"):
-            inside = self._chooser(which[1:])
-            return lambda e: not inside(e)
-        return self._choose(which if callable(which) else lambda name: _matches(name, str(which)), which)
-
-    def _choose(self, matches: Callable[[str], bool], which: Selector) -> Callable[[Entry], bool]:
-        if not any(matches(name) for e in self.parameters for name in e.aliases):
-            raise UserError(
-                f"the pattern {which!r} matches no parameter; there are "
-                f"{', '.join(name for e in self.parameters for name in e.aliases)}."
-            )
-        return lambda e: any(matches(name) for name in e.aliases)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, p) or name.startswith(p + ".") for p in pattern.split("|"))
-
-
-def _owner(name: str) -> str:
-    return name.rpartition(".")[0]
-
-
-def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    path, _, key = name.rpartition(".")
-    return module.get_submodule(path), key
 
 
 def _entries(named: Any, wanted: Callable[[Tensor], bool], parameters: list[Entry] | None = None) -> list[Entry]:
@@ -280,7 +180,7 @@ def _entries(named: Any, wanted: Callable[[Tensor], bool], parameters: list[Entr
             starts = len(shape) > 1 and not {"shortcut", "downsample"} & set(names[0].split("."))
             layer = max(layer + 1 if starts else layer, 0)
         else:
-            owners = [e.layer for e in parameters if any(_owner(a) == _owner(names[0]) for a in e.aliases)]
+            owners = [e.layer for e in parameters if any(owner(a) == owner(names[0]) for a in e.aliases)]
             layer = owners[-1] if owners else 0
         entries.append(Entry(names[0], tuple(names), shape, offset, layer))
         offset += shape.numel()
@@ -289,27 +189,12 @@ def _entries(named: Any, wanted: Callable[[Tensor], bool], parameters: list[Entr
 
 def _owner_of_last_weight(entries: list[Entry]) -> str:
     weights = [e for e in entries if len(e.shape) > 1] or entries
-    return _owner(weights[-1].aliases[-1])
+    return owner(weights[-1].aliases[-1])
 
 
 def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtype, device: torch.device) -> Tensor:
-    parts = [_rows(tensors[e.name].detach()).reshape(-1) for e in entries]
+    parts = [rows(tensors[e.name].detach()).reshape(-1) for e in entries]
     return (torch.cat(parts) if parts else torch.zeros(0)).to(device=device, dtype=dtype)
-
-
-def _views(vector: Tensor, entries: list[Entry], sizes: list[int] | None = None) -> list[Tensor]:
-    parts = vector.split_with_sizes(sizes or [e.size for e in entries]) if entries else ()
-    return [_shaped(part, e.shape) for part, e in zip(parts, entries, strict=True)]
-
-
-def _rows(p: Tensor) -> Tensor:  # oneDNN and cuDNN want channels-last kernels: no copy at each step
-    return p.permute(0, 2, 3, 1) if p.dim() == 4 else p
-
-
-def _shaped(v: Tensor, s: torch.Size) -> Tensor:
-    if len(s) == 1:
-        return v  # a bias is in shape already: every step counts
-    return v.view(s[0], s[2], s[3], s[1]).permute(0, 3, 1, 2) if len(s) == 4 else v.view(s)
 
 
 def _refuse_dropout(module: nn.Module) -> None:
@@ -319,13 +204,6 @@ def _refuse_dropout(module: nn.Module) -> None:
                 f"the layer {name!r} is dropout with p={part.p}, which would draw from a hidden generator: "
                 f"set its p to 0 or leave it out."
             )
-
-
-def _stop_counting(module: nn.Module) -> None:
-    """BatchNorm's count of batches stays as it is: it would be moved in place, and nothing reads it."""
-    for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._NormBase):
-            part.num_batches_tracked = None
 
 
 def _drop_statistics(module: nn.Module) -> None:

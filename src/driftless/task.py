@@ -89,6 +89,10 @@ class TaskView(NamedTuple):
     def loss(self, outputs: Any, y: Any) -> Tensor:
         return self.task.loss(outputs, y)
 
+    def by_tensor(self, function: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
+        """A vector [D] made tensor by tensor: `function` of these vectors' parts, in the shape of each parameter."""
+        return self.task.space.by_tensor(function, *vectors)
+
     def gradient(self, theta: Tensor, batch: Any) -> Tensor:
         """The task gradient [D] on a batch, in training mode, the buffers left as they are."""
         passes = Passes(self.task, self.buffers)

@@ -12,13 +12,11 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -26,8 +24,9 @@ import safetensors.torch
 import tomli_w
 import torch
 
-from driftless import files, spawn, wire
+from driftless import files, wire
 from driftless.assemble import OWN, chosen_algorithm
+from driftless.client_processes import ClientProcesses
 from driftless.clients import Clients, local_work
 from driftless.config import to_table
 from driftless.errors import UserError
@@ -39,14 +38,12 @@ from driftless.state import Reply, Shared
 from driftless.task import accuracy, cross_entropy
 from driftless.traffic import Traffic, down, measure, received
 from driftless.wire import Header
-from driftless.wired_client import DATA, FAILED, NOT_FINITE, REFUSED, recall, serve
+from driftless.wired_client import DATA, FAILED, NOT_FINITE, REFUSED, recall
 from driftless.work import Work
 
 if TYPE_CHECKING:
     from driftless.assemble import Experiment
 
-IDLE = 32  # processes that wait for their client's next message; the one that waits longest is ended first
-PRELOAD = ("driftless.wired_client", "driftless.models", "numpy.random", "torch")  # what a new process finds imported
 PHASES = {"embed": RowsMark(torch.zeros(())), "embed_back": Sum(torch.zeros(()))}  # the form of a pipeline's answers
 
 
@@ -77,7 +74,8 @@ class Wired:
 
 def _named(experiment: Experiment) -> bool:
     with suppress(UserError):
-        return repr(chosen_algorithm(experiment.config.algorithm)) == repr(experiment.federated.algorithm)
+        config = experiment.config
+        return repr(chosen_algorithm(config.algorithm, config.plugin)) == repr(experiment.federated.algorithm)
     return False
 
 
@@ -229,46 +227,3 @@ class WiredClients(Clients):
             files.make_folder(folder)
             files.atomic_write(folder / DATA, safetensors.torch.save({"x": x.contiguous(), "y": y.contiguous()}, about))
         return folder
-
-
-class ClientProcesses:
-    """The clients' processes: made when a message is to be sent, ended when too many are idle. Told apart by folder."""
-
-    def __init__(self, text: str, modules: set[str]) -> None:
-        self.text, self.closed = text, False
-        self._idle: OrderedDict[Path, spawn.Live] = OrderedDict()
-        self._lock = Lock()
-        self._context = spawn.context([*PRELOAD, *sorted(modules)])
-
-    def ask(self, folder: Path, message: bytes) -> bytes | None:
-        """A client's answer. A process that ended is started and sent the message again, once; then there is none."""
-        for _ in range(0 if self.closed else 2):
-            live = self._take(folder)
-            try:
-                live.pipe.send_bytes(message)
-                answer = live.pipe.recv_bytes()
-            except (EOFError, OSError):
-                live.end()
-                continue
-            self._give(folder, live)
-            return answer
-        return None
-
-    def close(self) -> None:
-        """End those that are idle now, and the others once they have answered; no more messages are sent."""
-        with self._lock:
-            self.closed = True
-            while self._idle:
-                self._idle.popitem()[1].end()
-
-    def _take(self, folder: Path) -> spawn.Live:
-        with self._lock:
-            if folder in self._idle:
-                return self._idle.pop(folder)
-            return spawn.begin(self._context, serve, self.text, str(folder))
-
-    def _give(self, folder: Path, live: spawn.Live) -> None:
-        with self._lock:
-            self._idle[folder] = live
-            while len(self._idle) > (0 if self.closed else IDLE):
-                self._idle.popitem(last=False)[1].end()

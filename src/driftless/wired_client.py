@@ -21,7 +21,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from driftless import files, wire
-from driftless.assemble import federated_of, work_of
+from driftless.assemble import federated_of
 from driftless.broadcast import Setting
 from driftless.clients import local_work
 from driftless.config import from_table
@@ -32,7 +32,7 @@ from driftless.lift import Loop
 from driftless.piece import Samples
 from driftless.traffic import arrived, up
 from driftless.wire import Header
-from driftless.work import Work
+from driftless.work import Work, work_of
 
 DATA, PHASE = "data.safetensors", "phase.safetensors"
 OPERATIONS = ("train", "embed", "embed_back")

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from driftless.config import Config
 from driftless.errors import UserError
+from driftless.expression import Call, parse
 from driftless.piece import Draw
 from driftless.randomness import generator
 
@@ -64,6 +66,26 @@ class Work:
         each = samples // size
         passes = [rng.permutation(samples)[: each * size].reshape(each, size) for _ in range(-(-steps // each))]
         return torch.from_numpy(np.concatenate(passes)[:steps])
+
+
+def work_of(config: Config) -> Work:
+    """The local work that a configuration names."""
+    if config.epochs is not None:
+        return Work(None, config.epochs, config.batch)
+    text = config.steps.strip()
+    if text.isdecimal() and int(text):
+        return Work(int(text), None, config.batch)
+    call, *more = parse(text) if text[:1].isalpha() else (Call("none"),)
+    if (
+        call.name != "uniform"
+        or more
+        or len(call.arguments) != 2
+        or not all(isinstance(a, int) for a in call.arguments)
+    ):
+        raise UserError(f"steps={text!r} is no number of local steps: give a whole number, or uniform(10,50).")
+    if not call.arguments[1]:
+        raise UserError(f"steps={text!r} lets nobody take a step: give a larger number.")
+    return Work(Between(*call.arguments), None, config.batch)
 
 
 def draw(

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from driftless.errors import UserError
-from driftless.optim import AdamW, OnServer
-from driftless.pefll import seeded
-from driftless.piece import Draw, Loss, Piece, Rows, View
-from driftless.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
+from driftless.piece import Loss, Rows, View
 from driftless.pieces.fedcog import class_counts, divergence
-from driftless.work import draw
-
-ADAM = AdamW(weight_decay=0.0)
-
-
-class Classifier(NamedTuple):
-    """What a client says of itself: see `Teachers`."""
-
-    scores: Rows
-    counts: Rows
+from driftless.pieces.generator_training import Classifier, GeneratorTraining, uniform
 
 
 @dataclass(frozen=True)
-class FedGen(Piece):
+class FedGen(GeneratorTraining):
     """loss(x, y) + f (b/B) alpha loss(h(G(v)), v) + f beta KL(stopgrad p(h(G(y))) || p(x)),   f = decay^round;
     G <- Adam on mean_y( sum_k (n_ky / sum_i n_iy) loss(h_k(G(y)), y) ) + diversity exp(-mean |e - e'|^2 |G - G'|),
 
@@ -45,46 +33,21 @@ class FedGen(Piece):
 
     alpha: float = 10.0
     beta: float = 10.0
-    decay: float = 0.98
     steps: int = 20
-    batch: int = 32
-    noise: int = 32
-    hidden: int = 256
-    epochs: int = 50
-    lr: float = 3e-4
-    weight_decay: float = 1e-2
-    diversity: float = 1.0
-    network: Any = field(default=None, repr=False, compare=False)  # this and the seed once it is completed
-    seed: int = field(default=0, repr=False, compare=False)
 
     excludes = {"VHL": "its classifier has classes that no client has, and the generator nobody to learn them from"}
 
     def __post_init__(self) -> None:
-        numbers = self.alpha, self.beta, self.decay, self.steps, self.epochs, self.lr, self.weight_decay, self.diversity
-        if min(numbers) < 0 or min(self.noise, self.hidden) < 1 or self.batch < 2:
-            raise UserError("fedgen needs noise and hidden of 1 or more, batch of 2 or more, the others of 0 or more.")
+        super().__post_init__()
+        if min(self.alpha, self.beta, self.steps) < 0:
+            raise UserError("fedgen needs alpha, beta and steps of 0 or more.")
 
     @classmethod
     def neutral(cls):
         return cls(alpha=0.0, beta=0.0), "fedavg"
 
-    def complete(self, space: Any, setting: Any) -> FedGen:
-        assert setting is not None, "a recipe is completed for a federation"
-        head = [e.shape for e in space.parameters if len(e.shape) > 1][-1]
-        if len(head) != 2:
-            raise UserError("fedgen makes features for a linear classifier: end the model in one.")
-        make = lambda: Network(self.noise, head[0], self.hidden, head[1])
-        return replace(self, network=seeded(make, setting.seed, "fedgen", space), seed=setting.seed)
-
-    def server_memory(self, theta: Tensor):
-        weights = self.network.ravel()
-        return Learnt(Generator(weights, self.network.ravel_buffers()), OnServer(ADAM, self.lr).init(weights))
-
-    def tell(self, memory: Learnt):
-        return memory.generator
-
     def draws(self, space: Any):
-        return _uniform(2, self.batch, self.noise, name="noise"), _uniform(self.batch, name="labels")
+        return uniform(2, self.batch, self.noise, name="noise"), uniform(self.batch, name="labels")
 
     def objective(self, view: View, loss: Loss):
         if not (self.alpha or self.beta) or view.round < 1:
@@ -114,18 +77,3 @@ class FedGen(Piece):
         points = torch.cat([view.end.new_zeros(1, width), torch.eye(width, dtype=view.end.dtype)])
         scores = view.task.head(view.end, points)
         return Classifier(Rows(scores), Rows(class_counts(view, scores.shape[-1]).to(scores.dtype)))
-
-    def learn(self, memory: Learnt, g: Tensor, report: Classifier, share: float):
-        trainings = int(memory.moments.steps) // max(self.epochs, 1)
-        adam, teachers = OnServer(ADAM, self.lr * self.decay**trainings), Teachers(report.scores.x, report.counts.x)
-        drawn = self.drawn(trainings)
-        return g, taught(self.network, memory, teachers, drawn, adam, self.weight_decay, self.diversity)
-
-    def drawn(self, training: int) -> dict[str, Tensor]:
-        """What is drawn on the server for the generator's training number 0, 1, ...: each has a stream of its own."""
-        asked = _uniform(self.batch, self.noise, name="noise"), _uniform(self.batch, name="labels")
-        return draw(asked, self.seed, training, "", "FedGen, on the server", self.epochs, self.network.dtype)
-
-
-def _uniform(*shape: int, name: str) -> Draw:
-    return Draw(name, shape, "uniform", "step")

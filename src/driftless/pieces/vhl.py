@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from driftless.errors import UserError
 from driftless.piece import Draw, Loss, Piece, View
+from driftless.pieces.contrast import contrast
 from driftless.pieces.wider_head import widened
 
-SPREAD, COARSE, TEMPERATURE = 0.5, 8, 0.07
+SPREAD, COARSE = 0.5, 8
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,6 @@ class VHL(Piece):
             return loss(theta, batch) + self.alpha * virtual + (view.step() < aligned) * pull
 
         return value
-
-
-def contrast(z: Tensor, labels: Tensor) -> Tensor:
-    """The supervised contrastive loss of features z [N, F], N of 2 or more, by labels [N]."""
-    z = F.normalize(z)
-    alone = torch.eye(len(z), dtype=torch.bool, device=z.device)
-    scores = (z @ z.T / TEMPERATURE).masked_fill(alone, -torch.inf)
-    alike = (labels[:, None] == labels) & ~alone
-    likelihood = torch.where(alike, scores - scores.logsumexp(1, keepdim=True), 0.0).sum(1)
-    return -(likelihood / alike.sum(1).clamp(min=1)).mean()
 
 
 def _coarse(sample: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,174 @@
+"""What runs leave, as values: raw metrics, and what is derived from them here and nowhere else.
+
+Best, last, means over seeds, smoothing and costs to a target; results.py reads the folders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SEED_KEYS = frozenset({"seed", "seeds", "out", "name"})  # two runs that differ in nothing else are one row
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation over `seeds` runs; `sd` is 0 for one."""
+
+    mean: float
+    sd: float
+    seeds: int
+
+
+class Cost(NamedTuple):
+    """What was spent until a target was reached: rounds, bytes both ways, seconds of training (None: not measured)."""
+
+    rounds: int
+    bytes: float | None
+    seconds: float | None
+
+
+class Curve(NamedTuple):
+    """Mean and standard deviation over seeds at each x. Shapes [P]."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and sample standard deviation of what was measured; None if nothing was.
+
+    >>> spread([1.0, None, 3.0])
+    Spread(mean=2.0, sd=1.4142135623730951, seeds=2)
+    """
+    known = [v for v in values if v is not None]
+    if not known:
+        return None
+    finite = all(map(math.isfinite, known))
+    sd = float(np.std(known, ddof=1)) if finite and len(known) > 1 else 0.0
+    return Spread(float(np.mean(known)) if finite else math.nan, sd, len(known))
+
+
+def moving_average(values: np.ndarray, window: int = 5) -> np.ndarray:
+    """Uniform moving average without padding: [P] to [max(P - window + 1, 1)]; shorter input is averaged whole.
+
+    >>> moving_average(np.array([1.0, 2.0, 6.0]), window=2).tolist()
+    [1.5, 4.0]
+    """
+    window = max(1, min(window, len(values)))
+    return np.convolve(values, np.full(window, 1 / window), mode="valid")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as it lies in its folder: settings, one dict of raw metrics a round, one dict a client."""
+
+    name: str
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    clients: list[dict[str, Any]]
+    path: Path
+    versions: dict[str, Any] = field(default_factory=dict)
+    resolved: dict[str, Any] = field(default_factory=dict)
+
+    def series(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """The rounds in which `key` was measured and its values, two arrays [P]; `bytes` is up + down."""
+        pairs = [(row["round"], value) for row in self.metrics if (value := _value(row, key)) is not None]
+        rounds, values = zip(*pairs, strict=True) if pairs else ((), ())
+        return np.array(rounds, dtype=int), np.array(values, dtype=float)
+
+    def last(self, key: str) -> float | None:
+        """The last value measured, NaN included."""
+        values = self.series(key)[1]
+        return float(values[-1]) if len(values) else None
+
+    def best(self, key: str) -> float | None:
+        """The largest value of an accuracy, the smallest of anything else; NaN if nothing finite was measured."""
+        values = self.series(key)[1]
+        finite = values[np.isfinite(values)]
+        pick = np.max if "accuracy" in key else np.min
+        return None if not len(values) else float(pick(finite)) if len(finite) else math.nan
+
+    def mean_of_last(self, key: str, k: int = 10) -> float | None:
+        """The mean of the last k values measured."""
+        values = self.series(key)[1][-k:]
+        return float(values.mean()) if len(values) else None
+
+    def median(self, key: str) -> float | None:
+        """The median over all rounds."""
+        values = self.series(key)[1]
+        return float(np.median(values)) if len(values) else None
+
+    def smoothed(self, key: str, window: int = 5, last: int = 50) -> float | None:
+        """FedInit's figure: the largest of the last 50 values of the moving average (FedInit, section 5.1)."""
+        values = self.series(key)[1]
+        averages = moving_average(values, window)[-last:] if len(values) else values
+        finite = averages[np.isfinite(averages)]
+        return None if not len(values) else float(finite.max()) if len(finite) else math.nan
+
+    def to_target(self, target: float, key: str = "global_accuracy") -> Cost | None:
+        """What was spent until `key` first reached `target`; None if it never did."""
+        rounds, values = self.series(key)
+        reached = np.flatnonzero(values >= target)
+        if not len(reached):
+            return None
+        end = int(rounds[reached[0]])
+        sent = [v for row in self.metrics if row["round"] <= end and (v := _value(row, "bytes")) is not None]
+        seconds = [v for row in self.metrics if row["round"] <= end and (v := _value(row, "seconds")) is not None]
+        return Cost(end, sent[-1] if sent else None, sum(seconds) if seconds else None)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One row of a table: runs that differ in their seed alone."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings that the seeds share."""
+        return {key: value for key, value in self.runs[0].config.items() if key not in SEED_KEYS}
+
+    @property
+    def seeds(self) -> list[Any]:
+        """The seeds, in the order of the runs."""
+        return [run.config.get("seed") for run in self.runs]
+
+    def over(self, derive: Callable[[Run], float | None]) -> Spread | None:
+        """A derived value over seeds: `row.over(lambda run: run.last("global_accuracy"))`."""
+        return spread(derive(run) for run in self.runs)
+
+    def curve(self, key: str, against: str = "round") -> Curve | None:
+        """`key` over seeds against rounds or another key, at the rounds that all seeds which measure it share."""
+        points = [_points(run, key, against) for run in self.runs]
+        points = [p for p in points if p]
+        if not points:
+            return None
+        rounds = sorted(set.intersection(*map(set, points)))
+        if not rounds:
+            return None
+        x, y = np.array([[p[t] for t in rounds] for p in points], dtype=float).transpose(2, 0, 1)
+        with np.errstate(invalid="ignore"):  # a run that diverged has infinities: its mean is inf, its band NaN
+            sd = y.std(axis=0, ddof=1) if len(points) > 1 else np.zeros(len(rounds))
+            return Curve(x.mean(axis=0), y.mean(axis=0), sd)
+
+
+def _value(row: dict[str, Any], key: str) -> float | None:
+    if key in ("bytes", "numbers"):
+        ways = [v for way in ("up", "down") if (v := _value(row, f"{key}_{way}")) is not None]
+        return sum(ways) if ways else None
+    value: Any = row
+    for part in key.split("/", 1):  # "consensus/conv1": one layer of a nested metric
+        value = value.get(part) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _points(run: Run, key: str, against: str) -> dict[int, tuple[float, float]]:
+    pairs = ((row["round"], _value(row, against), _value(row, key)) for row in run.metrics)
+    return {t: (x, y) for t, x, y in pairs if x is not None and y is not None}
