@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torch.utils._pytree import tree_leaves, tree_map
 
+from driftless.device import to_device, to_host
 from driftless.errors import UserError
 from driftless.federated import Federated
 from driftless.randomness import generator
@@ -167,7 +168,8 @@ def local_work(
         for p in federated.pieces
     )
     weight = float(samples.size) if federated.weighting == "samples" else 1.0
-    return Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
+    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
+    return to_device(each, federated.initial.device)
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ class Place:
                 watched.add(client, reply.watched)
             traffic = traffic.plus(crossed)
             if reply.row:
-                home.rows.stage(self.round, client, {k: v.detach() for k, v in reply.row.items()})
+                home.rows.stage(self.round, client, to_host(reply.row))
         return Answer(totals.answered, _plain(totals.result()), totals.rows, watched.result(), skipped, traffic)
 
 
