@@ -190,6 +190,24 @@ def refused(*said: str, model: nn.Module | None = None, **settings) -> None:
     assert all(text in str(caught.value) for text in said), str(caught.value)
 
 
+def test_a_client_that_the_model_cannot_be_trained_on():
+    """BatchNorm takes no batch of one: said before the run where local work has one, else when a piece makes one."""
+    norm = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    pool = (torch.from_numpy(X), torch.from_numpy(Y))
+
+    def refuse(sizes: list[int], *said: str, **settings) -> None:
+        rows = list(torch.arange(sum(sizes)).split(sizes))
+        clients = Federation(pool, pool, rows, rows, [f"c{size}" for size in sizes])
+        with pytest.raises(UserError) as caught:
+            federate(norm, clients=clients, rounds=1, **settings)
+        assert all(text in str(caught.value) for text in ("batch of one sample", *said)), str(caught.value)
+
+    refuse([2, 1, 9], "'c1' (training samples: 1)", steps=2)
+    refuse([8, 9], "'c9' (training samples: 9)", epochs=1, batch=4)
+    refuse([8, 2], algorithm="per_fedavg", steps=1)
+    federate(norm, clients=Federation(pool, pool, [torch.arange(8)], [torch.arange(8)], ["one"]), rounds=1, epochs=1)
+
+
 def test_models_and_losses_that_do_not_fit():
     refused("output has shape [2]", "3 classes", "3 scores", model=nn.Linear(4, 2))
     refused("does not take samples of shape [4]", model=nn.Linear(5, 3))

@@ -254,6 +254,39 @@ def test_a_frozen_group_rests_while_it_is_frozen(lift):
     assert torch.isfinite(last[0].last).all() and (last[0].clients.row(0)[0]["memory.0"][~head] == 0).all()
 
 
+# --- clients whose data are made when asked ---------------------------------------------------------------------------
+@dataclass
+class Counted:
+    """A lift that counts the calls of its operations."""
+
+    inner: Any
+    calls: int = 0
+
+    def run(self, operation, shared, tasks):
+        def counted(*arguments):
+            self.calls += 1
+            return operation(*arguments)
+
+        return self.inner.run(counted, shared, tasks)
+
+
+@pytest.mark.parametrize("subject", [RICH, named.fedcog(steps=2, samples=6)], ids=lambda a: a.name)
+@pytest.mark.parametrize(("shapes", "calls"), [(1, 3), (2, 6)])
+def test_made_data_are_stacked_where_their_shapes_agree(subject, shapes, calls):
+    """Ten clients, at most four a call: three calls; where there are two shapes, each of the three holds both."""
+    data = clusters((9,) * 10)
+
+    def make(client):
+        spare = client % shapes  # a sample that nobody reads
+        return tuple(torch.cat([leaf[data.train[client]], leaf[:spare]]) for leaf in data.pool)
+
+    place, ran = MadeFederation(make, 10, 9, ()), []
+    for lift in (Counted(Sequential()), Counted(Vectorised(4))):
+        ran.append(run(federate(subject, mlp(), watch=KEEPS_ALL), place, WORK, [range(10)], lift=lift))
+    assert lift.calls == calls and gap(ran[0].last, ran[1].last) < 1e-10
+    assert gap(models(ran[0]), models(ran[1])) < 1e-10
+
+
 # --- many clients ---------------------------------------------------------------------------------------------------
 @dataclass
 class Watched:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from driftless import algorithms, optimisers, plugins, schedules, splits
+from driftless import algorithms, device, optimisers, plugins, schedules, splits
 from driftless.appearance import augmentation, under_noise
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm
@@ -86,8 +86,10 @@ def assemble(
     classes = dataset.classes if dataset is not None else int(clients.test_pool[1].max()) + 1
     setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
     module, federated = federated_of(config, setting, module, loss, metric, chosen)
+    clients = clients.on(federated.initial.device)
     _check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
     size = _cohort_size(config, len(clients.seen))
+    _check_small_batches(federated.task, federated.initial, federated.initial_buffers, clients, work_of(config))
     training, work, size = _reference(chosen, clients, work_of(config), size)
     (schedule,) = _one(config.schedule, schedules, "schedule")
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)
@@ -103,13 +105,13 @@ def federated_of(
 ) -> tuple[nn.Module, Federated]:
     """The model and the algorithm on its task, in this setting: from the text, or with objects for it."""
     chosen, shape = custom or chosen_algorithm(config.algorithm, config.plugin), setting.shape
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
         made = module or make_model(config.model, shape, setting.classes)
         for piece in chosen.pieces:
             made = piece.prepare(made)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
-    space = Space(made, config.buffers, DTYPES[config.precision], _device(config.device), autocast)
+    space = Space(made, config.buffers, DTYPES[config.precision], device.named(config.device), autocast)
     task = Task(space, loss or cross_entropy, metric or accuracy, augmentation(config.augment, shape))
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
@@ -175,25 +177,6 @@ def _refuse_own(text: str, what: str) -> None:
         )
 
 
-def _device(name: str) -> str:
-    """The device's name, once it is known to be there."""
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
-        raise UserError(f"there is no device {name!r}: use cpu or cuda.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            f"device={name!r} cannot be used: this machine, or this build of torch, has no CUDA; use --device cpu."
-        )
-    if kind == "cuda":
-        raise UserError(
-            f"device={name!r} is not ready: data and clients' rows are not placed there yet; use --device cpu."
-        )
-    return name
-
-
 def _one(text: str, namespace: Any, what: str, allowed: tuple[str, ...] = ()) -> list[Any]:
     for call in parse(text) if allowed else ():
         if call.name in namespace.__all__ and call.name not in allowed:
@@ -221,7 +204,11 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
         raise UserError("centralised needs the clients' data in one place: these are made when asked.")
     rows = torch.cat([clients.train[i] for i in clients.seen])
     pooled = Federation(
-        clients.pool, clients.test_pool, [rows], [torch.arange(len(clients.test_pool[1]))], ["everyone"]
+        clients.pool,
+        clients.test_pool,
+        [rows],
+        [torch.arange(len(clients.test_pool[1]), device=rows.device)],
+        ["everyone"],
     )
     if work.epochs is not None:
         return pooled, work, 1
@@ -246,7 +233,8 @@ def _check_outputs(
     client = next((c for c in clients.seen if clients.size(c)), None)
     if client is None:
         raise UserError("no client has a training sample: give more data or fewer clients.")
-    x, y = clients.samples(client).batch(torch.arange(min(2, clients.size(client))))
+    samples = clients.samples(client)
+    x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
     try:
         outputs = task.space.outputs(theta, x, buffers)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -269,3 +257,16 @@ def _check_outputs(
         raise UserError(f"the loss gives numbers of shape {shape} for a batch: it must give one, their mean.")
     if task.metric(outputs, y).numel() != len(outputs):
         raise UserError("the metric must give one value a sample: their mean is taken over each client's own samples.")
+
+
+def _check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:
+    """Name a client whose local work has a batch of one sample, where the model cannot be trained on one."""
+    samples = clients.samples(next(c for c in clients.seen if clients.size(c)))
+    x, _ = samples.batch(samples.index.new_zeros(1))
+    try:
+        task.space.training_outputs(theta, x, buffers)
+    except UserError as error:
+        for client, name in enumerate(clients.names):
+            size = clients.size(client)
+            if size and work.smallest(size) == 1:
+                raise UserError(f"client {name!r} (training samples: {size}) has a batch of one, and {error}") from None

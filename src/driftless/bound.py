@@ -55,7 +55,7 @@ class Bound:
 
     @cached_property
     def periods(self) -> Schedule:
-        every = torch.ones(self.task.space.size)
+        every = torch.ones(self.task.space.size, device=self.initial.device)
         for period in self.algorithm.periods:
             every = torch.where(self.task.space.select(period.which), torch.clamp(every, min=period.every), every)
         return Schedule(every)
@@ -63,7 +63,7 @@ class Bound:
     @cached_property
     def buffer_periods(self) -> Schedule:
         space = self.task.space
-        every = torch.ones(space.buffer_size)
+        every = torch.ones(space.buffer_size, device=self.initial.device)
         periods = [Period(lambda _: True, NEVER)] if space.policy == "local" else self.algorithm.periods
         for period in periods:
             every = torch.where(space.select_buffers(period.which), torch.clamp(every, min=period.every), every)
@@ -73,13 +73,13 @@ class Bound:
     def kept(self) -> Tensor:
         """Which entries of a client's own model are kept between rounds: all where a piece reads it. int64 [<= D]."""
         reads = any("model" in p.reads for p in self.pieces) or "divergence" in self.watch
-        return torch.arange(self.task.space.size) if reads else self.periods.own
+        return torch.arange(self.task.space.size, device=self.initial.device) if reads else self.periods.own
 
     @cached_property
     def recipe(self) -> Recipe:
         step = None
         for part in self.algorithm.step_sizes:
-            scale = torch.ones(self.task.space.size, dtype=self.initial.dtype) if step is None else step
+            scale = torch.ones_like(self.initial) if step is None else step
             step = torch.where(self.task.space.select(part.which), scale * part.factor, scale)
         optimiser, order = self.optimiser, self.algorithm.alternate
         if order is not None:
@@ -109,11 +109,7 @@ class Bound:
         """
         group = self.periods.group[self.periods.slow]
         keys, index = torch.unique(group, return_inverse=True)
-        first = (
-            torch.stack([(group == key).nonzero()[0, 0] for key in keys])
-            if len(keys)
-            else torch.zeros(0, dtype=torch.int64)
-        )
+        first = torch.stack([(group == key).nonzero()[0, 0] for key in keys]) if len(keys) else index.new_zeros(0)
         return first, index
 
     # --- a client's row ----------------------------------------------------------------------------------------------
@@ -124,7 +120,7 @@ class Bound:
         if len(self.kept):
             row["model"] = theta[self.kept]
         if len(slow):
-            row |= {"sent": theta[slow], "steps": torch.zeros(len(self.step_groups[0]), dtype=theta.dtype)}
+            row |= {"sent": theta[slow], "steps": theta.new_zeros(len(self.step_groups[0]))}
             if any(type(p).start is not Piece.start for p in self.pieces):
                 row["start"] = theta[slow]
             if self.recipe.gradient:
@@ -133,7 +129,7 @@ class Bound:
             row["buffers"] = self.initial_buffers[self.buffer_periods.own]
             row["buffers_sent"] = self.initial_buffers[self.buffer_periods.slow]
         if any("fresh" in p.reads for p in self.pieces):
-            row["touched"] = torch.zeros(0)  # a row of any kind says that its client was here
+            row["touched"] = theta.new_zeros(0)  # a row of any kind says that its client was here
         row |= flatten("memory", tuple(p.client_memory(theta) for p in self.pieces))
         if self.optimiser_state == "kept":
             row |= flatten("optimiser", self.recipe.optimiser.init(theta))
@@ -165,7 +161,7 @@ class Bound:
 
     def _steps(self, row: dict[str, Tensor], opens: Any) -> Tensor:
         if "steps" not in row:
-            return torch.zeros((), dtype=self.initial.dtype)
+            return self.initial.new_zeros(())
         before = torch.zeros_like(self.initial).index_copy(0, self.periods.slow, row["steps"][self.step_groups[1]])
         return torch.where(opens, 0.0, before)
 

@@ -169,7 +169,7 @@ class Pipeline:
     def describe(self, params: Tensor, each: Any) -> Tensor:
         """The mean embedding of all of a client's training samples, [E]."""
         size, phi = int(each.samples.size), params[: self.split]
-        parts = torch.arange(size).split(CHUNK)
+        parts = torch.arange(size, device=phi.device).split(CHUNK)
         return sum(self.embed(phi, each.samples.batch(p)) * (len(p) / max(size, 1)) for p in parts)  # type: ignore
 
     def state(self, params: Tensor, memory: Any) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from driftless import files
+from driftless.device import to_host, to_numpy
 from driftless.errors import UserError
 
 OURS = ("run", "number", "sha256")  # metadata that are not `about`
@@ -43,7 +44,7 @@ def write(folder: str | Path, number: int, tensors: Mapping[str, Tensor], about:
     """
     assert not set(OURS) & set(about), f"{OURS} are the checkpoint's own words"
     path = _path(folder, number)
-    owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    owned = {name: tensor.contiguous().clone() for name, tensor in to_host(dict(tensors)).items()}
     about = {**about, "run": run, "number": str(number)}
     data = safetensors.torch.save(owned, {**about, "sha256": _checksum(owned, about)})
     files.make_folder(path.parent)
@@ -119,5 +120,5 @@ def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
     shapes = [(name, str(tensors[name].dtype), list(tensors[name].shape)) for name in sorted(tensors)]
     total = hashlib.sha256(json.dumps([dict(sorted(about.items())), shapes]).encode())
     for name in sorted(tensors):
-        total.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+        total.update(to_numpy(tensors[name].reshape(-1).view(torch.uint8)).data)
     return total.hexdigest()

@@ -41,11 +41,13 @@ class Resume:
     """Go on with a run that was stopped, from its newest whole checkpoint."""
 
     folder: Positional[Folder]
+    device: str | None = None
+    """Another device than the run's: cpu, cuda. The same run but for rounding."""
 
     def __call__(self) -> None:
         from driftless.launch import resume
 
-        resume(Path(self.folder), progress=True)
+        resume(Path(self.folder), progress=True, device=self.device)
 
 
 @dataclass(frozen=True)

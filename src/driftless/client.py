@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from driftless.bound import Bound
 from driftless.descend import Local, descend
+from driftless.device import scalar
 from driftless.piece import Message, Rows, Sum, View, Weighted
 from driftless.state import Each, Reply, Shared, restore
 from driftless.synchronise import select
@@ -36,6 +37,7 @@ class OnClient(Bound):
         buffers_sent, buffers = self._buffers(shared, each)
         lr, again = self._step_size(shared.lr), self._descend(how, buffers, each, shared.lr)
         task, passes = TaskView(self.task, buffers, how.differentiate), Passes(self.task, buffers)
+        fresh = scalar(each.seen < 0, sent)
 
         def views(local: Local | None, end: Tensor, message: Any = ()) -> list[View]:
             if not self.pieces:
@@ -44,7 +46,7 @@ class OnClient(Bound):
             gradient = None if local is None or not self.recipe.gradient else local.total / (steps + (steps == 0))
             scratch = [()] * len(self.pieces) if local is None else local.scratch
             course = (sent, model, start, end, steps, gradient)
-            facts = (periods.shared, lr, t, each.seen < 0, each.who, each.samples, each.batches)
+            facts = (periods.shared, lr, t, fresh, each.who, each.samples, each.batches)
             late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
             return [
                 View(*course, *facts, d, s, c, x, message, *late)
@@ -82,7 +84,7 @@ class OnClient(Bound):
         moved = select(self.buffer_periods.closes(t), buffers_sent - last.buffers, torch.zeros_like(last.buffers))
         reports = tuple(p.report(view) for p, view in zip(self.pieces, after, strict=True))
         reports = select(closes, reports, tree_map(torch.zeros_like, reports))
-        message = Message(masked, moved, reports, torch.as_tensor(each.weight, dtype=torch.float64))
+        message = Message(masked, moved, reports, scalar(each.weight, delta, torch.float64))
         for piece, view in zip(self.pieces, after, strict=True):
             message = piece.upload(view, message)
         if closes is not True:  # what is not due stays, whatever a piece made of it
@@ -140,10 +142,11 @@ class OnClient(Bound):
         self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each
     ) -> tuple[Tensor, Tensor, list[View]]:
         mine, own_buffers = self.personal_model(theta, buffers, each)
-        own, zero = self.own_model(theta, each.row, each.seen), torch.zeros(())
+        own, zero = self.own_model(theta, each.row, each.seen), theta.new_zeros(())
+        fresh = scalar(each.seen < 0, theta)
         memory = restore(self.templates["memory"], each.row, "memory") if self.pieces else ()
         late = (TaskView(self.task, own_buffers, how.differentiate), self._descend(how, own_buffers, each, shared.lr))
-        facts = (self.periods.shared, self._step_size(shared.lr), shared.round, each.seen < 0, each.who)
+        facts = (self.periods.shared, self._step_size(shared.lr), shared.round, fresh, each.who)
         views = [
             View(
                 theta,
@@ -248,7 +251,7 @@ class OnClient(Bound):
         self, delta: Tensor, model: Tensor, kept: Tensor, closes: Any, last: Local, each: Each
     ) -> dict[str, Any]:
         """What a simulation looks at: sums over clients, never sent."""
-        steps = torch.as_tensor(each.steps, dtype=torch.float64)
+        steps = scalar(each.steps, delta, torch.float64)
         reached = (
             steps
             if closes is True
@@ -260,7 +263,7 @@ class OnClient(Bound):
             apart = (
                 delta if self.broadcast.common else self.initial - kept
             )  # spread the same, if all were sent one model
-            zero = torch.zeros(len(self.task.space.layers), dtype=delta.dtype)
+            zero = delta.new_zeros(len(self.task.space.layers))
             squares = zero.index_add(0, self._layer_index, apart * apart)
             norm = (squares if self.broadcast.common else delta * delta).sum().sqrt()
             watched |= {"squares": Sum(squares), "offset": Sum(apart)}

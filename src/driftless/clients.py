@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from torch.utils._pytree import tree_leaves, tree_map
 
+from driftless.device import to_device, to_host
 from driftless.errors import UserError
 from driftless.federated import Federated
 from driftless.randomness import generator
@@ -170,7 +171,8 @@ def local_work(
         for p in federated.pieces
     )
     weight = float(samples.size) if federated.weighting == "samples" else 1.0
-    return Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
+    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
+    return to_device(each, federated.initial.device)
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Place:
                 watched.add(client, reply.watched)
             traffic = traffic.plus(crossed)
             if reply.row:
-                home.rows.stage(self.round, client, {k: v.detach() for k, v in reply.row.items()})
+                home.rows.stage(self.round, client, to_host(reply.row))
         told = home.ranks.everyone((stop, skipped, traffic))
         if stop := next(filter(None, (stop for stop, _, _ in told)), ""):
             raise BadClient(stop)

@@ -87,7 +87,7 @@ class Config:
     drift: Literal["none", "selected", "all"] = "all"
     """Measure drift over the cohort, or over all clients too (their models are then kept)."""
     device: str = "cpu"
-    """cpu; cuda is refused until data and rows are placed there too."""
+    """cpu, cuda or cuda:1: where clients train, and their data and the server's state are."""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """Of the vectors; bfloat16 computes the model's passes in it and keeps vectors in float32."""
     lift: Literal["auto", "vectorised", "threaded", "processes", "sequential", "wired"] = "auto"
@@ -132,6 +132,10 @@ def check(config: Config) -> None:
             (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
             (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
             (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
+            (
+                c.lift != "wired" or c.device == "cpu",
+                f"lift=wired makes processes of clients, and they compute on the cpu, not on device={c.device}",
+            ),
             (c.workers >= 0, f"workers={c.workers} must not be negative"),
             (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
             (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from driftless.optim import clip
@@ -40,7 +39,7 @@ class Recipe(NamedTuple):
         self, theta: Tensor, buffers: Tensor, scratch: tuple, steps: Tensor | None = None, total: Any = ()
     ) -> Local:
         """The state before the first step."""
-        zero = torch.zeros((), dtype=theta.dtype)
+        zero = theta.new_zeros(())
         return Local(theta, buffers, self.optimiser.init(theta), scratch, zero if steps is None else steps, total, zero)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from driftless.broadcast import Sent, Setting, pull, write
 from driftless.clients import Clients
+from driftless.device import to_device
 from driftless.piece import Rows
 from driftless.randomness import generator
 from driftless.state import Server
@@ -57,7 +58,7 @@ class Table:
     def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
         table, eta = self.split(params)
         who = list(cohort.cohort)
-        rows = torch.tensor([self.row[client] for client in who], dtype=torch.int64)
+        rows = to_device(torch.tensor([self.row[client] for client in who], dtype=torch.int64), params.device)
         models, transpose = write(self.generate, eta, table[rows])
 
         def back(answer: Any) -> tuple[Tensor, Any]:
@@ -98,7 +99,7 @@ def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rou
     """
     federated, table = clients.federated, clients.federated.broadcast
     eta = table.split(server.params)[1]
-    v = first(clients.seed, clients.federation.names[client], table.width, eta.dtype)
+    v = to_device(first(clients.seed, clients.federation.names[client], table.width, eta.dtype), eta.device)
     state, traffic, steps = table.optimiser.init(v), Traffic(), 0
     for t in range(server.round, server.round + rounds):
         models, transpose = write(table.generate, eta, v[None])

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from driftless.device import to_host
+
 
 class Running(NamedTuple):
     """Sums over all registered clients: of u_i [D] and of ||u_i||^2, float64."""
@@ -23,8 +25,9 @@ class Running(NamedTuple):
     square: Tensor
 
     @classmethod
-    def zero(cls, size: int) -> Running:
-        return cls(torch.zeros(size, dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+    def zero(cls, like: Tensor) -> Running:
+        """Before the first round, for vectors like this one."""
+        return cls(torch.zeros_like(like, dtype=torch.float64), like.new_zeros((), dtype=torch.float64))
 
     def plus(self, watched: Any) -> Running:
         """The sums after a round whose answers moved these clients."""
@@ -46,17 +49,19 @@ def of_round(
     count = len(names)
     mean = watched["offset"].x.double() / answered
     squares = watched["squares"].x.double() / answered
-    consensus = (squares - torch.zeros(count, dtype=torch.float64).index_add(0, layers, mean * mean)).clamp(min=0)
+    consensus = (squares - mean.new_zeros(count).index_add(0, layers, mean * mean)).clamp(min=0)
     norm = float(watched["norm"].x) / answered
     variance = float(watched["norm_squared"].x) / answered - norm * norm
-    present = torch.zeros(count, dtype=torch.float64).index_add(0, layers, shared.double()) > 0
+    present = mean.new_zeros(count).index_add(0, layers, shared.double()) > 0
     divergence = {}
     if move is not None:
         move = torch.where(shared, move, 0.0).double()
         divergence["divergence_selected"] = max(float(squares.sum() - 2 * mean @ move + move @ move), 0.0)
     return divergence | {
         "consensus": {
-            name: float(value) for name, value, there in zip(names, consensus, present, strict=True) if there
+            name: float(value)
+            for name, value, there in zip(names, *to_host((consensus, present)), strict=True)
+            if there
         },
         "update_norm_mean": norm,
         "update_norm_std": max(variance, 0.0) ** 0.5,

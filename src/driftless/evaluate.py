@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from driftless.clients import Clients
+from driftless.device import to_device
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
 from driftless.lift import Loop
@@ -94,18 +95,18 @@ def _average_open(
 ) -> tuple[Tensor, bool]:
     if periods.plain or field not in clients.fresh:
         return vector, False
-    total = torch.zeros(len(periods.periods), len(kept), dtype=torch.float64)
+    total = torch.zeros(len(periods.periods), len(kept), dtype=torch.float64)  # on the host, where the rows are
     counts = torch.zeros(len(periods.periods))
     for client in clients.touched():
         row, seen = clients.row(client)
-        trained = [p != 1 and (p == float("inf") or (seen // p == round // p)) for p in periods.periods.tolist()]
+        trained = [p != 1 and (p == float("inf") or (seen // p == round // p)) for p in periods.lengths]
         if any(trained):
             total[torch.tensor(trained)] += row[field].double()
             counts += torch.tensor(trained)
     if not counts.any():
         return vector, False
-    group = periods.group[kept]
-    mean = total[group, torch.arange(len(kept))] / counts[group].clamp(min=1)
+    group, (total, counts) = periods.group[kept], to_device((total, counts), vector.device)
+    mean = total[group, torch.arange(len(kept), device=kept.device)] / counts[group].clamp(min=1)
     return vector.index_copy(0, kept, torch.where(counts[group] > 0, mean.to(vector.dtype), vector[kept])), True
 
 
@@ -115,7 +116,7 @@ class Evaluation:
     def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: int, workers: int):
         self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
         self._threads = ThreadPoolExecutor(max(workers, 1), initializer=torch.set_num_threads, initargs=(1,))
-        self._all = torch.arange(len(federation.test_pool[1]))
+        self._all = torch.arange(len(federation.test_pool[1]), device=federated.initial.device)
 
     @property
     def uniform(self) -> bool:
@@ -201,7 +202,7 @@ class Evaluation:
         if not samples.size:
             return None
         passes = Passes(self.federated.task, buffers)
-        batch = samples.batch(torch.arange(min(PROBE, int(samples.size))))
+        batch = samples.batch(torch.arange(min(PROBE, int(samples.size)), device=samples.index.device))
         gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
         return torch.where(self.federated.periods.shared, gradient, 0.0)
 

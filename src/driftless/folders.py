@@ -11,6 +11,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,8 @@ PACKAGES = ("driftless", "torch", "numpy", "scikit-learn", "safetensors")
 
 
 def digest(config: Config) -> str:
-    """Sixteen characters for what a run is: every setting that its result depends on."""
-    table = {k: v for k, v in to_table(config).items() if k not in NOT_IDENTITY}
+    """Sixteen characters for what a run is: every setting that its result depends on by more than rounding."""
+    table = {k: v for k, v in to_table(replace(config, device="cpu")).items() if k not in NOT_IDENTITY}
     if config.plugin:
         table["plugin"] = plugins.hashes(config.plugin)
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
@@ -188,6 +189,8 @@ def finish(folder: Path, result: Result) -> None:
 
 
 def _label_counts(place: Any, client: int) -> list[int]:
+    from driftless.device import to_numpy
+
     samples = place.samples(client)
     y = samples.all()[1] if samples.size else None
-    return [] if y is None or y.dim() != 1 or y.is_floating_point() else np.bincount(y.numpy()).tolist()
+    return [] if y is None or y.dim() != 1 or y.is_floating_point() else np.bincount(to_numpy(y)).tolist()

@@ -18,6 +18,7 @@ from driftless.composition import Algorithm
 from driftless.config import Config, check, from_table, to_table
 from driftless.data import sources
 from driftless.data.sources import Dataset
+from driftless.device import to_numpy
 from driftless.errors import UserError
 from driftless.ranks import join, restarted
 from driftless.run import Info, Result, execute, trained
@@ -69,7 +70,7 @@ def as_dataset(data: Any) -> Dataset:
     if isinstance(data, Dataset):
         return data
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
-        x, y, *test = (a.numpy() if isinstance(a, torch.Tensor) else a for a in data)
+        x, y, *test = (to_numpy(a) if isinstance(a, torch.Tensor) else a for a in data)
         x_test, y_test = test or (None, None)
         return sources.from_arrays(OWN, x, y, x_test, y_test)
     if hasattr(data.get("train") if isinstance(data, dict) else data, "features"):
@@ -114,11 +115,12 @@ def _each(config: Config, folder: Path | None) -> list[tuple[Config, Path | None
     return [(replace(config, seed=seed, seeds=(), out=str(part) if part else None), part) for seed, part in parts]
 
 
-def resume(folder: Path, progress: bool = False) -> None:
-    """Go on with a run, or with those of its seeds that are there, and begin the others."""
+def resume(folder: Path, progress: bool = False, device: str | None = None) -> None:
+    """Go on with a run, or with those of its seeds that are there, and begin the others: on its device, or on this."""
     from driftless.report import write_report
 
     config = folders.read_config(folder)
+    config = config if device is None else replace(config, device=device)
     for one, part in _each(config, folder):
         assert part is not None
         there = join().everyone((part / "run.toml").is_file())[0]
@@ -168,7 +170,7 @@ def export(folder: Path, client: str | None, out: Path) -> None:
         raise UserError(
             f"{str(folder)!r} holds several runs: name one of them, such as {folder / f'seed-{config.seeds[0]}'}."
         )
-    result = trained(assemble(config), folder)
+    result = trained(assemble(replace(config, device="cpu")), folder)
     number = None
     if client is not None:
         names = list(result.experiment.federation.names)

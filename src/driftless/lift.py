@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from driftless.device import scalar
+
 Make = Callable[[], Any]  # makes one client's Each
 
 
@@ -129,10 +131,10 @@ def _lookup(leaf: Tensor, places: Tensor) -> Tensor:
 
 
 def _shapes(each: Any) -> Any:
-    """Clients with the same key can be stacked: ragged numbers of full batches can, ragged batches cannot."""
+    """Clients with the same key can be stacked: ragged numbers of full batches can, ragged batches or pools cannot."""
     batches = each.batches
     one = batches.shape[1:] if isinstance(batches, Tensor) else tuple(b.shape for b in batches)
-    return one, id(_first(each.samples.pool))
+    return one, tuple((leaf.shape, leaf.dtype) for leaf in tree_flatten(each.samples.pool)[0])
 
 
 def _first(tree: Any) -> Any:
@@ -141,23 +143,26 @@ def _first(tree: Any) -> Any:
 
 def _together(operation: Callable, shared: Any, chunk: list[Any]) -> list[Any]:
     pool = chunk[0].samples.pool
+    common = all(_first(each.samples.pool) is _first(pool) for each in chunk)  # else made for each: stacked too
     counts = [int(each.steps) for each in chunk]
     how = Batched(max(counts), len(set(counts)) > 1)
-    stacked = _stack([each._replace(samples=each.samples._replace(pool=())) for each in chunk])
+    bare = [each._replace(samples=each.samples._replace(pool=())) for each in chunk] if common else chunk
+    stacked = _stack(bare, shared.buffers)
 
     def one(each: Any, buffers: Tensor) -> Any:
-        return operation(how, shared._replace(buffers=buffers), each._replace(samples=each.samples._replace(pool=pool)))
+        each = each._replace(samples=each.samples._replace(pool=pool)) if common else each
+        return operation(how, shared._replace(buffers=buffers), each)
 
     out = torch.func.vmap(one)(stacked, shared.buffers.repeat(len(chunk), 1))  # moved in place: each client has its own
     leaves, spec = tree_flatten(out)
     return [tree_unflatten([leaf[i] for leaf in leaves], spec) for i in range(len(chunk))]
 
 
-def _stack(trees: list[Any]) -> Any:
+def _stack(trees: list[Any], like: Tensor) -> Any:
     """One tree with a leading client axis; shorter leaves are padded at the end by their own last entry."""
 
     def join(*leaves: Any) -> Tensor:
-        tensors = [torch.as_tensor(leaf) for leaf in leaves]
+        tensors = [scalar(leaf, like) for leaf in leaves]
         longest = max(len(t) if t.dim() else 0 for t in tensors)
         return torch.stack([_padded(t, longest) for t in tensors])
 

@@ -23,6 +23,7 @@ def save(folder: Path, result: Result) -> None:
 
     Nothing is written where no piece shows anything, or samples are no images of one or three channels.
     """
+    from driftless.device import to_numpy
     from driftless.evaluate import global_model
     from driftless.lift import Loop
     from driftless.piece import Piece
@@ -44,7 +45,7 @@ def save(folder: Path, result: Result) -> None:
     mean, std = (dataset.mean, dataset.std) if dataset is not None else (None, None)
     buffer = io.BytesIO()
     np.savez_compressed(
-        buffer, allow_pickle=False, **{name: sheet(x.double().numpy(), mean, std) for name, x in pictures.items()}
+        buffer, allow_pickle=False, **{name: sheet(to_numpy(x.double()), mean, std) for name, x in pictures.items()}
     )
     files.atomic_write(folder / NAME, buffer.getvalue())
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from driftless.device import scalar
 from driftless.errors import UserError
 
 StepSize = float | Tensor
@@ -97,10 +98,9 @@ class Freeze:
 
     def moves(self, step: int, steps: Any) -> Tensor:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
-        share = 0 < self.count < 1
-        count = (
-            torch.round(torch.as_tensor(steps, dtype=torch.float64) * self.count) if share else torch.tensor(self.count)
-        )
+        if not 0 < self.count < 1:
+            return self.first if step < self.count else ~self.first
+        count = torch.round(scalar(steps, self.first, torch.float64) * self.count)
         return torch.where(step < count, self.first, ~self.first)
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]:

@@ -67,7 +67,7 @@ def descriptor_size(clients: int) -> int:
 
 def seeded(module: Any, seed: int, purpose: str, like: Space) -> Space:
     """The vector space of a module that `module()` makes, its weights from a stream of this name."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(int(generator(seed, purpose).integers(2**62)))
         return Space(module(), dtype=like.dtype, device=like.device)
 
@@ -100,7 +100,8 @@ class Networks:
     def embed(self, phi: Tensor, batch: Any) -> Tensor:
         """The true mean of phi over a batch, [E]; zero for an empty one."""
         x, y = batch
-        labels = y if y.is_floating_point() else (y[:, None] == torch.arange(self.bound.setting.classes)).to(phi.dtype)
+        classes = torch.arange(self.bound.setting.classes, device=y.device)
+        labels = y if y.is_floating_point() else (y[:, None] == classes).to(phi.dtype)
         seen = labels
         if self.bound.kind == "cnn":
             seen = torch.cat([x, labels[:, :, None, None].expand(*labels.shape, *x.shape[2:])], 1)
@@ -164,7 +165,7 @@ class Pefll:
         """The pipeline through these networks."""
         split, decay = networks.embedding.size, 2 * self.lambda_h
         if self.lambda_v != self.lambda_h:
-            halves = torch.tensor([2 * self.lambda_v, 2 * self.lambda_h], dtype=networks.embedding.dtype)
-            decay = halves.repeat_interleave(torch.tensor([split, networks.hypernetwork.size]))
+            halves = ((networks.embedding, self.lambda_v), (networks.hypernetwork, self.lambda_h))
+            decay = torch.cat([torch.full_like(space.ravel(), 2 * strength) for space, strength in halves])
         optimiser = OnServer(AdamW(weight_decay=decay), self.lr, self.clip)
         return Pipeline(networks.embed, networks.generate, networks.initial, split, Frozen(), optimiser, networks.named)

@@ -23,6 +23,7 @@ from driftless.clients import Clients
 from driftless.data.archives import archive
 from driftless.data.federation import Federation, tensors
 from driftless.descriptors import ROUNDS, Table, new_descriptor
+from driftless.device import to_host
 from driftless.errors import UserError
 from driftless.evaluate import score
 from driftless.federated import Federated
@@ -91,7 +92,7 @@ def personalize(run: Path, data: Path, out: Path | None = None, steps: int | Non
         )
     if steps is not None and steps < 0:
         raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
-    experiment = assemble(config)
+    experiment = assemble(replace(config, device="cpu"))  # one client, in one process
     place = newcomer(experiment, data)
     result = trained(experiment, run)
     try:
@@ -130,7 +131,8 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     pool = part("train")
     tested = {"x_test", "y_test"} <= set(arrays)
     test = part("test") if tested else (pool[0][:0], pool[1][:0])
-    return Federation(pool, test, [torch.arange(len(pool[1]))], [torch.arange(len(test[1]))], [data.stem])
+    place = Federation(pool, test, [torch.arange(len(pool[1]))], [torch.arange(len(test[1]))], [data.stem])
+    return place.on(federated.initial.device)
 
 
 def serve(result: Result, place: Federation, steps: int | None = None) -> Served:
@@ -161,7 +163,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
         predict = federated.predictor(Loop(), given.theta, server.buffers, shared, each)
     rows = place.test_rows(0)
     accuracy = score(federated.task, predict, place.test_pool, rows).mean if len(rows) else None
-    state = federated.task.space.state_dict(theta, buffers)
+    state = to_host(federated.task.space.state_dict(theta, buffers))
     return Served(state, way, given.up, given.down, given.steps + how.taken[0], seconds, accuracy, len(rows))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from driftless.broadcast import Setting
 from driftless.descriptors import Table, first
+from driftless.device import to_device
 from driftless.errors import UserError
 from driftless.optim import OnServer, Sgd
 from driftless.pefll import SIZES, Hypernetwork, descriptor_size, seeded
@@ -55,9 +56,9 @@ class Pfedhn:
 
         def initial() -> Tensor:
             rows = [first(setting.seed, setting.names[client], width, space.dtype) for client in order]
-            return torch.cat([*rows, hypernetwork().ravel()])
+            return torch.cat([*to_device(rows, space.device), hypernetwork().ravel()])
 
-        none = torch.zeros(0, dtype=space.dtype)
+        none = torch.zeros(0, dtype=space.dtype, device=space.device)
         return Table(
             lambda eta, v: hypernetwork().outputs(eta, v, none),
             initial,

@@ -44,7 +44,7 @@ class View(NamedTuple):
     shared: Tensor  # which parameters are ever synchronised, bool [D]
     lr: Any  # the local step size of this round: a number, or [D]
     round: Any  # number of rounds before this one
-    fresh: Any  # whether the client takes part for the first time
+    fresh: Any  # whether the client takes part for the first time: bool []
     who: Any  # the client's number
     data: Any  # the client's training samples: Samples
     batches: Any  # the rows of every local step's batch

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from driftless.device import to_numpy
 from driftless.errors import UserError
 
 Row = dict[str, Tensor]
@@ -93,7 +94,7 @@ class Layout:
 
 def _bytes(tensor: Tensor) -> np.ndarray:
     """The tensor's memory as bytes (its own where it is contiguous)."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return to_numpy(tensor.detach().contiguous().reshape(-1).view(torch.uint8))
 
 
 class Written(NamedTuple):

@@ -23,6 +23,7 @@ from driftless import checkpoint, folders, work
 from driftless.assemble import Experiment
 from driftless.choice import by_rule, fastest
 from driftless.clients import BadClient, Clients
+from driftless.device import to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, global_model
@@ -72,8 +73,8 @@ class Result(NamedTuple):
             theta = federated.broadcast.model(theta, self.server.broadcast, each)
             theta, buffers = federated.predicting(Loop(), theta, buffers, shared, each)
         elif not federated.broadcast.common:
-            return federated.broadcast.state(theta, self.server.broadcast)
-        return federated.task.space.state_dict(theta, buffers)
+            return to_host(federated.broadcast.state(theta, self.server.broadcast))
+        return to_host(federated.task.space.state_dict(theta, buffers))
 
 
 def execute(
@@ -198,7 +199,7 @@ def _start(
     experiment: Experiment, clients: Clients, folder: Path | None, digest: str, resume: bool
 ) -> tuple[State, list[Info]]:
     federated = experiment.federated
-    first = State(federated.start(), Traffic(), Running.zero(federated.task.space.size))
+    first = State(federated.start(), Traffic(), Running.zero(federated.initial))
     if folder is None or not resume:
         return first, []
     ranks = clients.ranks
@@ -242,6 +243,8 @@ def _packed(state: State) -> dict[str, Tensor]:
 
 
 def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
+    traffic = Traffic(*tensors["traffic"].tolist())
+    tensors = to_device(tensors, first.server.buffers.device)
     server = Server(
         number,
         tensors["params"],
@@ -250,7 +253,7 @@ def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
         restore(first.server.memory, tensors, "memory"),
         restore(first.server.broadcast, tensors, "broadcast"),
     )
-    return State(server, Traffic(*tensors["traffic"].tolist()), Running(tensors["offset"], tensors["square"]))
+    return State(server, traffic, Running(tensors["offset"], tensors["square"]))
 
 
 def _lift(experiment: Experiment) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from driftless.calls import Calls
 from driftless.errors import UserError
@@ -46,8 +47,10 @@ class Space:
         self.policy, self.dtype, self.device = buffers, dtype, torch.device(device)
         self.module = copy.deepcopy(module).to(device=self.device, dtype=dtype)
         _refuse_dropout(self.module)
+        whole = dict(self.module.state_dict())
         if buffers == "drop":
             _drop_statistics(self.module)
+        self._dropped = {name: whole[name] for name in whole.keys() - self.module.state_dict().keys()}
         self.parameters = _entries(self.module.named_parameters(remove_duplicate=False), lambda p: p.requires_grad)
         self.buffers = _entries(
             self.module.named_buffers(remove_duplicate=False), lambda b: b.is_floating_point(), self.parameters
@@ -88,8 +91,10 @@ class Space:
         return torch.cat([rows(function(*tensors)).reshape(-1) for tensors in parts])
 
     def state_dict(self, theta: Tensor, buffers: Tensor | None = None) -> dict[str, Tensor]:
-        """What the module's own `load_state_dict` takes: every name, copies, contiguous."""
-        state = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
+        """What the module's own `load_state_dict` takes: every name, copies, contiguous; dropped statistics as they
+        began.
+        """
+        state = {k: v.detach().clone() for k, v in (self._dropped | self.module.state_dict()).items()}
         pairs = [(self.parameters, theta)] + ([] if buffers is None else [(self.buffers, buffers)])
         for entries, vector in pairs:
             for entry, view in zip(entries, views(vector, entries), strict=True):
@@ -104,7 +109,7 @@ class Space:
         """
         module = copy.deepcopy(self.module)
         try:
-            module.load_state_dict(state)
+            module.load_state_dict({k: v for k, v in state.items() if k not in self._dropped})
         except RuntimeError as error:
             raise UserError(f"the saved model does not fit this one: {str(error).splitlines()[-1].strip()}") from None
         return self.ravel(module), self.ravel_buffers(module)
@@ -115,8 +120,19 @@ class Space:
         return self._calls.outputs("evaluate", theta, x, buffers)[0]
 
     def training_outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
-        """The module in training mode at theta [D]: its outputs and the buffers [B] after the pass."""
-        return self._calls.outputs("train", theta, x, buffers)
+        """The module in training mode at theta [D]: its outputs and the buffers [B] after the pass.
+
+        Raises UserError where it cannot be trained on one sample alone (BatchNorm) and is given one.
+        """
+        try:
+            return self._calls.outputs("train", theta, x, buffers)
+        except ValueError as error:
+            if len(tree_leaves(x)[0]) != 1:
+                raise
+            raise UserError(
+                f"the model cannot be trained on a batch of one sample ({error}): give batches of two or more, or "
+                "another normalisation."
+            ) from error
 
     def features(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
         """The input of the last layer with weights, in evaluation mode."""
@@ -161,8 +177,8 @@ class Space:
         return self._spread(self.buffers, lambda e: e.layer in layers).to(torch.bool)
 
     def _spread(self, entries: list[Entry], value: Callable[[Entry], float]) -> Tensor:
-        parts = [torch.full((e.size,), float(value(e))) for e in entries]
-        return torch.cat(parts) if parts else torch.zeros(0)
+        parts = [torch.full((e.size,), float(value(e)), device=self.device) for e in entries]
+        return torch.cat(parts) if parts else torch.zeros(0, device=self.device)
 
 
 def _entries(named: Any, wanted: Callable[[Tensor], bool], parameters: list[Entry] | None = None) -> list[Entry]:
@@ -194,7 +210,7 @@ def _owner_of_last_weight(entries: list[Entry]) -> str:
 
 def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtype, device: torch.device) -> Tensor:
     parts = [rows(tensors[e.name].detach()).reshape(-1) for e in entries]
-    return (torch.cat(parts) if parts else torch.zeros(0)).to(device=device, dtype=dtype)
+    return torch.cat(parts).to(device=device, dtype=dtype) if parts else torch.zeros(0, dtype=dtype, device=device)
 
 
 def _refuse_dropout(module: nn.Module) -> None:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from driftless.device import scalar
+
 NEVER = math.inf
 
 
@@ -41,6 +43,7 @@ class Schedule:
         periods, group = torch.unique(self.every, return_inverse=True)
         set_ = object.__setattr__
         set_(self, "periods", periods)  # [G]
+        set_(self, "lengths", tuple(periods.tolist()))  # the same as numbers
         set_(self, "group", group)  # [D], which period a parameter has
         set_(self, "never", self.every == NEVER)
         set_(self, "shared", self.every != NEVER)
@@ -52,6 +55,7 @@ class Schedule:
         set_(self, "personal", bool(self.never.any()))
 
     periods: Tensor = None  # type: ignore[assignment]
+    lengths: tuple[float, ...] = ()
     group: Tensor = None  # type: ignore[assignment]
     never: Tensor = None  # type: ignore[assignment]
     shared: Tensor = None  # type: ignore[assignment]
@@ -68,12 +72,12 @@ class Schedule:
         if self.plain:
             return True
         finite = torch.where(self.periods == NEVER, 1.0, self.periods)
-        new = torch.floor(torch.as_tensor(round) / finite) != torch.floor(torch.as_tensor(seen) / finite)
+        new = torch.floor(scalar(round, finite) / finite) != torch.floor(scalar(seen, finite) / finite)
         return (new | (self.periods == NEVER))[self.group]
 
     def pattern(self, round: int, seen: int) -> tuple[bool, ...]:
         """Which periods open for a client last seen in that round: clients with the same pattern are sent the same."""
-        return tuple(p == NEVER or round // p != seen // p for p in self.periods.tolist())
+        return tuple(p == NEVER or round // p != seen // p for p in self.lengths)
 
     def receives(self, round: Any, seen: Any) -> Any:
         """Which parameters the server sends to that client: those that open, personal ones excepted. True or bool
@@ -86,5 +90,5 @@ class Schedule:
         """Which parameters are synchronised at the end of this round. True or bool [D]."""
         if self.plain:
             return True
-        due = ((torch.as_tensor(round) + 1) % self.periods == 0) & (self.periods != NEVER)
+        due = ((scalar(round, self.periods) + 1) % self.periods == 0) & (self.periods != NEVER)
         return due[self.group]

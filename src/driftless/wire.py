@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from driftless.device import to_host
 from driftless.errors import UserError
 
 MAGIC = b"drift1"
@@ -48,7 +49,7 @@ def unpack(data: bytes) -> tuple[Header, dict[str, Tensor]]:
 def save(tensors: dict[str, Tensor]) -> bytes:
     """Tensors by name as bytes; two that share their memory are written twice."""
     whole = torch.contiguous_format
-    return safetensors.torch.save({k: v.detach().clone(memory_format=whole) for k, v in tensors.items()})
+    return safetensors.torch.save({k: v.clone(memory_format=whole) for k, v in to_host(tensors).items()})
 
 
 def load(data: bytes) -> dict[str, Tensor]:
@@ -58,5 +59,5 @@ def load(data: bytes) -> dict[str, Tensor]:
 
 def length(tensors: dict[str, Tensor]) -> int:
     """The bytes of a message with these tensors, without making it from real ones."""
-    empty = {k: torch.zeros_like(v) for k, v in tensors.items()}
+    empty = {k: torch.zeros(v.shape, dtype=v.dtype) for k, v in tensors.items()}
     return len(pack(Header("", "", 0, 0, 0, 0, 0.0), empty))

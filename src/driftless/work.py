@@ -53,6 +53,10 @@ class Work:
             return int(generator(seed, "steps", round, name).integers(self.steps.low, self.steps.high + 1))
         return self.steps or 0
 
+    def smallest(self, samples: int) -> int:
+        """How many samples are in the smallest batch of a client with so many."""
+        return min(self.batch, samples) if self.epochs is None else samples % self.batch or self.batch
+
     def batches(self, seed: int, round: int, name: str, samples: int, steps: int) -> Any:
         """Rows of the client's samples for every step: int64 [K, B], or a tuple of K index tensors where sizes
         differ.

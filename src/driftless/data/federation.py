@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from driftless.data.batches import channels_first, normalise
 from driftless.data.sources import Dataset
 from driftless.data.split import Split
+from driftless.device import to_device
 from driftless.piece import Samples
 
 Tree = Any
@@ -36,6 +37,12 @@ class Federation:
         strangers = set(self.unseen)
         return [i for i in range(len(self.names)) if i not in strangers]
 
+    def on(self, device: torch.device | str) -> Federation:
+        """The same clients, their data on this device."""
+        places = {name: to_device(list(getattr(self, name)), device) for name in ("train", "test")}
+        pools = {name: to_device(getattr(self, name), device) for name in ("pool", "test_pool")}
+        return replace(self, **pools, **places)
+
     def size(self, client: int) -> int:
         """How many training samples the client has."""
         return len(self.train[client])
@@ -58,10 +65,15 @@ class MadeFederation:
     test_pool: Tree
     unseen: tuple[int, ...] = ()
     names: Sequence[str] = field(default=())
+    device: torch.device | str = "cpu"  # where the samples go once they are made
 
     def __post_init__(self) -> None:
         if not self.names:
             object.__setattr__(self, "names", Numbered(self.count))
+
+    def on(self, device: torch.device | str) -> MadeFederation:
+        """The same clients, their data on this device."""
+        return replace(self, test_pool=to_device(self.test_pool, device), device=device)
 
     @property
     def seen(self) -> range:
@@ -71,7 +83,8 @@ class MadeFederation:
         return self.samples_each
 
     def samples(self, client: int) -> Samples:
-        return Samples(self.make(client), torch.arange(self.samples_each), self.samples_each)
+        made = Samples(self.make(client), torch.arange(self.samples_each), self.samples_each)
+        return to_device(made, self.device)
 
     def test_rows(self, client: int) -> Tensor:
         return torch.zeros(0, dtype=torch.int64)

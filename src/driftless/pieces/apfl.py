@@ -55,7 +55,7 @@ class Mixture(Piece):
         return cls(0.0, "fixed"), "fedavg"
 
     def client_memory(self, theta: Tensor):
-        return Part(theta[None], torch.full((), self.alpha, dtype=theta.dtype))
+        return Part(theta[None], theta.new_full((), self.alpha))
 
     def correct(self, view: View):
         def rule(here: Going, g: Tensor, theta: Tensor, batch):

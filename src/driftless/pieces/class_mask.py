@@ -34,6 +34,7 @@ class ClassMask(Piece):
 
         def scores(x: Any) -> Tensor:
             out = view.task.outputs(view.end, x)
-            return out.masked_fill((torch.arange(out.shape[-1]) != y[:, None]).all(0), -torch.inf)
+            classes = torch.arange(out.shape[-1], device=out.device)
+            return out.masked_fill((classes != y[:, None]).all(0), -torch.inf)
 
         return scores

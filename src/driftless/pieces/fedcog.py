@@ -79,7 +79,7 @@ class FedCOG(Piece):
             real, distilled = balance(class_counts(view, made.outputs.shape[-1]), teacher.dtype)
 
         def value(theta: Tensor, batch: Any) -> Tensor:
-            rows = (view.step() * size + torch.arange(size)) % self.samples
+            rows = (view.step() * size + torch.arange(size, device=teacher.device)) % self.samples
             student = log_probabilities(view.task.outputs(theta, made.x[rows]), several)
             return real * loss(theta, batch) + distilled * divergence(teacher[rows], student)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from driftless.errors import UserError
@@ -44,7 +43,7 @@ def correlation(z: Tensor) -> Tensor:
     """The mean square of Z^T Z off its diagonal, over N, for features z [N, F]; 0 for one sample or one feature."""
     count, width = z.shape
     if min(count, width) < 2:
-        return torch.zeros((), dtype=z.dtype)
+        return z.new_zeros(())
     z = (z - z.mean(0)) / (z.var(0) + 1e-8).sqrt()
     product = z.T @ z
     others = product.square().sum() - product.diagonal().square().sum()

@@ -22,7 +22,7 @@ def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
     order = torch.argsort(view.draws[ORDER.name])
     size = min(batch, len(order))
     count = epochs * len(order) + steps * size
-    return list(order[torch.arange(count) % len(order)].split(size)) if count else []
+    return list(order[torch.arange(count, device=order.device) % len(order)].split(size)) if count else []
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,9 @@ class Neighbours(Piece):
 
     def _validated(self, view: View, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
         model = torch.cat([view.task.outputs(view.end, part).softmax(-1) for part in x.split(CHUNK)])
-        others = torch.where(torch.eye(len(y), dtype=torch.bool), torch.inf, self._distances(keys, keys))
+        itself = torch.eye(len(y), dtype=torch.bool, device=y.device)
+        others = torch.where(itself, torch.inf, self._distances(keys, keys))
         nearest = self._nearest(others, y, model.shape[-1]) if len(y) > 1 else model
-        weights = torch.tensor(WEIGHTS, dtype=model.dtype)[:, None, None]
+        weights = torch.stack([model.new_full((1, 1), weight) for weight in WEIGHTS])
         right = ((weights * nearest + (1 - weights) * model).argmax(-1) == y).sum(-1)
         return weights.flatten()[right.argmax()]

@@ -1,0 +1,57 @@
+"""Where tensors are: on the host, which draws, packs and writes them, or on the run's device, which computes with them.
+
+They cross here and nowhere else. In: the data once, a client's task when it is made (`clients.local_work`), a
+checkpoint that is read. Out: rows as they are packed, models and checkpoints as they are written. All that is between
+makes its tensors where its inputs are, and names no device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from driftless.errors import UserError
+
+
+def named(name: str) -> torch.device:
+    """The device of this name, once it is known to be there: cpu, cuda, cuda:1. Raises UserError."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise UserError(f"there is no device {name!r}: use cpu or cuda.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"device={name!r} cannot be used: this machine, or this build of torch, has no CUDA; use --device cpu."
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise UserError(f"there is no device {name!r}: this machine's are cuda:0 to cuda:{last}.")
+    return device
+
+
+def to_device(tree: Any, device: torch.device | str) -> Any:
+    """The tree with its tensors on the device (its own where they are there already); numbers stay numbers."""
+    return tree_map(lambda x: x.to(device, non_blocking=True) if isinstance(x, Tensor) else x, tree)
+
+
+def to_host(tree: Any) -> Any:
+    """The tree with its tensors on the host, where files and messages are made. Waits for the device."""
+    return tree_map(lambda x: x.detach().cpu() if isinstance(x, Tensor) else x, tree)
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """A tensor as an array; its own memory where that is the host's."""
+    return to_host(tensor).numpy()
+
+
+def scalar(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A number as a tensor [] where `like` is, filled there; what vmap has made a tensor of stays one."""
+    if isinstance(value, Tensor):
+        return value if dtype is None else value.to(dtype)
+    return torch.full((), value, dtype=dtype, device=like.device)
