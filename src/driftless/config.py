@@ -133,8 +133,8 @@ def check(config: Config) -> None:
             (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
             (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
             (
-                c.lift != "wired" or c.device == "cpu",
-                f"lift=wired makes processes of clients, and they compute on the cpu, not on device={c.device}",
+                c.lift not in ("wired", "processes") or c.device == "cpu",
+                f"lift={c.lift} makes processes for clients, and they compute on the cpu, not on device={c.device}",
             ),
             (c.workers >= 0, f"workers={c.workers} must not be negative"),
             (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from driftless import spawn
+from driftless.device import to_numpy
 from driftless.errors import UserError
 from driftless.lift import Loop, Make, Threaded
 from driftless.memory import keep_freed
@@ -109,7 +110,7 @@ class Shelf:
         with self._lock:
             if id(tensor) not in self._known:
                 path, dense = self._made() / str(len(self._known)), tensor.clone()
-                dense.as_strided((dense.numel(),), (1,)).numpy().tofile(path)
+                to_numpy(dense.as_strided((dense.numel(),), (1,))).tofile(path)
                 where = str(path), dense.dtype, tuple(dense.shape), dense.stride()
                 self._known[id(tensor)] = tensor, where  # the tensor is held, for its id to stay its own
             return self._known[id(tensor)][1]
@@ -131,7 +132,7 @@ class _Pickler(cloudpickle.Pickler):
             return super().reducer_override(obj)
         if self._shelf is not None and id(obj) in self._pool:
             return _mapped, self._shelf.place(obj)
-        return _tensor, (obj.detach().numpy(),)
+        return _tensor, (to_numpy(obj.detach()),)
 
 
 def dumps(message: Any, shelf: Shelf | None = None) -> bytes:

@@ -67,13 +67,14 @@ class FedGen(GeneratorTraining):
             student = view.task.outputs(theta, x).log_softmax(-1)
             v = (view.draws["labels"][view.step()] * student.shape[-1]).to(torch.int64)
             wanted = self.batch / len(y) * view.task.loss(made(theta, free, v), v)
-            teacher = made(theta, own[torch.arange(len(y)) % self.batch], y).detach().log_softmax(-1)
+            teacher = made(theta, own[torch.arange(len(y), device=y.device) % self.batch], y).detach().log_softmax(-1)
             return loss(theta, batch) + fade * (self.alpha * wanted + self.beta * divergence(teacher, student))
 
         return value
 
     def report(self, view: View):
         width = self.network.parameters[-1].shape[0]
-        points = torch.cat([view.end.new_zeros(1, width), torch.eye(width, dtype=view.end.dtype)])
+        axes = torch.eye(width, dtype=view.end.dtype, device=view.end.device)
+        points = torch.cat([axes.new_zeros(1, width), axes])
         scores = view.task.head(view.end, points)
         return Classifier(Rows(scores), Rows(class_counts(view, scores.shape[-1]).to(scores.dtype)))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
+from driftless.device import to_device
 from driftless.errors import UserError
 from driftless.optim import AdamW, OnServer
 from driftless.pefll import seeded
@@ -68,7 +69,8 @@ class GeneratorTraining(Piece):
     def drawn(self, training: int) -> dict[str, Tensor]:
         """What is drawn on the server for the generator's training number 0, 1, ...: each has a stream of its own."""
         asked = uniform(self.batch, self.noise, name="noise"), uniform(self.batch, name="labels")
-        return draw(asked, self.seed, training, "", "FedGen, on the server", self.epochs, self.network.dtype)
+        drawn = draw(asked, self.seed, training, "", "FedGen, on the server", self.epochs, self.network.dtype)
+        return to_device(drawn, self.network.device)
 
 
 def uniform(*shape: int, name: str) -> Draw:

@@ -67,7 +67,7 @@ class VHL(Piece):
         aligned = self.epochs * -(-view.data.size // len(view.batches[0]))
 
         def value(theta: Tensor, batch: Any) -> Tensor:
-            rows = order[(view.step() * size + torch.arange(size)) % self.samples]
+            rows = order[(view.step() * size + torch.arange(size, device=order.device)) % self.samples]
             labels = rows % len(middles)
             u = _enlarged(middles[labels] + SPREAD * view.draws["spread"][rows], sample)
             near, far = (view.task.features(theta, x).flatten(1) for x in (batch[0], u))
