@@ -40,7 +40,7 @@ try:
     main(sys.argv[1:])
 except SystemExit:
     pass
-heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'pandas', 'datasets'} & set(sys.modules)
+heavy = {'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'pandas', 'datasets', 'transformers'} & set(sys.modules)
 assert not heavy, heavy
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from driftless import algorithms, device, optimisers, plugins, schedules, splits
+from driftless import algorithms, device, optimisers, plugins, schedules, splits, text_models
 from driftless.appearance import augmentation, under_noise
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm
@@ -77,7 +77,8 @@ def assemble(
     if clients is None:
         if dataset is None:
             _refuse_own(config.data, "data set")
-        dataset = dataset or load(config.data, config.data_dir)
+        dataset = dataset or load(config.data, config.data_dir, reading_of(config.model))
+        config = _for_text(config, dataset, module)
         (splitter,) = _one(config.split, splits, "split")
         split = make_split(dataset, splitter, config.clients, config.seed, config.unseen, config.validation)
         clients = under_noise(config, dataset, split, dtype)
@@ -156,17 +157,40 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     if text == "auto":
         text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
     call, *more = parse(text)
+    if call.name in text_models.__all__:
+        return _one(text, text_models, "model")[0].module(shape, classes)
     named = {
         n: f
         for n, f in vars(models).items()
         if inspect.isfunction(f) and f.__module__ == models.__name__ and n[0] != "_"
     }
     if more or call.name not in named:
-        raise UserError(f"there is no model {text!r}; {nearest(call.name, named)}")
+        raise UserError(f"there is no model {text!r}; {nearest(call.name, [*named, *text_models.__all__])}")
     try:
         return named[call.name](shape, classes, *call.arguments, **dict(call.keywords))
     except TypeError as error:
         raise UserError(f"model {text!r}: {error}.") from None
+
+
+def reading_of(model: str) -> Any:
+    """How a named model reads text; None where it reads none, or is not named."""
+    if model == OWN or parse(model)[0].name not in text_models.__all__:
+        return None
+    return _one(model, text_models, "model")[0].reading
+
+
+def _for_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Config:
+    """The configuration with the model that `auto` means for text; raises UserError where one wants text and the other
+    is none.
+    """
+    reads = module is None and reading_of(config.model) is not None
+    if reads and not dataset.text:
+        raise UserError(f"model={config.model!r} reads text, and {dataset.name} is none: give a .jsonl file of texts.")
+    if module is not None or not dataset.text or reads:
+        return config
+    if config.model != "auto":
+        raise UserError(f"{dataset.name} is text, which model={config.model!r} does not read: take opt or opt_lm.")
+    return replace(config, model="opt" if dataset.targets_train is None else "opt_lm")
 
 
 def _refuse_own(text: str, what: str) -> None:
@@ -241,7 +265,7 @@ def _check_outputs(
         raise UserError(
             f"the model does not take samples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}"
         ) from None
-    if usual and (outputs.dim() != 2 or outputs.shape[1] < classes):
+    if usual and y.dim() < 2 and (outputs.dim() != 2 or outputs.shape[1] < classes):
         raise UserError(
             f"the model's output has shape {list(outputs.shape[1:])} a sample, but the labels have {classes} classes: "
             f"its last layer must give {classes} scores."

@@ -108,7 +108,7 @@ class Personalize:
     run: Folder
     """The run's folder."""
     data: str
-    """The client's samples: an .npz of x_train, y_train, and x_test, y_test if any, like the run's own."""
+    """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test, or a .jsonl of texts."""
     out: str
     """The file of the model, safetensors that `load_state_dict` takes."""
     steps: int | None = None
@@ -157,7 +157,7 @@ class Data:
                 "name": s.name,
                 "arguments": "",
                 "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
-                f"{'x'.join(map(str, s.shape))}; {s.reference}",
+                f"{'x'.join(map(str, s.shape)) or 'text'}; {s.reference}",
             }
             for s in SOURCES.values()
         ]

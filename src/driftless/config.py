@@ -21,7 +21,9 @@ class Config:
     plugin: tuple[str, ...] = ()
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
     data: str = "digits"
-    """A named data set (`driftless data` lists them), or the path of an .npz, .parquet, .csv or image folder."""
+    """A named data set (`driftless data` lists them), or the path of an .npz, .parquet, .csv, .jsonl or folder of
+    images.
+    """
     data_dir: str | None = None
     """Where NAME.npz lies; else the folder that DRIFTLESS_DATA names, else a download."""
     split: str = "dirichlet(0.1)"
@@ -33,8 +35,8 @@ class Config:
     validation: float = 0.0
     """The share of each client's samples that is held out from training."""
     model: str = "auto"
-    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; auto fits
-    the data.
+    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; of text opt
+    or opt_lm(length=128, folder=...); auto fits the data.
     """
     init: str | None = None
     """A model.safetensors to start from."""

@@ -11,7 +11,7 @@ class Source(NamedTuple):
     name: str
     samples: tuple[int, int]  # official train, test
     classes: int
-    shape: tuple[int, ...]  # of one sample, as stored: [H, W] or [H, W, channels], uint8
+    shape: tuple[int, ...]  # of one sample, as stored: [H, W] or [H, W, channels], uint8; () for text
     reference: str
     where: str
     files: tuple[str, ...] = ()
@@ -47,7 +47,16 @@ _FEMNIST = Source(
     "femnist", (651421, 162856), 62, (28, 28), "Caldas et al., LEAF, 2018", "femnist.npz or Hugging Face",
     ("femnist.npz",), ("flwrlabs/femnist",),
 )  # fmt: skip
+_CLINC150 = Source(
+    "clinc150", (15000, 4500), 150, (), "Larson et al., 2019", "clinc150.jsonl",
+    ("clinc150.jsonl", "clinc150.jsonl.gz"),
+)  # fmt: skip
+_SHAKESPEARE = Source(
+    "tinyshakespeare", (5777, 1445), 309, (), "Karpathy, 2015", "tinyshakespeare.jsonl",
+    ("tinyshakespeare.jsonl", "tinyshakespeare.jsonl.gz"),
+)  # fmt: skip
 
 SOURCES: dict[str, Source] = {
-    source.name: source for source in (_DIGITS, _MNIST, _FASHION, _CIFAR10, _CIFAR100, _SVHN, _FEMNIST)
+    source.name: source
+    for source in (_DIGITS, _MNIST, _FASHION, _CIFAR10, _CIFAR100, _SVHN, _FEMNIST, _CLINC150, _SHAKESPEARE)
 }

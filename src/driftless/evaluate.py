@@ -20,21 +20,26 @@ from driftless.federated import Federated
 from driftless.lift import Loop
 from driftless.piece import Piece
 from driftless.state import Server
-from driftless.task import Passes, Task
+from driftless.task import Passes, Task, targets
 
-CHUNK = 500  # samples a forward pass
+CHUNK, TOKENS = 500, 8192  # samples a forward pass, or tokens
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
 
 
 class Scores(NamedTuple):
-    """A metric's value for each sample [n], and the mean loss."""
+    """A metric's value for each sample [n], the mean loss, and how many targets each sample has [n]: its weight."""
 
     values: Tensor
     loss: float
+    targets: Tensor
 
     @property
     def mean(self) -> float:
-        return float(self.values.mean()) if len(self.values) else float("nan")
+        return self.mean_of(slice(None)) if len(self.values) else float("nan")
+
+    def mean_of(self, rows: Any) -> float:
+        """The mean over these samples."""
+        return float((self.values[rows] * self.targets[rows]).sum() / self.targets[rows].sum())
 
 
 class Personal(NamedTuple):
@@ -63,18 +68,27 @@ def score(
     rows: Tensor,
     pool_threads: ThreadPoolExecutor | None = None,
 ) -> Scores:
-    """The metric and loss of a predictor on these rows of a pool, in pieces of CHUNK samples."""
+    """The metric and loss of a predictor on these rows of a pool, in pieces of CHUNK samples or TOKENS tokens."""
 
-    def part(index: Tensor) -> tuple[Tensor, float]:
+    def part(index: Tensor) -> tuple[Tensor, Tensor, float]:
         with torch.no_grad():
             x, y = tree_map(lambda leaf: leaf[index], pool)
-            outputs = predict(x)
-            return task.metric(outputs, y).reshape(-1).to(torch.float64), float(task.loss(outputs, y)) * len(index)
+            outputs, count = predict(x), targets(y)
+            loss = float(task.loss(outputs, y)) * int(count.sum())
+            return task.metric(outputs, y).reshape(-1).to(torch.float64), count, loss
 
     if not len(rows):
-        return Scores(torch.zeros(0, dtype=torch.float64), float("nan"))
-    parts = list((pool_threads.map if pool_threads else map)(part, rows.split(CHUNK)))
-    return Scores(torch.cat([values for values, _ in parts]), sum(loss for _, loss in parts) / len(rows))
+        return Scores(torch.zeros(0, dtype=torch.float64), float("nan"), torch.zeros(0))
+    parts = list((pool_threads.map if pool_threads else map)(part, rows.split(_samples_a_pass(pool))))
+    values, counts, losses = zip(*parts, strict=True)
+    count = torch.cat(counts)
+    return Scores(torch.cat(values), sum(losses) / int(count.sum()), count)
+
+
+def _samples_a_pass(pool: Any) -> int:
+    x = pool[0]
+    tokens = isinstance(x, Tensor) and x.dim() == 2 and not x.is_floating_point()
+    return max(1, TOKENS // x.shape[1]) if tokens else CHUNK
 
 
 def global_model(federated: Federated, server: Server, clients: Clients) -> tuple[Tensor, Tensor, bool]:
@@ -153,8 +167,9 @@ class Evaluation:
         for client in [*seen, *unseen]:
             rows = self.federation.test_rows(client)
             if len(rows):
-                values = overall.values[rows] if self.uniform else self._own(client, theta, buffers, server, lr, rows)
-                accuracy[client] = float(values.mean())
+                accuracy[client] = (
+                    overall.mean_of(rows) if self.uniform else self._own(client, theta, buffers, server, lr, rows)
+                )
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
         strangers = [accuracy[c] for c in unseen if c in accuracy]
         metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
@@ -179,11 +194,11 @@ class Evaluation:
             out |= {name: float(np.mean(values))} if values else {}
         return out
 
-    def _own(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float, rows: Tensor) -> Tensor:
+    def _own(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float, rows: Tensor) -> float:
         each = self.clients.each(client, server.round)
         theta = self.federated.broadcast.model(theta, server.broadcast, each)
         predict = self.federated.predictor(Loop(), theta, buffers, self.federated.shared(server, lr), each)
-        return score(self.federated.task, predict, self.federation.test_pool, rows).values
+        return score(self.federated.task, predict, self.federation.test_pool, rows).mean
 
     def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float | None:
         rows = self.federation.test_rows(client)

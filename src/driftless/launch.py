@@ -40,10 +40,11 @@ def federate(
     """Run one algorithm on your own module, loss and data; settings are those of `Config` (`rounds=50,
     split="classes(2)"`).
 
-    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset; `clients`
-    may be a number of clients, or a ready Federation. `loss(outputs, y)` and `metric(outputs, y)` (one value a sample)
-    default to cross entropy and accuracy. `on_round(info)` is called with each round's record. `resume` goes on with
-    the run in the folder `out`, from its beginning where there is none yet. Raises UserError for what cannot be run.
+    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset (texts for a
+    module of your own: `driftless.data.texts.from_jsonl`); `clients` may be a number of clients, or a ready Federation.
+    `loss(outputs, y)` and `metric(outputs, y)` (one value a sample) default to cross entropy and accuracy.
+    `on_round(info)` is called with each round's record. `resume` goes on with the run in the folder `out`, from its
+    beginning where there is none yet. Raises UserError for what cannot be run.
     """
     if isinstance(clients, int):
         settings["clients"], clients = clients, None

@@ -100,6 +100,8 @@ class Networks:
     def embed(self, phi: Tensor, batch: Any) -> Tensor:
         """The true mean of phi over a batch, [E]; zero for an empty one."""
         x, y = batch
+        if y.dim() > 1 and not y.is_floating_point():
+            raise UserError("pefll describes a client by its labels: they must be classes, one or several a sample.")
         classes = torch.arange(self.bound.setting.classes, device=y.device)
         labels = y if y.is_floating_point() else (y[:, None] == classes).to(phi.dtype)
         seen = labels

@@ -12,16 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from driftless import files, folders
-from driftless.assemble import Experiment, assemble
+from driftless.assemble import Experiment, assemble, reading_of
 from driftless.broadcast import Pipeline
 from driftless.clients import Clients
 from driftless.data.archives import archive
-from driftless.data.federation import Federation, tensors
+from driftless.data.federation import Federation, federation, tensors
+from driftless.data.split import Split
+from driftless.data.texts import from_jsonl
 from driftless.descriptors import ROUNDS, Table, new_descriptor
 from driftless.device import to_host
 from driftless.errors import UserError
@@ -80,7 +83,8 @@ class Given(NamedTuple):
 
 
 def personalize(run: Path, data: Path, out: Path | None = None, steps: int | None = None) -> Served:
-    """Serve the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any) from a run.
+    """Serve the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any; texts in a
+    .jsonl) from a run.
 
     `steps` local steps follow; where none are asked for, personal parameters that nothing else trains get a round's.
     The model goes to the file `out`. Raises UserError where the run or the samples do not fit.
@@ -106,6 +110,10 @@ def personalize(run: Path, data: Path, out: Path | None = None, steps: int | Non
 
 def newcomer(experiment: Experiment, data: Path) -> Federation:
     """A federation of the new client alone, its samples as the run's own."""
+    if experiment.dataset is not None and experiment.dataset.text:
+        texts = from_jsonl(data, reading_of(experiment.config.model), known=experiment.dataset.known)
+        train, test = (np.arange(len(x)) for x in (texts.x_train, texts.x_test))
+        return federation(texts, Split([train], [train[:0]], [test], [texts.name]))
     with archive(data) as stored:
         arrays = {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
     if not {"x_train", "y_train"} <= set(arrays):

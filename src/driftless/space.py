@@ -1,7 +1,8 @@
 """One model is one vector: any `nn.Module` as a flat tensor [D], and calls of it at such a vector.
 
 Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: neither
-in the vector nor sent. Tied parameters are one stretch of the vector, and a pattern matches any of their names.
+in the vector nor sent. Tied parameters are one stretch of the vector, in the last layer that has a name of theirs, and
+a pattern matches any of their names.
 Floating-point buffers (BatchNorm's statistics) are a second vector [B], moved only by a training forward pass; integer
 counters are constants.
 """
@@ -9,7 +10,8 @@ counters are constants.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import fnmatch
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,15 +53,15 @@ class Space:
         if buffers == "drop":
             _drop_statistics(self.module)
         self._dropped = {name: whole[name] for name in whole.keys() - self.module.state_dict().keys()}
-        self.parameters = _entries(self.module.named_parameters(remove_duplicate=False), lambda p: p.requires_grad)
-        self.buffers = _entries(
-            self.module.named_buffers(remove_duplicate=False), lambda b: b.is_floating_point(), self.parameters
-        )
-        if not self.parameters:
+        trained = [(n, p) for n, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad]
+        if not trained:
             raise UserError("the model has no trainable parameter: give one with requires_grad=True.")
+        stored = [(n, b) for n, b in self.module.named_buffers(remove_duplicate=False) if b.is_floating_point()]
+        self.parameters = _entries(trained, _layers(trained, getattr(self.module, "layer_starts", None)))
+        self.buffers = _entries(stored, _layers_of_owners(stored, self.parameters))
         self.size = sum(e.size for e in self.parameters)
         self.buffer_size = sum(e.size for e in self.buffers)
-        self.last = _owner_of_last_weight(self.parameters)
+        self.last = owner(([n for n, p in trained if p.dim() > 1] or [n for n, _ in trained])[-1])
         self._sizes = [e.size for e in self.parameters]
         self._calls = Calls(self.module, self.parameters, self.buffers, self.last, dtype, autocast)
 
@@ -150,11 +152,13 @@ class Space:
     # --- groups of parameters -----------------------------------------------------------------------------------------
     @property
     def layers(self) -> list[str]:
-        """The names of the groups of layers, in order: each starts at a weight matrix or kernel (FedALS's groups)."""
+        """The names of the groups of layers, in order: each starts at a weight matrix or kernel (FedALS's groups), or
+        where a name matches one of the patterns in the module's own `layer_starts`.
+        """
         names: dict[int, str] = {}
         for e in self.parameters:
-            names.setdefault(e.layer, e.name.rpartition(".")[0] or e.name)
-        return list(names.values())
+            names.setdefault(e.layer, owner(e.aliases[-1]) or e.name)
+        return [names[layer] for layer in sorted(names)]
 
     def layer_index(self) -> Tensor:
         """For every parameter, the number of its group of layers. int64 [D]."""
@@ -181,31 +185,41 @@ class Space:
         return torch.cat(parts) if parts else torch.zeros(0, device=self.device)
 
 
-def _entries(named: Any, wanted: Callable[[Tensor], bool], parameters: list[Entry] | None = None) -> list[Entry]:
-    """Unique tensors in order, with all their names; a buffer's layer is that of the last parameter of its owner."""
+def _layers(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int]:
+    """The number of each tensor's layer, by its id: that of the last of its names."""
+
+    def begins(name: str, tensor: Tensor) -> bool:
+        if starts is not None:
+            return any(fnmatch.fnmatchcase(name, pattern) for pattern in starts)
+        return tensor.dim() > 1 and not {"shortcut", "downsample"} & set(name.split("."))
+
+    layer, last = -1, {}
+    for name, tensor in named:
+        layer = max(layer + begins(name, tensor), 0)
+        last[id(tensor)] = layer
+    numbers = {layer: i for i, layer in enumerate(sorted(set(last.values())))}  # one whose only tensor is tied is gone
+    return {key: numbers[layer] for key, layer in last.items()}
+
+
+def _layers_of_owners(named: Sequence[tuple[str, Tensor]], parameters: list[Entry]) -> dict[int, int]:
+    """A buffer's layer is that of the last parameter of its owner."""
+    last = {owner(name): e.layer for e in parameters for name in e.aliases}
+    return {id(tensor): last.get(owner(name), 0) for name, tensor in reversed(named)}
+
+
+def _entries(named: Sequence[tuple[str, Tensor]], layers: dict[int, int]) -> list[Entry]:
+    """Unique tensors in order, with all their names."""
     aliases: dict[int, list[str]] = {}
     tensors: dict[int, Tensor] = {}
     for name, tensor in named:
-        if wanted(tensor):
-            aliases.setdefault(id(tensor), []).append(name)
-            tensors[id(tensor)] = tensor
-    entries, offset, layer = [], 0, -1
+        aliases.setdefault(id(tensor), []).append(name)
+        tensors[id(tensor)] = tensor
+    entries, offset = [], 0
     for key, names in aliases.items():
         shape = tensors[key].shape
-        if parameters is None:
-            starts = len(shape) > 1 and not {"shortcut", "downsample"} & set(names[0].split("."))
-            layer = max(layer + 1 if starts else layer, 0)
-        else:
-            owners = [e.layer for e in parameters if any(owner(a) == owner(names[0]) for a in e.aliases)]
-            layer = owners[-1] if owners else 0
-        entries.append(Entry(names[0], tuple(names), shape, offset, layer))
+        entries.append(Entry(names[0], tuple(names), shape, offset, layers[key]))
         offset += shape.numel()
     return entries
-
-
-def _owner_of_last_weight(entries: list[Entry]) -> str:
-    weights = [e for e in entries if len(e.shape) > 1] or entries
-    return owner(weights[-1].aliases[-1])
 
 
 def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -53,11 +53,11 @@ def classes(per_client: int = 2, order: str = "random") -> Splitter:
     return Classes(per_client, order)
 
 
-def shards(per_client: int = 2) -> Splitter:
-    """Sorted by label, cut into equal shards, a few per client (McMahan et al., AISTATS 2017; FedALS with one)."""
+def shards(per_client: int = 2, by: str = "label") -> Splitter:
+    """Sorted by label (or genre, writer: by=natural), cut into shards (McMahan et al., AISTATS 2017; FedALS with 1)."""
     from driftless.data.partitions import Shards
 
-    return Shards(per_client)
+    return Shards(per_client, by)
 
 
 def quantity(alpha: float = 0.5, minimum: int = 1) -> Splitter:

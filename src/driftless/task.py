@@ -9,20 +9,40 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from driftless.space import Space
 
 Differentiate = Callable[[Callable[[Tensor], tuple[Tensor, Any]], Tensor], tuple[Tensor, Tensor, Any]]
 
 
+IGNORED = -100  # the target of padding: in no mean, and the number that torch leaves out
+
+
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
-    """Mean cross entropy of scores [B, C] against labels [B]."""
-    return F.cross_entropy(outputs, y)
+    """Mean cross entropy of scores [B, C] against labels [B]; of scores [B, T, V] against tokens [B, T], the mean over
+    all tokens of the batch that are not IGNORED.
+    """
+    if y.dim() > 1 and outputs.shape[:-1] == y.shape:
+        outputs, y = outputs.flatten(0, -2), y.flatten()
+    return F.cross_entropy(outputs, y, ignore_index=IGNORED)
 
 
 def accuracy(outputs: Tensor, y: Tensor) -> Tensor:
-    """Whether each sample's largest score is its label's. [B]"""
-    return (outputs.argmax(-1) == y).to(torch.get_default_dtype())
+    """Whether each sample's largest score is its label's; of tokens [B, T], the share that is right of those not
+    IGNORED. [B]
+    """
+    right = outputs.argmax(-1) == y
+    return right.to(torch.get_default_dtype()) if y.dim() < 2 else right.sum(-1, dtype=torch.float64) / targets(y)
+
+
+def targets(y: Any) -> Tensor:
+    """How many targets each sample has, by which it weighs in means over samples: 1; of tokens [B, T], those that are
+    not IGNORED. [B]
+    """
+    if isinstance(y, Tensor) and y.dim() > 1 and not y.is_floating_point():
+        return (y != IGNORED).flatten(1).sum(1)
+    return torch.ones(len(tree_leaves(y)[0]), dtype=torch.int64)
 
 
 @dataclass(frozen=True)

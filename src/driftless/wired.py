@@ -23,6 +23,7 @@ from urllib.parse import quote
 import safetensors.torch
 import tomli_w
 import torch
+from torch.utils._pytree import tree_map
 
 from driftless import files, wire
 from driftless.assemble import OWN, chosen_algorithm
@@ -158,8 +159,10 @@ class WiredClients(Clients):
             self.counts,
             config.on_bad_client,
         )
-        self.run, self.shape = digest, experiment.federation.test_pool[0].shape[1:]
-        modules = {type(piece).__module__ for piece in self.federated.pieces}
+        pool = experiment.federation.test_pool
+        self.run, self.like = digest, tree_map(lambda leaf: leaf.new_zeros(2, *leaf.shape[1:]), pool)
+        parts = [*self.federated.pieces, *self.federated.task.space.module.modules()]
+        modules = {type(part).__module__ for part in parts}
         self.processes = ClientProcesses(text_of(experiment, digest), modules)
         self._threads = Threaded(lift.workers)  # each waits for a process
 
@@ -206,8 +209,7 @@ class WiredClients(Clients):
     def form(self) -> Any:
         """The form of an answer after training, which bytes do not say, from one step on samples that are made up."""
         federated = self.federated
-        pool = (torch.zeros(2, *self.shape, dtype=federated.initial.dtype), torch.zeros(2, dtype=torch.int64))
-        samples, row, work = Samples(pool, torch.arange(2), 2), federated.fresh_row(), Work(1, None, 2)
+        samples, row, work = Samples(self.like, torch.arange(2), 2), federated.fresh_row(), Work(1, None, 2)
         each = local_work(federated, samples, "", 0, -1, row, work, 0, 0, ())
         shared = federated.shared(federated.start(), 1.0)._replace(model=federated.initial)
         return federated.train(Loop(), shared, each).said

@@ -105,7 +105,9 @@ class Numbered(Sequence):
 
 
 def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Samples as a model takes them: images [n, C, H, W] normalised, other features as they are."""
+    """Samples as a model takes them: images [n, C, H, W] normalised, tokens and other features as they are."""
+    if dataset.text:
+        return torch.from_numpy(x)
     if x.ndim < 3:
         return torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
     images = channels_first(x)
@@ -120,8 +122,11 @@ def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32)
 
 def federation(dataset: Dataset, split: Split, dtype: torch.dtype = torch.float32) -> Federation:
     """The clients of a split of a data set, as tensors."""
-    pool = (tensors(dataset, dataset.x_train, dtype), torch.from_numpy(dataset.y_train))
-    test = (tensors(dataset, dataset.x_test, dtype), torch.from_numpy(dataset.y_test))
+    targets, held = (
+        torch.from_numpy(labels if own is None else own)
+        for labels, own in ((dataset.y_train, dataset.targets_train), (dataset.y_test, dataset.targets_test))
+    )
+    pool, test = (tensors(dataset, dataset.x_train, dtype), targets), (tensors(dataset, dataset.x_test, dtype), held)
     rows = [torch.from_numpy(np.asarray(part)) for part in split.train]
     own = [torch.from_numpy(np.asarray(part)) for part in split.test]
     return Federation(pool, test, rows, own, list(split.names), tuple(split.unseen))

@@ -203,13 +203,21 @@ class Shards:
     """Samples sorted by label (stably), cut into N * per_client equal shards, `per_client` of them for each client.
 
     Shards are dealt at random (McMahan et al., AISTATS 2017, section 3); with one each, client i has shard i (FedALS).
-    The n mod (N * per_client) samples that fill no shard go unused.
+    The n mod (N * per_client) samples that fill no shard go unused. `by="natural"`: sorted by whose each sample is
+    (FedALS's sentences by genre).
     """
 
     per_client: int = 2
+    by: str = "label"
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
         check(self, len(labels), clients, self.per_client)
+        if self.by not in ("label", "natural"):
+            raise UserError(f"{self}: there is no order by {self.by!r}; {nearest(self.by, ('label', 'natural'))}")
+        if self.by == "natural":
+            if natural is None:
+                raise UserError(f"{self}: this data set does not say whose each sample is; sort by=label.")
+            labels = natural
         shards = clients * self.per_client
         size = len(labels) // shards
         ordered = np.argsort(labels, kind="stable")[: shards * size].reshape(shards, size)

@@ -17,15 +17,19 @@ from driftless.errors import UserError, nearest
 from driftless.randomness import generator
 
 TEST_SHARE = 0.2  # what is held out, class by class, where the data come without a test set
+JSONL = (".jsonl", ".jsonl.gz")
 _CLIENT_COLUMNS = ("client", "client_id", "writer_id", "user_id", "user")
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples and labels. Images stay uint8, [n, H, W] or [n, H, W, channels]; other features are float32.
+    """Samples and labels. Images stay uint8, [n, H, W] or [n, H, W, channels]; text is rows of tokens, int64 [n, T];
+    other features are float32.
 
     Labels are int64 in 0 .. classes - 1. `natural_*` says whose each sample is. `mean` and `std` are per channel of the
-    training pixels scaled to [0, 1], None for features that are no images.
+    training pixels scaled to [0, 1], None for features that are no images. `targets_*` are what is to be predicted
+    where that is not the label, by which samples are then only divided: int64 [n, T], IGNORED where there is nothing.
+    `known` is what labels 0 .. classes - 1 of texts are called.
     """
 
     name: str
@@ -38,26 +42,37 @@ class Dataset:
     natural_test: np.ndarray | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    targets_train: np.ndarray | None = None
+    targets_test: np.ndarray | None = None
+    known: np.ndarray | None = None
+
+    @property
+    def text(self) -> bool:
+        """Whether samples are rows of tokens."""
+        return self.x_train.dtype == np.int64
 
     def __str__(self) -> str:
         shape = "x".join(str(size) for size in self.x_train.shape[1:])
         return f"{self.name}: {len(self.x_train)} + {len(self.x_test)} samples of {shape}, {self.classes} classes"
 
 
-def load(name: str, data_dir: str | Path | None = None) -> Dataset:
-    """A named data set of `driftless.datasets`, or the path of an .npz, .parquet or .csv file or an image folder.
+def load(name: str, data_dir: str | Path | None = None, reading: Any = None) -> Dataset:
+    """A named data set of `driftless.datasets`, or the path of an .npz, .parquet, .csv or .jsonl file or an image
+    folder.
 
-    A name is looked for as NAME.npz in `data_dir`, then in the folder that DRIFTLESS_DATA names, then with the
-    `datasets` package; a UserError says what to put where.
+    A name is looked for as NAME.npz (text: NAME.jsonl) in `data_dir`, then in the folder that DRIFTLESS_DATA names,
+    then with the `datasets` package; a UserError says what to put where. `reading` says how text becomes tokens.
     """
     source = SOURCES.get(name.lower().replace("_", "-"))
     if source is None:
-        return _from_path(name)
+        return _from_path(name, reading)
     if source.name == "digits":
         return _digits(source)
     folders = [Path(folder) for folder in (data_dir, os.environ.get("DRIFTLESS_DATA")) if folder]
     for path in (folder / file for folder in folders for file in source.files):
         if path.is_file():
+            if path.name.endswith(JSONL):
+                return _texts(path, reading)
             if path.stem.replace("_", "-") != source.name:
                 logging.getLogger(__name__).warning("%s: %s is a part of the whole set", source.name, path.name)
             return from_npz(path, path.stem.replace("_", "-"), source.mean, source.std)
@@ -233,19 +248,34 @@ def _digits(source: Source) -> Dataset:
     return from_arrays(source.name, np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target)
 
 
-def _from_path(name: str) -> Dataset:
+def _texts(path: Path, reading: Any) -> Dataset:
+    from driftless.data.texts import from_jsonl
+
+    return from_jsonl(path, reading)
+
+
+def _from_path(name: str, reading: Any) -> Dataset:
     path, readers = Path(name), {".npz": from_npz, ".parquet": from_table, ".csv": from_table}
     if path.is_dir():
         return from_folder(path)
+    if path.is_file() and path.name.endswith(JSONL):
+        return _texts(path, reading)
     if path.is_file() and path.suffix in readers:
         return readers[path.suffix](path)
-    if path.suffix in readers or len(path.parts) > 1:
-        raise UserError(f"{name}: no such file or folder; give an .npz, .parquet or .csv file or a folder of images.")
+    if path.suffix in readers or path.name.endswith(JSONL) or len(path.parts) > 1:
+        raise UserError(
+            f"{name}: no such file or folder; give an .npz, .parquet, .csv or .jsonl file or a folder of images."
+        )
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
 
 
 def _from_hub(source: Source, folders: list[Path]) -> Dataset:
     looked = f"in {' and '.join(str(folder) for folder in folders)}" if folders else "(DRIFTLESS_DATA is not set)"
+    if not source.hub:
+        raise UserError(
+            f"{source.name}: no {' or '.join(source.files)} {looked}; put the file into a folder given by --data-dir "
+            "or DRIFTLESS_DATA."
+        )
     try:
         import datasets
 

@@ -98,7 +98,8 @@ class Split:
 def make_split(
     dataset: Dataset, splitter: Splitter, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
 ) -> Split:
-    """Divide a data set: training samples by `splitter`, official test samples by each client's own class proportions.
+    """Divide a data set: training samples by `splitter`, official test samples by each client's own class proportions
+    (those of genres, where samples were sorted by genre).
 
     `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
     of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
@@ -124,7 +125,8 @@ def make_split(
     labels, natural = dataset.y_train, dataset.natural_train
     parts = splitter(labels, clients, generator(seed, "split"), natural)
     names = [f"client-{i}" for i in range(clients)]
-    test = divide(dataset.y_test, _counts(parts, labels, dataset.classes), generator(seed, "test"), _overlap(parts))
+    kinds, held_kinds, count = _kinds(dataset, splitter)
+    test = divide(held_kinds, _counts(parts, kinds, count), generator(seed, "test"), _overlap(parts))
     if isinstance(splitter, Natural) and natural is not None:
         owners = [natural[part[0]] for part in parts]
         names = [str(owner) for owner in owners]
@@ -178,6 +180,15 @@ def _systematic(part: np.ndarray, labels: np.ndarray, share: float, rng: np.rand
 
 def _counts(parts: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+
+
+def _kinds(dataset: Dataset, splitter: Splitter) -> tuple[np.ndarray, np.ndarray, int]:
+    """What test samples are divided by: (of each training sample, of each test sample, how many there are)."""
+    own, held = dataset.natural_train, dataset.natural_test
+    if getattr(splitter, "by", "label") != "natural" or own is None or held is None:
+        return dataset.y_train, dataset.y_test, dataset.classes
+    known, codes = np.unique(np.concatenate([own, held]), return_inverse=True)
+    return codes[: len(own)], codes[len(own) :], len(known)
 
 
 def _overlap(parts: list[np.ndarray]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from driftless.errors import UserError
 from driftless.piece import Piece, View
 
 
@@ -31,6 +32,8 @@ class ClassMask(Piece):
         y = view.data.all()[1]
         if not len(y) or y.is_floating_point():
             return None
+        if y.dim() > 1:
+            raise UserError("class_mask masks the classes that a client lacks: labels must be classes, one a sample.")
 
         def scores(x: Any) -> Tensor:
             out = view.task.outputs(view.end, x)

@@ -45,6 +45,8 @@ class Neighbours(Piece):
 
     def predict(self, view: View):
         x, y = view.data.all()
+        if y.dim() > 1:
+            raise UserError("knn_per mixes in the labels of near samples: labels must be classes, one a sample.")
         if not len(y):
             return None
         keys = torch.cat([self._features(view, part) for part in x.split(CHUNK)])
