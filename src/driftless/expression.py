@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from driftless.errors import UserError, nearest
-from driftless.grammar import Call, error, parse, written
+from driftless.grammar import Call, error, parse, parse_list, written
 
-__all__ = ["Call", "Entry", "build", "catalogue", "parse"]
+__all__ = ["Call", "Entry", "build", "catalogue", "parse", "parse_list"]
 
 
 class Entry(NamedTuple):

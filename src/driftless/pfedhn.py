@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from driftless.broadcast import Sent, Setting, pull, write
+from driftless.broadcast import GENERATED, Sent, Setting, pull, write
 from driftless.clients import Clients
 from driftless.errors import UserError
 from driftless.optim import OnServer, Sgd
@@ -102,6 +102,9 @@ class Pfedhn:
     def __post_init__(self) -> None:
         if self.size not in SIZES:
             raise UserError(f"pfedhn(size={self.size}) is unknown: size is one of {', '.join(SIZES)}.")
+
+    def neutral(self) -> str:
+        return GENERATED
 
     def complete(self, space: Space, setting: Setting | None) -> Table:
         assert setting is not None, "a recipe is completed for a federation"
