@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 SOURCES := src tests benchmarks examples
 
-.PHONY: demo test check bench torture lint results
+.PHONY: demo test check bench torture lint results conformance
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,9 @@ bench: $(VENV)/ready  ## against a bare PyTorch loop, and many clients
 
 torture: $(VENV)/ready  ## SIGKILL at random moments, for every algorithm; writes docs/results/torture.md
 	$(RUN)/python tests/torture.py --out docs/results/torture.md
+
+conformance: $(VENV)/ready  ## docs/conformance.md, from what the tests measure of every algorithm and composition
+	$(RUN)/python tests/conformance.py
 
 results: $(VENV)/ready  ## the table of docs/results/first-run.md (an hour or two; resumable)
 	$(RUN)/python examples/first_run.py

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from driftless.config import Config, to_table
+from driftless import folders
+from driftless.config import Config, flags
 from driftless.files import atomic_write
-from driftless.launch import resume, run_config
-from driftless.results import Run, Runs, Spread, read_run
-from driftless.table import short
+from driftless.launch import ensure
+from driftless.results import Run, Runs, read_run
+from driftless.table import markdown, short, told
 
 ROWS = {
     "fedavg": "fedavg",
@@ -65,26 +66,14 @@ HEADINGS = (
 )
 
 
-def cell(name: str, seed: int, base: Config) -> None:
-    """Run one cell, go on with it, or leave it as it is."""
-    folder = OUT / name / f"seed-{seed}"
-    if (folder / "model.safetensors").is_file():
-        return
-    if (folder / "run.toml").is_file():
-        resume(folder)
-    else:
-        run_config(replace(base, algorithm=ROWS[name], seed=seed, out=str(folder)))
-
-
 def table() -> str:
     """The table as Markdown, from the run folders alone."""
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 1)]
+    lines = []
     for name, algorithm in ROWS.items():
-        done = [f for seed in SEEDS if ((f := OUT / name / f"seed-{seed}") / "model.safetensors").is_file()]
+        done = [f for seed in SEEDS if folders.ended(f := OUT / name / f"seed-{seed}")]
         if done:
-            runs = Runs(algorithm, tuple(read_run(folder) for folder in done))
-            lines.append("| " + " | ".join(row(runs)) + " |")
-    return "\n".join(lines)
+            lines.append(row(Runs(algorithm, tuple(read_run(folder) for folder in done))))
+    return markdown(HEADINGS, lines)
 
 
 def row(runs: Runs) -> list[str]:
@@ -119,27 +108,10 @@ def counted(run: Run) -> float | None:
     return float(reached / done) if done else None
 
 
-def told(found: Spread | None, write: Callable[[float], str]) -> str:
-    """Mean and standard deviation over seeds."""
-    return (
-        "" if found is None else write(found.mean) + (f" ± {write(found.sd)}" if found.seeds > 1 and found.sd else "")
-    )
-
-
 def commands() -> str:
     """The command of each row, all seeds at once."""
-    default = to_table(Config())
-    flags = [
-        f"--{k.replace('_', '-')} {shell(v)}"
-        for k, v in to_table(BASE).items()
-        if default.get(k) != v and k != "data_dir"
-    ]
     lines = [f'driftless run --algorithm "{ROWS[name]}" $SETTINGS --out runs/first-run/{name}' for name in ROWS]
-    return "\n".join(["```", f"SETTINGS='{' '.join(flags)} --seeds 0,1,2'", *lines, "```"])
-
-
-def shell(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return "\n".join(["```", f"SETTINGS='{flags(BASE)} --seeds 0,1,2'", *lines, "```"])
 
 
 def write_page() -> None:
@@ -155,8 +127,9 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=ROWS, nargs="*", default=list(ROWS))
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
     chosen = parser.parse_args()
+    base = replace(BASE, data_dir=chosen.data_dir)
     for seed in chosen.seeds:
         for name in chosen.only:
-            cell(name, seed, replace(BASE, data_dir=chosen.data_dir))
+            ensure(replace(base, algorithm=ROWS[name], seed=seed), OUT / name / f"seed-{seed}")
             print(name, seed, flush=True)
     write_page()

@@ -256,39 +256,7 @@ def test_feddyns_h_is_the_mean_of_all_clients(subject, weighting, lift):
     assert (ran.servers[-1].memory[0].term[ran.clients.federated.periods.never] == 0).all()
 
 
-def test_feddyns_two_means_are_one_where_models_count_alike():
-    one, two = (
-        run(federate(named.feddyn(0.2, mean), mlp(), weighting="uniform"), clusters(), Work(2, None, 4), SOME)
-        for mean in ("clients", "model")
-    )
-    assert gap(one.last, two.last) < 1e-12
-
-
-# --- cost: FedInit, Table 9 -----------------------------------------------------------------------------------------
-COST = {  # (numbers down, numbers up, numbers that a client keeps) in sizes of the model, one client a round
-    "fedavg": (named.fedavg(), 1, 1, 0),
-    "fedadam": (named.fedadam(), 1, 1, 0),
-    "fedsam": (named.fedsam(), 1, 1, 0),
-    "scaffold": (named.scaffold(), 2, 2, 1),
-    "feddyn": (named.feddyn(mean="model"), 1, 1, 1),
-    "feddyn, mean of clients": (named.feddyn(), 1, 2, 1),
-    "fedcm": (named.fedcm(), 2, 2, 0),
-    "fedinit": (named.fedinit(), 1, 1, 1),
-}
-
-
-@pytest.mark.parametrize("subject, down, up, kept", COST.values(), ids=COST)
-def test_costs(subject, down, up, kept):
-    ran = run(federate(subject, mlp()), clusters(), Work(2, None, 4), SOME)
-    size = ran.clients.federated.task.space.size
-    for answer in ran.answers:
-        answered = len(answer.answered)
-        assert (
-            answer.traffic.numbers_down == answered * down * size and answer.traffic.numbers_up == answered * up * size
-        )
-    assert sum(leaf.numel() for leaf in ran.clients.row(0)[0].values()) == kept * size
-
-
+# --- cost: the papers' own numbers are in test_costs.py --------------------------------------------------------------
 @pytest.mark.parametrize("subject", [named.fednova(), named.fedexp()], ids=lambda a: a.name)
 def test_one_number_more(subject):
     ran = run(federate(subject, mlp()), clusters(), Work(2, None, 4), SOME)

@@ -31,8 +31,8 @@ def no_report(monkeypatch):
     monkeypatch.setattr(report, "write_report", lambda *_: None)
 
 
-LIGHT = ["--help", "run --help", "resume --help", "compare --help", "algorithms", "data", "algorithms --json",
-         "data --json", "run --nonsense"]  # fmt: skip
+LIGHT = ["--help", "run --help", "grid --help", "resume --help", "compare --help", "algorithms", "data",
+         "algorithms --json", "data --json", "run --nonsense"]  # fmt: skip
 ASKED = """
 import sys
 from driftless.cli import main
@@ -83,8 +83,10 @@ def test_help_names_every_setting():
 
     from driftless.config import Config
 
-    text = cli("run", "--help").out
-    assert all(f"--{f.name.replace('_', '-')}" in text for f in fields(Config)) and "--config" in text
+    for command in ("run", "grid"):
+        text = cli(command, "--help").out
+        assert all(f"--{f.name.replace('_', '-')}" in text for f in fields(Config))
+    assert "--config" in cli("run", "--help").out
 
 
 def test_a_run_folder(tmp_path):

@@ -12,7 +12,7 @@ import torch
 
 from driftless import algorithms as named
 from driftless import pieces
-from driftless.composition import Cohort, Period, Server, StepSize, algorithm
+from driftless.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
 from driftless.contract import TOLERANCE, Report, check
 from driftless.optim import Adagrad, Adam, AdamW, Descent, Momentum, Sgd, Yogi
 from driftless.piece import Draw, Piece, Uniform
@@ -239,3 +239,38 @@ def test_a_third_partys_piece_passes():
 def test_a_broken_piece_is_named(kind, law):
     with pytest.raises(AssertionError, match=law):
         check(kind())
+
+
+class WrongPeriod(Period):
+    """Declares a period of two to be FedAvg."""
+
+    def neutral(self):
+        return Period(self.which, 2), "fedavg"
+
+
+class WrongMomentum(Momentum):
+    """Declares half a step to be FedAvg's."""
+
+    def neutral(self):
+        return Momentum(0.0, 0.5), "fedavg"
+
+
+@pytest.mark.parametrize("part", [WrongPeriod("body", 3), Server(WrongMomentum()), Server(Sgd())], ids=repr)
+def test_a_part_that_is_no_piece_is_held_to_its_neutral_value_too(part):
+    with pytest.raises(AssertionError, match="law 2"):
+        check(algorithm(part, name="part"))
+
+
+def test_every_part_says_what_its_neutral_value_is():
+    subject = algorithm(
+        Scaffold(), Period("body", 2), StepSize("head", 0.5), Alternate("head", 1), Server(Momentum()), name="all"
+    )
+    said = check(subject).neutral
+    assert [text.partition("(")[0].partition(":")[0] for text in said] == [
+        "Scaffold",
+        "Period",
+        "StepSize",
+        "Server",
+        "Alternate",
+    ]
+    assert said[1] == "Period(which='body', every=1): fedavg" and "Momentum(beta=0.0, lr=1.0)" in said[3]

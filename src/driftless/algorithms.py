@@ -96,7 +96,7 @@ def fedinit(beta: float = 0.1, aggregate: str = "paper", first: str = "initial")
 
 def fedals(alpha: int = 10, head: str | int | None = None, cohort: str = "redrawn") -> Algorithm:
     """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body;
-    cohort=held|redrawn (2024).
+    cohort=held|redrawn (Gholami and Seferoglu 2024).
     """
     from driftless.composition import Cohort, Period, algorithm
     from driftless.errors import UserError

@@ -61,6 +61,18 @@ class Bound:
         return Schedule(every)
 
     @cached_property
+    def alike(self) -> tuple[bool, ...]:
+        """For each piece, whether its `learn` is given the uniform mean of start - end as `g`, and need not be told it:
+        models count alike, no piece moves a start, an end or what is uploaded, and none before it moves `g`.
+        """
+
+        def fills(piece: Piece, *slots: str) -> bool:
+            return any(getattr(type(piece), slot) is not getattr(Piece, slot) for slot in slots)
+
+        plain = self.weighting == "uniform" and not any(fills(p, "start", "keep", "upload") for p in self.pieces)
+        return tuple(plain and not any(fills(p, "learn") for p in self.pieces[:k]) for k in range(len(self.pieces)))
+
+    @cached_property
     def buffer_periods(self) -> Schedule:
         space = self.task.space
         every = torch.ones(space.buffer_size, device=self.initial.device)

@@ -17,6 +17,7 @@ from torch import Tensor
 from driftless.piece import Rows, Weighted
 
 CHUNK = 500  # samples a pass, where a client's whole data are described
+GENERATED = "its server has no model to average, but a generator of models"  # why no value of it is FedAvg
 
 
 class Setting(NamedTuple):
@@ -126,6 +127,9 @@ class Pipeline:
 
     delta = Rows
     common = False
+
+    def neutral(self) -> str:
+        return GENERATED
 
     def complete(self, space: Any, setting: Setting | None) -> Pipeline:
         return self

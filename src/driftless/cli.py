@@ -1,4 +1,4 @@
-"""The command line: `driftless run | resume | compare | report | export | personalize | algorithms | data`.
+"""The command line: `driftless run | grid | resume | compare | report | export | personalize | algorithms | data`.
 
 Importing this module, and asking for help, loads neither torch nor numpy.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -34,6 +34,36 @@ class Run:
         from driftless.launch import run_config
 
         run_config(self.config, progress=True)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Run every row with every column, and print the table: a cell is the sum of the two, `nothing` the row alone.
+    The settings are those of `run` but for --algorithm; the same command again goes on where it was stopped.
+    """
+
+    rows: str
+    """Algorithms with commas between them: "fedavg, scaffold, feddyn"."""
+    columns: str
+    """What is added to each: "nothing, relaxed_init(0.1), fedcog()"."""
+    metric: str = "global"
+    """What stands in a cell: global, personal, worst, adapted, unseen or unseen_adapted accuracy; personal where there
+    is no global model.
+    """
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def __call__(self) -> None:
+        from rich.console import Console
+
+        from driftless.grid import run_grid
+
+        grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=True), Console()
+        console.print(grid.table())
+        for line in grid.said():
+            console.print(line, markup=False, soft_wrap=True)
+        for name in ("grid.md", "report.html"):
+            if (path := Path(str(self.config.out)) / name).is_file():
+                console.print(str(path), soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -178,6 +208,7 @@ def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
 
 COMMANDS = {
     "run": Run,
+    "grid": Grid,
     "resume": Resume,
     "compare": Compare,
     "report": Report,
@@ -189,13 +220,13 @@ COMMANDS = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: exit code 0, or 2 with one sentence for bad input, or 130 when interrupted."""
+    """The entry point: exit code 0, 2 with one sentence for bad input, 130 when interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         defaults, words = _config_file(words)
         with _registry():
             command = tyro.extras.subcommand_cli_from_dict(
-                COMMANDS if defaults is None else COMMANDS | {"run": _with_defaults(defaults)},
+                COMMANDS if defaults is None else COMMANDS | _with_defaults(defaults),
                 args=words,
                 prog="driftless",
                 description="Federated learning for clients whose data differ.",
@@ -210,7 +241,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         _end(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except KeyboardInterrupt:
-        print("driftless: interrupted; `driftless resume` goes on from the last checkpoint.", file=sys.stderr)
+        print("driftless: interrupted; `driftless resume`, or the same grid again, goes on.", file=sys.stderr)
         raise SystemExit(130) from None
 
 
@@ -242,10 +273,10 @@ def _registry() -> ConstructorRegistry:
 
 
 def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
-    """Take `--config FILE` out of the words of `run`: its values become the defaults that flags go over."""
+    """Take `--config FILE` out of the words of `run` or `grid`: its values become the defaults that flags go over."""
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if words[0] == "run" and name == "--config":
+        if words[0] in ("run", "grid") and name == "--config":
             if not equals and i + 1 == len(words):
                 raise UserError("--config wants the path of a TOML file.")
             rest = words[:i] + words[i + (1 if equals else 2) :]
@@ -253,12 +284,18 @@ def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
     return None, words
 
 
-def _with_defaults(defaults: Config) -> Any:
-    def run(config: OmitArgPrefixes[Config] = defaults) -> Run:
-        return Run(config)
+def _with_defaults(defaults: Config) -> dict[str, type]:
+    """The commands that take settings, from these; the algorithm among them is a run's, and no grid's."""
 
-    run.__doc__ = Run.__doc__
-    return run
+    @dataclass(frozen=True)
+    class RunFrom(Run):
+        config: OmitArgPrefixes[Config] = field(default_factory=lambda: defaults)
+
+    @dataclass(frozen=True)
+    class GridFrom(Grid):
+        config: OmitArgPrefixes[Config] = field(default_factory=lambda: replace(defaults, algorithm=Config().algorithm))
+
+    return {"run": RunFrom, "grid": GridFrom}
 
 
 __all__ = ["COMMANDS", "main"]

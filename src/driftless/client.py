@@ -49,8 +49,8 @@ class OnClient(Bound):
             facts = (periods.shared, lr, t, fresh, each.who, each.samples, each.batches)
             late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
             return [
-                View(*course, *facts, d, s, c, x, message, *late)
-                for d, s, c, x in zip(each.draws, shared.told, memory, scratch, strict=True)
+                View(*course, *facts, d, s, c, x, message, *late, alike)
+                for d, s, c, x, alike in zip(each.draws, shared.told, memory, scratch, self.alike, strict=True)
             ]
 
         steps_before = self._steps(row, opens)

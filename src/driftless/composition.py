@@ -19,6 +19,10 @@ class Period:
     which: Selector
     every: float
 
+    def neutral(self) -> tuple[Period, str]:
+        """As `Piece.neutral`: which value of this part changes nothing, or why there is none."""
+        return replace(self, every=1), "fedavg"
+
 
 @dataclass(frozen=True)
 class StepSize:
@@ -26,6 +30,9 @@ class StepSize:
 
     which: Selector
     factor: float
+
+    def neutral(self) -> tuple[StepSize, str]:
+        return replace(self, factor=1.0), "fedavg"
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,9 @@ class Alternate:
     def __post_init__(self) -> None:
         if self.steps < 0 or (self.steps > 1 and self.steps != int(self.steps)):
             raise UserError(f"{self.steps:g} is no number of local steps: give a whole number, or a share below 1.")
+
+    def neutral(self) -> str:
+        return "one of the two groups rests in every step, and under FedAvg none does"
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,12 @@ class Server:
     """The server's optimiser, instead of the run's."""
 
     optimiser: Any
+
+    def neutral(self) -> tuple[Server, str] | str:
+        if not hasattr(self.optimiser, "neutral"):
+            raise NotImplementedError(f"{self.optimiser!r} must declare its neutral value, or why there is none")
+        declared = self.optimiser.neutral()
+        return declared if isinstance(declared, str) else (Server(declared[0]), declared[1])
 
 
 @dataclass(frozen=True)
@@ -76,8 +92,15 @@ class Algorithm:
     cohort: str = "redrawn"
 
     def __add__(self, other: Algorithm) -> Algorithm:
-        mine, theirs = _parts(self), _parts(other)
-        return combine([*mine, *theirs], f"{self.name} + {other.name}")
+        return combine([*self.parts, *other.parts], f"{self.name} + {other.name}")
+
+    @property
+    def parts(self) -> list[Any]:
+        """What `combine` makes this algorithm of."""
+        single = [Client(self.client)] * (self.client is not None) + [Server(self.server)] * (self.server is not None)
+        single += [self.alternate] * (self.alternate is not None) + [Cohort(self.cohort)] * (self.cohort != "redrawn")
+        single += [self.broadcast] * (self.broadcast != Identity())
+        return [*self.pieces, *self.periods, *self.step_sizes, *single]
 
 
 def algorithm(*parts: Any, name: str) -> Algorithm:
@@ -126,13 +149,6 @@ def _models_of_their_own(a: Algorithm) -> Algorithm:
             "model, and the other's server has none but writes one for each client."
         )
     return a
-
-
-def _parts(a: Algorithm) -> list[Any]:
-    single = [Client(a.client)] * (a.client is not None) + [Server(a.server)] * (a.server is not None)
-    single += [a.alternate] * (a.alternate is not None)
-    single += [Cohort(a.cohort)] * (a.cohort != "redrawn") + [a.broadcast] * (a.broadcast != Identity())
-    return [*a.pieces, *a.periods, *a.step_sizes, *single]
 
 
 def _check(new: Piece, present: tuple[Piece, ...], name: str) -> None:

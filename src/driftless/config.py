@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,3 +207,22 @@ def to_table(config: Config) -> dict[str, Any]:
         if v is not None and v != ()
     }
     return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}
+
+
+def flags(config: Config) -> str:
+    """The flags of the command line that say this configuration: settings at their defaults are left out.
+
+    >>> flags(Config(clients=100, cohort=0.5, split="classes(2)", seeds=(0, 1)))
+    "--split 'classes(2)' --clients 100 --cohort 0.5 --seeds 0,1"
+    """
+    usual, written = to_table(Config()), []
+    for name, value in to_table(config).items():
+        if value == usual.get(name):
+            continue
+        if isinstance(value, bool):
+            written.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+            continue
+        text = ",".join(map(str, value)) if isinstance(value, list) else value
+        text = f"{text:g}" if isinstance(text, float) else str(text)
+        written.append(f"--{name.replace('_', '-')} {shlex.quote(text)}")
+    return " ".join(written)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from driftless.errors import UserError, nearest
-from driftless.grammar import Call, error, parse, written
+from driftless.grammar import Call, error, parse, parse_list, written
 
-__all__ = ["Call", "Entry", "Functions", "build", "catalogue", "functions", "parse"]
+__all__ = ["Call", "Entry", "Functions", "build", "catalogue", "functions", "parse", "parse_list"]
 
 Functions = Mapping[str, Callable[..., Any]]
 

@@ -49,6 +49,24 @@ def refuse_existing(folder: Path) -> None:
         )
 
 
+def ended(folder: Path) -> bool:
+    """Whether the run in this folder has come to its end."""
+    return (folder / "model.safetensors").is_file()
+
+
+def refuse_another(folder: Path, config: Config) -> None:
+    """Raise UserError, naming the settings that differ, where the run of another configuration lies in the folder."""
+    if not (folder / "run.toml").is_file():
+        return
+    there = read_config(folder)
+    if digest(there) == digest(config):
+        return
+    one, two = to_table(there), to_table(config)
+    differ = [k for k in one | two if k not in NOT_IDENTITY and one.get(k) != two.get(k)]
+    told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
+    raise UserError(f"{str(folder)!r} holds a run of another configuration ({told}): take another --out, or remove it.")
+
+
 def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
     """Make the folder of a new run; raises UserError where it exists and is not empty."""
     refuse_existing(folder)

@@ -1,5 +1,6 @@
 """The grammar of expressions such as `scaffold + relaxed_init(0.1)`: text to terms and back.
 
+    list       = expression {"," expression}
     expression = term {"+" term}
     term       = name ["(" [argument {"," argument} [","]] ")"]
     argument   = [name "="] value
@@ -61,11 +62,31 @@ def parse(text: str) -> tuple[Call, ...]:
     Call(name='fedals', arguments=(), keywords=(('period', 10),))
     """
     tokens = deque(_tokens(text))
+    calls = _expression(tokens)
+    _take(tokens, "end", "+")
+    return calls
+
+
+def parse_list(text: str) -> tuple[tuple[Call, ...], ...]:
+    """The expressions of a list, in order; commas inside a term are the term's own.
+
+    >>> [" + ".join(map(str, terms)) for terms in parse_list("fedavg, scaffold + fedals(5, cohort=held)")]
+    ['fedavg', 'scaffold + fedals(5, cohort=held)']
+    """
+    tokens = deque(_tokens(text))
+    expressions = [_expression(tokens)]
+    while tokens[0].kind == ",":
+        tokens.popleft()
+        expressions.append(_expression(tokens))
+    _take(tokens, "end", "+", ",")
+    return tuple(expressions)
+
+
+def _expression(tokens: Tokens) -> tuple[Call, ...]:
     calls = [_call(_take(tokens, "name"), tokens, 0)]
     while tokens[0].kind == "+":
         tokens.popleft()
         calls.append(_call(_take(tokens, "name"), tokens, 0))
-    _take(tokens, "end", "+")
     return tuple(calls)
 
 

@@ -132,6 +132,17 @@ def resume(folder: Path, progress: bool = False, device: str | None = None) -> N
         _tell([folder], config.target)
 
 
+def ensure(config: Config, folder: Path, progress: bool = False) -> None:
+    """The run of a configuration in a folder: kept where it has ended, gone on with where it was stopped, else begun.
+
+    Raises UserError where the run of another configuration lies there.
+    """
+    folders.refuse_another(folder, config)
+    if not folders.ended(folder):
+        there = (folder / "run.toml").is_file()
+        _watched(assemble(replace(config, out=str(folder))), folder, None, progress, resume=there)
+
+
 def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
     """Print runs in one table and write one report; the reference rows are made, or gone on with, where none is
     there.
@@ -157,9 +168,7 @@ def _reference(name: str, first: Any, beside: Path) -> list[Path]:
         given = from_table(run.config | own, str(run.path))
         config = replace(given, out=None, seeds=(), absent=0.0, tensorboard=False)
         folder = beside.parent / f"{name}-{folders.digest(config)}"
-        there = (folder / "run.toml").is_file()
-        if not (folder / "model.safetensors").is_file():
-            _watched(assemble(config), folder, None, True, resume=there)
+        ensure(config, folder, progress=True)
         made.append(folder)
     return made
 

@@ -40,6 +40,7 @@ def save(folder: Path, result: Result) -> None:
         return
     theta, buffers, _ = global_model(federated, result.server, clients)
     each = clients.each(trained[0], result.server.round)
+    theta = federated.broadcast.model(theta, result.server.broadcast, each)
     seen = federated.observed(Loop(), theta, buffers, federated.shared(result.server, 0.0), each)
     pictures = {name: x for name, x in seen.items() if x.shape[1:] == shape[1:]}
     mean, std = (dataset.mean, dataset.std) if dataset is not None else (None, None)

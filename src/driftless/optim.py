@@ -138,6 +138,9 @@ class Descent:
 
     lr: float = 1.0
 
+    def neutral(self) -> tuple[Descent, str]:
+        return Descent(), "fedavg"
+
     def init(self, theta: Tensor) -> Any:
         return ()
 
@@ -151,6 +154,9 @@ class Momentum:
 
     beta: float = 0.9
     lr: float = 1.0
+
+    def neutral(self) -> tuple[Momentum, str]:
+        return type(self)(beta=0.0), "fedavg"
 
     def init(self, theta: Tensor) -> Any:
         return Velocity(torch.zeros_like(theta))
@@ -213,6 +219,9 @@ class _AdaptiveServer:
     beta2: float = 0.99
     tau: float = 1e-3
     initial: float = 0.0  # v at the start; the paper's is tau squared or more
+
+    def neutral(self) -> str:
+        return "its step is divided by the root of v in every coordinate: no value averages"
 
     def init(self, theta: Tensor) -> Adaptive:
         return Adaptive(torch.zeros_like(theta), torch.full_like(theta, self.initial))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from driftless import models
-from driftless.broadcast import Frozen, Pipeline, Setting
+from driftless.broadcast import GENERATED, Frozen, Pipeline, Setting
 from driftless.errors import UserError
 from driftless.optim import AdamW, OnServer
 from driftless.piece import Rows
@@ -155,6 +155,9 @@ class Pefll:
                 f"pefll(embedding={self.embedding}, size={self.size}) is unknown: embedding is one of "
                 f"{', '.join(EMBEDDINGS)}, size one of {', '.join(SIZES)}."
             )
+
+    def neutral(self) -> str:
+        return GENERATED
 
     def complete(self, space: Space, setting: Setting | None) -> Pipeline:
         assert setting is not None, "a recipe is completed for a federation"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from driftless.broadcast import Setting
+from driftless.broadcast import GENERATED, Setting
 from driftless.descriptors import Table, first
 from driftless.device import to_device
 from driftless.errors import UserError
@@ -40,6 +40,9 @@ class Pfedhn:
     def __post_init__(self) -> None:
         if self.size not in SIZES:
             raise UserError(f"pfedhn(size={self.size}) is unknown: size is one of {', '.join(SIZES)}.")
+
+    def neutral(self) -> str:
+        return GENERATED
 
     def complete(self, space: Space, setting: Setting | None) -> Table:
         assert setting is not None, "a recipe is completed for a federation"

@@ -57,6 +57,7 @@ class View(NamedTuple):
     # by_tensor(function, *vectors): parameter by parameter, in its shape
     descend: Any  # descend(start, objective, batches, optimiser, lr, correct) -> end: the engine's own local loop
     step: Any = None  # step() -> the number of the local step being taken, 0, 1, ..., for an objective to call
+    alike: bool = False  # whether the mean of the models is the clients' uniform mean of start - end: see Bound.alike
 
 
 class Samples(NamedTuple):

@@ -18,6 +18,8 @@ from driftless.table import columns, costs, default_target, percent, readings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from driftless.grid import Grid
+
 PAGE = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
     c: f"var(--c{i})" for i, c in enumerate(COLOURS)
 }
@@ -32,16 +34,18 @@ class Settings(NamedTuple):
     cells: list[list[str]]
 
 
-def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, target: float | None = None) -> Path:
+def write_report(
+    folders: str | Path | Iterable[str | Path], out: str | Path, target: float | None = None, grid: Grid | None = None
+) -> Path:
     """Write the page of run folders to `out`, an .html file or a folder that gets report.html; same input, same bytes.
 
-    `target` is the global accuracy whose cost is tabled; by default 95 % of the median run's best.
-    UserError if a folder holds no run or `out` cannot be written.
+    `target` is the global accuracy whose cost is tabled; by default 95 % of the median run's best. `grid` is the table
+    that the runs are the cells of. UserError if a folder holds no run or `out` cannot be written.
     """
     out = Path(out)
     page = out if out.suffix.lower() in (".html", ".htm") else out / "report.html"
     rows = read_runs(folders)
-    text = render(rows, target)
+    text = render(rows, target, grid)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")
@@ -50,7 +54,7 @@ def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, ta
     return page
 
 
-def render(rows: list[Runs], target: float | None = None) -> str:
+def render(rows: list[Runs], target: float | None = None, grid: Grid | None = None) -> str:
     """The page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -66,6 +70,7 @@ def render(rows: list[Runs], target: float | None = None) -> str:
     return page.get_template("report.html").render(
         title=_title(rows),
         lead=_lead(rows),
+        grid=grid,
         names=[row.name for row in rows],
         groups=_groups([column.group for column in results]),
         columns=results,

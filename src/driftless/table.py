@@ -73,6 +73,35 @@ def amount(value: Spread) -> str:
     return _with_prefix(value.mean, value.sd, "B")
 
 
+def told(value: Spread | None, write: Callable[[float], str]) -> str:
+    """A mean and its deviation over seeds in digits of one's own; nothing where nothing was measured.
+
+    >>> told(Spread(1.0, 0.25, 3), lambda v: f"{v:.1f}")
+    '1.0 ± 0.2'
+    """
+    if value is None:
+        return ""
+    return write(value.mean) + (f" ± {write(value.sd)}" if value.seeds > 1 and value.sd else "")
+
+
+def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown, columns of numbers to the right.
+
+    >>> print(markdown(["", "accuracy %"], [["`fedavg`", "80.9 ± 0.5"], ["`local`", "–"]]))
+    |  | accuracy % |
+    |---|---:|
+    | `fedavg` | 80.9 ± 0.5 |
+    | `local` | – |
+    """
+    table = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
+    numbers = [
+        all(cell.lstrip("*-–")[:1] in "0123456789" for cell in column) for column in zip(*table[1:], strict=True)
+    ]
+    ruler = "|" + "".join("---:|" if right else "---|" for right in numbers or [False] * len(table[0]))
+    head, *body = ["| " + " | ".join(line) + " |" for line in table]
+    return "\n".join([head, ruler, *body])
+
+
 def columns(rows: list[Runs]) -> list[Column]:
     """Every column that at least one row measured; `–` where a row did not."""
     return _columns(rows, _measures(rows))

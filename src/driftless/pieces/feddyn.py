@@ -22,9 +22,10 @@ class FedDyn(Piece):
 
     Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, Algorithm 1; w - g is the mean of the
     ends. h is the mean of h_i over all N clients, those that did not answer included, whatever the models' weights.
-    `mean="clients"`: each says its end - start beside the model [D]. `mean="model"`: the mean of the models themselves
-    serves and nothing more is sent, as the paper counts; right where models are averaged uniformly and no piece moves
-    the start. A client stores h_i [D], is told nothing, and is served the global model when never seen.
+    `mean="clients"`: each says its end - start beside the model [D], but where the mean of the models tells it already
+    (`View.alike`): the paper's cost in the paper's setting. `mean="model"`: that mean serves everywhere and nothing is
+    ever said twice; right where models are averaged uniformly and no piece moves the start. A client stores h_i [D], is
+    told nothing, and is served the global model when never seen.
     """
 
     alpha: float = 0.1
@@ -50,11 +51,11 @@ class FedDyn(Piece):
         return (), lambda s, g, theta, batch: (s, g - view.client.term + self.alpha * (theta - view.start))
 
     def report(self, view: View):
-        return Uniform(view.start - view.end) if self.mean == "clients" else ()
+        return () if self.mean == "model" or view.alike else Uniform(view.start - view.end)
 
     def remember(self, view: View):
         return Linear(view.client.term + self.alpha * (view.start - view.end))
 
     def learn(self, memory: Linear, g: Tensor, report: Any, share: float):
-        h = memory.term + self.alpha * share * (report.x if self.mean == "clients" else g)
+        h = memory.term + self.alpha * share * (report.x if report else g)
         return g + h / self.alpha, Linear(h)

@@ -1,0 +1,108 @@
+"""Every algorithm and composition there is, found and not listed: by catalogue, by oracle, by recipe, by the docs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from oracles import ORACLES
+from recipes import RECIPES
+from test_wired import CONFIG
+
+from driftless import algorithms as named
+from driftless.assemble import assemble
+from driftless.errors import UserError
+from driftless.expression import catalogue, parse, parse_list
+
+COMPOSITIONS = Path(__file__).parent.parent / "docs" / "compositions.md"
+BRIEF = {"steps": 3, "samples": 12, "epochs": 1, "alpha": 3}  # whole numbers that defaults are lowered to
+NEEDED = {"fedbn": "norm='*bias'"}  # the models that are measured on have no norm layer
+Names = tuple[str, ...]
+
+
+def subjects() -> dict[Names, str]:
+    """Every algorithm and composition, by the names it is the sum of: the expression that it is measured as."""
+    sums = [terms for oracle in ORACLES if (terms := decomposed(oracle))]
+    sums += [names_of(str(recipe.get("algorithm", "fedavg"))) for recipe in RECIPES.values()]
+    sums += [names_of(cell) for cell in tabled()]
+    found = {(name,): spelled(name) for name in algorithms()}
+    for terms in map(reduced, sums):
+        text = " + ".join(spelled(name) for name in terms)
+        if key(terms) not in map(key, found) and _possible(text):
+            found[terms] = text
+    return found
+
+
+def reduced(terms: Names) -> Names:
+    """A sum without FedAvg, which adds nothing; FedInit in one is relaxed initialisation."""
+    if len(terms) < 2:
+        return terms
+    return tuple("relaxed_init" if name == "fedinit" else name for name in terms if name != "fedavg")
+
+
+def key(terms: Names) -> Names:
+    """The same for every order of a sum."""
+    return tuple(sorted(reduced(terms)))
+
+
+def algorithms() -> list[str]:
+    """The names in the catalogue."""
+    return [entry.name for entry in catalogue(named)]
+
+
+def names_of(text: str) -> Names:
+    """The names of an expression's terms."""
+    return tuple(call.name.replace("-", "_") for call in parse(text))
+
+
+def commands() -> list[list[str]]:
+    """The grids of docs/compositions.md, as the words of their commands."""
+    return [shlex.split(line) for line in re.findall(r"^driftless grid .*$", COMPOSITIONS.read_text(), re.M)]
+
+
+def tabled() -> list[str]:
+    """The cells of these grids."""
+    cells = []
+    for words in commands():
+        rows, columns = (parse_list(words[words.index(f"--{side}") + 1]) for side in ("rows", "columns"))
+        cells += [
+            " + ".join(map(str, row if str(column[0]) == "nothing" else (*row, *column)))
+            for row in rows
+            for column in columns
+        ]
+    return cells
+
+
+def decomposed(oracle: str) -> Names:
+    """The algorithms whose names an oracle's is made of; nothing where it is not made of any."""
+    if oracle in algorithms():
+        return (oracle,)
+    for name in algorithms():
+        rest = decomposed(oracle.removeprefix(f"{name}_")) if oracle.startswith(f"{name}_") else ()
+        if rest:
+            return (name, *rest)
+    return ()
+
+
+def spelled(name: str) -> str:
+    """A named algorithm with less work of its own."""
+    given = inspect.signature(getattr(named, name)).parameters.items()
+    lowered = [f"{k}={BRIEF[k]}" for k, p in given if type(p.default) is int and p.default > BRIEF.get(k, p.default)]
+    arguments = [*([NEEDED[name]] if name in NEEDED else []), *lowered]
+    return f"{name}({', '.join(arguments)})" if arguments else name
+
+
+def reference(name: str) -> str:
+    """The publication that the catalogue's line ends with, in parentheses there."""
+    found = re.findall(r"\(([A-Z][^()]* \d{4})\)", " ".join((inspect.getdoc(getattr(named, name)) or "").split()))
+    return found[-1] if found else "–"
+
+
+def _possible(text: str) -> bool:
+    try:
+        return bool(assemble(replace(CONFIG, algorithm=text)))
+    except UserError:
+        return False
