@@ -24,7 +24,8 @@ def page(*titles: str) -> list[list[str]]:
         line for t, text in zip(sections[::2], sections[1::2], strict=True) if t in titles for line in text.splitlines()
     ]
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("| `")]
-    return [[cell.strip().replace("\\|", "|").strip("`") for cell in row] for row in rows]
+    cells = [[cell.strip().replace("\\|", "|") for cell in row] for row in rows]
+    return [[name.strip("`"), *rest] for name, *rest in cells]
 
 
 def test_every_algorithm_and_composition_is_on_the_page():

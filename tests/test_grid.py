@@ -21,6 +21,7 @@ from driftless.config import Config, flags
 from driftless.errors import UserError
 from driftless.grammar import parse_list
 from driftless.launch import run_config
+from driftless.observed import read
 
 SMALL: dict[str, Any] = TINY | {"rounds": 2, "drift": "none", "panel": 2}
 
@@ -183,6 +184,15 @@ def test_every_metric(tmp_path, metric):
     assert table(tmp_path / "g", "fedavg", "nothing", metric=metric, unseen=1).code == 0
     value = metrics(tmp_path / "g" / "fedavg" / "seed-0")[-1][grid.METRICS[metric]]
     assert cells(tmp_path / "g") == [["`fedavg`", f"{100 * value:.2f}"]]
+
+
+def test_a_cell_whose_models_are_written_by_a_generator_and_whose_piece_shows_pictures(tmp_path):
+    """The pictures are made with the client's own model: the server has parameters of another shape."""
+    assert table(tmp_path / "g", "pefll", "fedcog(steps=1, samples=4)", metric="personal").code == 0
+    assert read(tmp_path / "g" / "pefll+fedcog(steps=1,samples=4)" / "seed-0").keys() == {
+        "FedCOG, 0 steps",
+        "FedCOG, 1 steps",
+    }
 
 
 # --- settings -------------------------------------------------------------------------------------------------------
