@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 SOURCES := src tests benchmarks examples
 
-.PHONY: demo test check bench torture lint results conformance
+.PHONY: demo test check bench torture lint results all-algorithms conformance
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,3 +38,6 @@ conformance: $(VENV)/ready  ## docs/conformance.md, from what the tests measure 
 
 results: $(VENV)/ready  ## the table of docs/results/first-run.md (an hour or two; resumable)
 	$(RUN)/python examples/first_run.py
+
+all-algorithms: $(VENV)/ready  ## the table of docs/results/all-algorithms.md (two hours; resumable by cell)
+	$(RUN)/python examples/all_algorithms.py

@@ -17,12 +17,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from driftless.config import Config, to_table
-from driftless.errors import UserError
+from driftless.clients import BadClient
+from driftless.config import Config, flags
 from driftless.files import atomic_write
-from driftless.launch import resume, run_config
-from driftless.results import Run, Runs, Spread, read_run
-from driftless.table import short
+from driftless.folders import ended
+from driftless.launch import ensure
+from driftless.results import Run, Runs, read_run
+from driftless.table import markdown, short, told
 
 OUT = Path("runs/all-algorithms")
 PAGE = Path("docs/results/all-algorithms.md")
@@ -129,23 +130,13 @@ def search_folder(algorithm: str, lr: float) -> Path:
     return folder_of(algorithm) / f"search-{lr:g}"
 
 
-def finished(folder: Path) -> bool:
-    return (folder / "model.safetensors").is_file()
-
-
 def cell(config: Config) -> str:
     """Run one cell, go on with it, or leave it as it is; a run that diverges is a result: its folder says so."""
     folder = Path(config.out or "")
     try:
-        if finished(folder) or (folder / "diverged.txt").is_file():
-            return str(folder)
-        if (folder / "run.toml").is_file():
-            resume(folder)
-        else:
-            run_config(config)
-    except UserError as error:
-        if "finite" not in str(error):
-            raise
+        if not (folder / "diverged.txt").is_file():
+            ensure(config, folder)
+    except BadClient as error:
         atomic_write(folder / "diverged.txt", f"{error}\n".encode())
     return str(folder)
 
@@ -163,7 +154,7 @@ def chosen(algorithm: str) -> float:
 
 def searched(algorithm: str, lr: float) -> float:
     folder = search_folder(algorithm, lr)
-    value = read_run(folder).last("personal_accuracy_mean") if finished(folder) else None
+    value = read_run(folder).last("personal_accuracy_mean") if ended(folder) else None
     return 0.0 if value is None else value
 
 
@@ -184,16 +175,14 @@ def run_all(cells: list[Config], jobs: int) -> None:
 
 
 def results(algorithm: str) -> Runs | None:
-    folders = [f for seed in SEEDS if finished(f := folder_of(algorithm) / f"seed-{seed}")]
+    folders = [f for seed in SEEDS if ended(f := folder_of(algorithm) / f"seed-{seed}")]
     return Runs(algorithm, tuple(read_run(f) for f in folders)) if folders else None
 
 
 def table() -> str:
     """The table as Markdown, from the run folders alone."""
     found = {a: r for a in ROWS if (r := results(a)) is not None}
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 2) + "---|"]
-    lines += ["| " + " | ".join(row(a, r, found)) + " |" for a, r in found.items()]
-    return "\n".join(lines)
+    return markdown(HEADINGS, [row(a, r, found) for a, r in found.items()])
 
 
 def row(algorithm: str, runs: Runs, found: dict[str, Runs]) -> list[str]:
@@ -221,14 +210,14 @@ def accuracy(key: str) -> Callable[[Run], float | None]:
 
 def below(runs: Runs, found: dict[str, Runs]) -> str:
     """Which reference the row is below by more than two standard errors: what its clients get below Local for one whose
-    clients predict with models of their own, its global model below 0.9 of FedAvg's for any other.
+    clients predict with models of their own, its global model below 0.9 of FedAvg's for any other; nothing of one seed.
     """
     own, common = (runs.over(accuracy(key)) for key in ("personal_accuracy_mean", "global_accuracy"))
     personal = own is not None and (common is None or own.mean > common.mean + 0.05)
     name, share, mine = ("local", 1.0, own) if personal else ("fedavg", 0.9, common)
     key = "personal_accuracy_mean" if personal else "global_accuracy"
     other = found[name].over(accuracy(key)) if name in found else None
-    if mine is None or other is None:
+    if mine is None or other is None or mine.seeds < 2:
         return ""
     error = ((mine.sd**2 + (share * other.sd) ** 2) / mine.seeds) ** 0.5
     return f"{share:g} {name}" if mine.mean < share * other.mean - 2 * error else ""
@@ -238,30 +227,17 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def told(found: Spread | None, write: Callable[[float], str]) -> str:
-    """Mean and standard deviation over seeds."""
-    return (
-        "" if found is None else write(found.mean) + (f" ± {write(found.sd)}" if found.seeds > 1 and found.sd else "")
-    )
-
-
 def search_table() -> str:
     """What the search saw: the clients' mean accuracy at each step size."""
-    lines = ["| algorithm | " + " | ".join(f"{lr:g}" for lr in STEP_SIZES) + " |", "|---|" + "---:|" * len(STEP_SIZES)]
+    lines = []
     for a in ROWS:
-        if any(finished(search_folder(a, lr)) for lr in STEP_SIZES):
-            cells = [percent(v) if (v := searched(a, lr)) else "diverged" for lr in STEP_SIZES]
-            lines.append(f"| `{a}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        if any(ended(search_folder(a, lr)) for lr in STEP_SIZES):
+            lines.append([f"`{a}`", *(percent(v) if (v := searched(a, lr)) else "diverged" for lr in STEP_SIZES)])
+    return markdown(["algorithm", *(f"{lr:g}" for lr in STEP_SIZES)], lines)
 
 
 def command() -> str:
-    default = to_table(Config())
-    flags = [f"--{k.replace('_', '-')} {v}" for k, v in to_table(BASE).items() if default.get(k) != v]
-    flags = [f.replace("classes(2)", '"classes(2)"') for f in flags]
-    return "\n".join(
-        ["```", f'driftless run --algorithm "ROW" --lr STEP {" ".join(flags)} --seeds 0,1,2 --out runs/ROW', "```"]
-    )
+    return f'```\ndriftless run --algorithm "ROW" --lr STEP {flags(BASE)} --seeds 0,1,2 --out runs/ROW\n```'
 
 
 def write_page() -> None:

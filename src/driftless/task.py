@@ -42,7 +42,8 @@ def targets(y: Any) -> Tensor:
     """
     if isinstance(y, Tensor) and y.dim() > 1 and not y.is_floating_point():
         return (y != IGNORED).flatten(1).sum(1)
-    return torch.ones(len(tree_leaves(y)[0]), dtype=torch.int64)
+    first = tree_leaves(y)[0]
+    return torch.ones(len(first), dtype=torch.int64, device=first.device)
 
 
 @dataclass(frozen=True)
