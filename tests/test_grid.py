@@ -239,7 +239,7 @@ def test_the_docs_tables_are_of_their_commands(words, monkeypatch):
     monkeypatch.setattr(grid, "run_grid", look)
     sentence(cli(*words[1:]), "seen")
     config, rows, columns = asked[0]
-    names = grid._names(rows, "rows"), grid._names(columns, "columns", nothing=True)
+    names = grid._names(rows, "rows", ()), grid._names(columns, "columns", (), nothing=True)
     plan = grid._plan(config, *names, Path("somewhere"))
     shown = COMPOSITIONS.read_text().partition(f"--out {words[-1]}\n")[2].partition("```")[2].partition("```")[0]
     lines = [[cell.strip() for cell in line.split(" | ")] for line in shown.splitlines() if line.startswith("| `")]

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from driftless.errors import UserError
-from driftless.piece import Loss, Rows, View
+from driftless.piece import Loss, Piece, Rows, View
 from driftless.pieces.fedcog import class_counts, divergence
 from driftless.pieces.generator_training import Classifier, GeneratorTraining, uniform
 
 
 @dataclass(frozen=True)
-class FedGen(GeneratorTraining):
+class FedGen(GeneratorTraining, Piece):
     """loss(x, y) + f (b/B) alpha loss(h(G(v)), v) + f beta KL(stopgrad p(h(G(y))) || p(x)),   f = decay^round;
     G <- Adam on mean_y( sum_k (n_ky / sum_i n_iy) loss(h_k(G(y)), y) ) + diversity exp(-mean |e - e'|^2 |G - G'|),
 

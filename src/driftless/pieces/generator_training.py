@@ -11,7 +11,7 @@ from driftless.device import to_device
 from driftless.errors import UserError
 from driftless.optim import AdamW, OnServer
 from driftless.pefll import seeded
-from driftless.piece import Draw, Piece, Rows
+from driftless.piece import Draw, Rows
 from driftless.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
 from driftless.work import draw
 
@@ -26,7 +26,7 @@ class Classifier(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GeneratorTraining(Piece):
+class GeneratorTraining:
     """A generator that the server trains for `epochs` steps a round on what clients report of their classifiers."""
 
     decay: float = 0.98
