@@ -98,6 +98,8 @@ def _title(rows: list[Runs]) -> str:
 
 def _lead(rows: list[Runs]) -> str:
     config, apart = rows[0].config, differing(rows)
+    share = float(config.get("cohort", 2)) <= 1
+    config = config | {"cohort": f"{float(config['cohort']):.0%}"} if share else config
     phrases = {"split": "split {}", "clients": "{} clients", "cohort": "{} a round", "rounds": "{} rounds"}
     facts = [text.format(_text(config[key])) for key, text in phrases.items() if key in config and key not in apart]
     seeds = {len(row.runs) for row in rows}
