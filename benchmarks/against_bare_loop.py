@@ -30,11 +30,11 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from driftless import algorithms, memory, models
-from driftless.choice import by_rule
+from driftless.choice import by_rule, vectorised
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.federated import Federated
-from driftless.lift import Sequential, Threaded, Vectorised
+from driftless.lift import Sequential, Threaded
 from driftless.processes import Processes
 from driftless.space import Space
 from driftless.state import Plan
@@ -143,7 +143,8 @@ def contenders(problem: Problem) -> dict[str, Contender]:
     if DEFAULT_THREADS > 1:
         entries[f"bare, {DEFAULT_THREADS} threads"] = Contender(bare, DEFAULT_THREADS, DEFAULT_THREADS)
     chosen = type(by_rule(space, "cpu", count, 2))
-    for lift, cores in ((Sequential(), 1), (Threaded(2), 2), (workers := Processes(2), 2), (Vectorised(), 1)):
+    together = vectorised(space, "cpu", count, 2)
+    for lift, cores in ((Sequential(), 1), (Threaded(2), 2), (workers := Processes(2), 2), (together, 2)):
         name = type(lift).__name__.lower() + (" (auto)" if type(lift) is chosen else "")
         elsewhere = (lambda: sum(map(cpu_of, workers.pids()))) if lift is workers else lambda: 0.0
         entries[name] = Contender(lifted(lift), 1, cores, elsewhere)

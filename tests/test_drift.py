@@ -84,7 +84,7 @@ def test_gradient_dissimilarity():
 def test_gradient_dissimilarity_of_identical_clients_is_one():
     from driftless.clients import Clients
     from driftless.data.federation import Federation
-    from driftless.evaluate import Evaluation
+    from driftless.evaluate import Evaluation, Panel
     from driftless.lift import Sequential
     from driftless.work import Work
 
@@ -95,7 +95,7 @@ def test_gradient_dissimilarity_of_identical_clients_is_one():
     clients = Clients(federated, place, Work(1, None, 40), 0, Sequential())
     server, _ = federated.round(federated.start(), clients, Plan([0, 1, 2, 3, 4], frozenset(), 0.1))
     clients.commit(0)
-    assert Evaluation(federated, place, clients, 10, 1)(server, 0.1, True)[0][
+    assert Evaluation(federated, place, clients, Panel(10), 1)(server, 0.1, True)[0][
         "gradient_dissimilarity"
     ] == pytest.approx(1.0, abs=1e-12)
     kept = [clients.row(c)[0]["model"] for c in range(5)]

@@ -12,7 +12,7 @@ from outer import config
 from torch import Tensor
 
 from driftless.assemble import assemble
-from driftless.evaluate import Evaluation, Personal, global_model, score
+from driftless.evaluate import Evaluation, Panel, Personal, global_model, score
 from driftless.run import Result, execute
 from driftless.task import accuracy
 
@@ -171,9 +171,24 @@ def test_a_metric_of_ones_own():
 def test_the_panel_is_spread_and_fixed():
     experiment = assemble(config(clients=20))
     result = execute(experiment)
-    evaluation = Evaluation(experiment.federated, experiment.federation, result.clients, 5, 1)
+    evaluation = Evaluation(experiment.federated, experiment.federation, result.clients, Panel(5), 1)
     assert list(evaluation(result.server, 0.1, everyone=False)[1]) == [0, 4, 8, 12, 16]
     assert list(evaluation(result.server, 0.1, everyone=True)[1]) == list(range(20))
+
+
+def test_a_panel_in_turns_takes_everyone_in_time():
+    panel, clients = Panel(4, turns=3), list(range(10, 23))
+    taken = [panel.of(clients, round) for round in (3, 6, 9, 12)]
+    assert sorted(sum(taken, [])) == clients and max(map(len, taken)) <= 4
+    assert panel.of(clients, 15) == taken[0] and panel.of([], 3) == []
+
+
+def test_measured_in_turns():
+    """Other clients at each evaluation, everyone at the end, and the same run."""
+    same, turns = (execute(assemble(config(panel=2, panel_of=of, rounds=4))) for of in ("same", "turns"))
+    assert torch.equal(same.server.params, turns.server.params) and same.accuracy == turns.accuracy
+    key = "personal_accuracy_mean"
+    assert any(one[key] != other[key] for one, other in zip(same.metrics[:-1], turns.metrics[:-1], strict=True))
 
 
 def test_clients_without_test_samples_have_no_accuracy():

@@ -287,6 +287,17 @@ def test_made_data_are_stacked_where_their_shapes_agree(subject, shapes, calls):
     assert gap(models(ran[0]), models(ran[1])) < 1e-10
 
 
+@pytest.mark.parametrize("subject", [named.fedavg(), RICH], ids=lambda a: a.name)
+def test_calls_in_threads_change_nothing(subject):
+    """Which clients share a call is the same for any number of workers: no more than rounding tells them apart."""
+    data = clusters((9, 12, 9, 9, 7, 9, 10, 9, 9, 9))
+    one, more = (
+        run(federate(subject, mlp(), watch=KEEPS_ALL), data, WORK, [range(10)] * 2, lift=Vectorised(2, workers))
+        for workers in (1, 3)
+    )
+    assert gap(one.last, more.last) < 1e-12 and gap(models(one), models(more)) < 1e-12
+
+
 # --- many clients ---------------------------------------------------------------------------------------------------
 @dataclass
 class Watched:

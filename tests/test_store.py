@@ -53,6 +53,18 @@ def test_rows_come_back_as_they_were(rows):
     assert rows.get(7)["model"].is_contiguous() and rows.get(7)["steps"].shape == ()
 
 
+def test_expected_rows_are_fetched_where_they_lie(tmp_path, monkeypatch):
+    """The bytes asked for ahead are those that a read asks for; a client without a row has none."""
+    store, ahead, read = DiskRows(tmp_path, LAYOUT, "run"), [], []
+    store.commit(0, [(client, row(client)) for client in (4, 2, 9)])
+    monkeypatch.setattr(files, "will_read", lambda file, size, at: ahead.append((size, at)))
+    whole = files.pread
+    monkeypatch.setattr(files, "pread", lambda file, size, at: read.append((size, at)) or whole(file, size, at))
+    store.expect([9, 5, 4])
+    assert same(store.get(9), row(9)) and same(store.get(4), row(4)) and ahead == read
+    store.close()
+
+
 def test_a_copy_is_fresh_both_ways(rows):
     given = row(1)
     rows.commit(0, [(0, given)])

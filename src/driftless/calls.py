@@ -27,11 +27,11 @@ class Calls:
         dtype: torch.dtype,
         autocast: torch.dtype | None,
     ) -> None:
-        self.module, self.parameters, self.buffers, self.last = module, parameters, buffers, last
+        self.module = copy.deepcopy(module).requires_grad_(False)
+        self.parameters, self.buffers, self.last = parameters, buffers, last
         self.dtype, self.autocast = dtype, autocast
         self._sizes = [e.size for e in parameters]
         self._local = threading.local()
-        self._copies()  # now, for a copy cannot be made inside a transform
 
     def outputs(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
         """What the module makes of x in this mode, "train" or "evaluate", and the buffers [B] after the pass."""
@@ -65,11 +65,15 @@ class Calls:
         return copies[mode]
 
     def _copies(self) -> dict[Any, Any]:
-        """One copy of the module a thread and mode: parameters are swapped inside a copy while it runs."""
+        """One copy of the module a thread and mode: parameters are swapped inside a copy while it runs.
+
+        Until then copies share their tensors: a thread's first call may be inside a transform, where none can be made.
+        """
         if not hasattr(self._local, "copies"):
             copies: dict[Any, Any] = {"features": []}
+            tensors = {id(t): t for t in (*self.module.parameters(), *self.module.buffers())}
             for mode, training in (("train", True), ("evaluate", False)):
-                module = copy.deepcopy(self.module).train(training).requires_grad_(False)
+                module = copy.deepcopy(self.module, dict(tensors)).train(training)
                 _stop_counting(module)
                 copies[mode] = module
                 for kind, entries in (("parameters", self.parameters), ("buffers", self.buffers)):
@@ -85,7 +89,6 @@ class Calls:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._local = threading.local()
-        self._copies()
 
 
 def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:

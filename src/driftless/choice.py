@@ -16,6 +16,8 @@ from driftless.processes import Processes
 from driftless.state import Plan
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
+LEAST, MOST = 8, 128  # clients a vectorised call
+TOGETHER = 1 << 20  # parameters a vectorised call
 WORTH = 60.0  # seconds of training from which worker processes can win back their start
 TRIALS = 3  # measurements of each candidate; the best counts
 
@@ -30,9 +32,19 @@ def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | 
     """
     convolves = any(len(entry.shape) > 2 for entry in space.parameters)
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
-        return Vectorised()
+        return vectorised(space, device, cohort, workers)
     parallel = min(workers, cohort)
     return Threaded(parallel) if parallel > 1 else Sequential()
+
+
+def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised:
+    """The vectorised lift on this device. On the CPU a call takes as many clients as hide what a call costs and still
+    leave four calls to share out, and no more parameters than its cache is good for; calls run in parallel threads.
+    """
+    if not str(device).startswith("cpu"):
+        return Vectorised()
+    most = min(MOST, max(LEAST, TOGETHER // space.size), max(LEAST, -(-cohort // 4)))
+    return Vectorised(most, workers)
 
 
 def fastest(experiment: Experiment, threads: Threaded) -> Threaded:

@@ -69,6 +69,10 @@ class Clients:
         self.rows.unstage()
         return Place(self, list(cohort), silent, round)
 
+    def expect(self, cohort: Iterable[int]) -> None:
+        """These clients are asked next: their rows are fetched while others train."""
+        self.rows.expect(cohort)
+
     def commit(self, round: int) -> None:
         """From now on the rows that this round changed count."""
         self.rows.commit_staged()

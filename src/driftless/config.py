@@ -85,6 +85,8 @@ class Config:
     """Rounds between two evaluations; the last round always has one."""
     panel: int | None = None
     """How many clients personal metrics are taken from before the end, when all are (default: all up to 100)."""
+    panel_of: Literal["same", "turns"] = "same"
+    """The panel is the same clients at every evaluation, or the next ones in turn, until all were measured."""
     target: float | None = None
     """A global accuracy: rounds, bytes and seconds to it are told."""
     drift: Literal["none", "selected", "all"] = "all"

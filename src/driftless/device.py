@@ -36,7 +36,9 @@ def named(name: str) -> torch.device:
 
 
 def to_device(tree: Any, device: torch.device | str) -> Any:
-    """The tree with its tensors on the device (its own where they are there already); numbers stay numbers."""
+    """The tree, which the host made, with its tensors on the device; numbers stay numbers."""
+    if torch.device(device).type == "cpu":
+        return tree
     return tree_map(lambda x: x.to(device, non_blocking=True) if isinstance(x, Tensor) else x, tree)
 
 

@@ -22,7 +22,7 @@ from driftless.piece import Piece
 from driftless.state import Server
 from driftless.task import Passes, Task, targets
 
-CHUNK, TOKENS = 500, 8192  # samples a forward pass, or tokens
+CHUNK, TOKENS = 100, 8192  # samples a forward pass, or tokens: a LeNet's activations stay in a core's cache
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
 
 
@@ -124,10 +124,25 @@ def _average_open(
     return vector.index_copy(0, kept, torch.where(counts[group] > 0, mean.to(vector.dtype), vector[kept])), True
 
 
+class Panel(NamedTuple):
+    """Which clients an evaluation takes before the end: at most `size`, evenly spread; the same each time, or where
+    there are evaluations every so many rounds, the next ones in `turns`, until all were taken.
+    """
+
+    size: int
+    turns: int = 0
+
+    def of(self, clients: list[int], round: int) -> list[int]:
+        parts = -(-len(clients) // self.size)
+        return (
+            clients[round // self.turns % max(parts, 1) :: max(parts, 1)] if self.turns else _spread(clients, self.size)
+        )
+
+
 class Evaluation:
     """All measurements of a run, on its panel of clients."""
 
-    def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: int, workers: int):
+    def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: Panel, workers: int):
         self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
         self._threads = ThreadPoolExecutor(max(workers, 1), initializer=torch.set_num_threads, initargs=(1,))
         self._all = torch.arange(len(federation.test_pool[1]), device=federated.initial.device)
@@ -162,14 +177,15 @@ class Evaluation:
             metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
         seen, unseen = list(self.federation.seen), list(self.federation.unseen)
         if not everyone:
-            seen, unseen = _spread(seen, self.panel), _spread(unseen, self.panel)
-        accuracy: dict[int, float] = {}
-        for client in [*seen, *unseen]:
-            rows = self.federation.test_rows(client)
-            if len(rows):
-                accuracy[client] = (
-                    overall.mean_of(rows) if self.uniform else self._own(client, theta, buffers, server, lr, rows)
-                )
+            seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
+        asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}
+        if self.uniform:
+            accuracy = {client: overall.mean_of(rows) for client, rows in asked.items()}
+        else:
+            own = lambda client, rows: self._own(client, theta, buffers, server, lr, rows)
+            large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
+            found = (self._threads.map if large else map)(own, asked, asked.values())
+            accuracy = dict(zip(asked, found, strict=True))
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
         strangers = [accuracy[c] for c in unseen if c in accuracy]
         metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
@@ -188,7 +204,7 @@ class Evaluation:
             ("adapted_accuracy", list(self.federation.seen)),
             ("unseen_adapted_accuracy", list(self.federation.unseen)),
         ):
-            chosen = who if everyone else _spread(who, self.panel)
+            chosen = who if everyone else self.panel.of(who, server.round)
             values = list(self._threads.map(lambda c: self._after_work(c, theta, buffers, server, lr), chosen))
             values = [v for v in values if v is not None]
             out |= {name: float(np.mean(values))} if values else {}

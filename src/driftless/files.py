@@ -66,6 +66,12 @@ def pread(file: Handle, size: int, offset: int) -> bytes:
         return data
 
 
+def will_read(file: Handle, size: int, offset: int) -> None:
+    """Let the system fetch these bytes while the process goes on; nothing where it has no such call."""
+    if advise := getattr(os, "posix_fadvise", None):
+        advise(file.descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
+
 def pwrite(file: Handle, data: bytes, offset: int) -> None:
     """Write all of `data` at `offset`."""
     with _plainly("written", file.path, len(data)):

@@ -8,7 +8,7 @@ and `processes.py` are the exact class (bitwise the same run); vectorised is the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map
 
-from driftless.device import scalar
+from driftless.device import to_device
 
 Make = Callable[[], Any]  # makes one client's Each
 
@@ -72,18 +72,24 @@ class Sequential:
             yield operation(how, shared, task())
 
 
-class Threaded:
-    """Clients in parallel threads, each with one intra-op thread; replies come in order, at most two a worker wait."""
+class Parallel:
+    """What runs in threads, each with one intra-op thread; replies come in order, at most two jobs a worker wait.
+
+    One worker is the caller itself.
+    """
 
     def __init__(self, workers: int):
         self.workers = workers
         self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
-    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        how = Loop()
+    def in_order(self, jobs: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+        """What each job gives, in the order of the jobs."""
+        if self.workers == 1:
+            yield from (job() for job in jobs)
+            return
         pending: deque[Future] = deque()
-        for task in tasks:
-            pending.append(self._pool.submit(lambda task=task: operation(how, shared, task())))
+        for job in jobs:
+            pending.append(self._pool.submit(job))
             if len(pending) > 2 * self.workers:
                 yield pending.popleft().result()
         while pending:
@@ -97,24 +103,38 @@ class Threaded:
         return f"{type(self).__name__}({self.workers})"
 
 
-@dataclass(frozen=True)
-class Vectorised:
-    """`chunk` clients in one call of vmap. Clients whose batches have other shapes are called apart; steps are
-    masked.
-    """
-
-    chunk: int = 32
+class Threaded(Parallel):
+    """Clients in parallel threads."""
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        tasks = iter(tasks)
-        while chunk := [task() for task in islice(tasks, self.chunk)]:
+        how = Loop()
+        return self.in_order(lambda task=task: operation(how, shared, task()) for task in tasks)
+
+
+class Vectorised(Parallel):
+    """`chunk` clients in one call of vmap, calls in parallel threads: which clients share one is the same for any
+    number of workers. Clients whose batches have other shapes are called apart; steps are masked.
+    """
+
+    def __init__(self, chunk: int = 32, workers: int = 1):
+        super().__init__(workers)
+        self.chunk = chunk
+
+    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
+        def together(chunk: list[Make]) -> list[Any]:
+            clients = [task() for task in chunk]
             alike: dict[Any, list[int]] = {}
-            for place, each in enumerate(chunk):
+            for place, each in enumerate(clients):
                 alike.setdefault(_shapes(each), []).append(place)
             replies: dict[int, Any] = {}
             for places in alike.values():
-                replies |= zip(places, _together(operation, shared, [chunk[p] for p in places]), strict=True)
-            yield from (replies[place] for place in range(len(chunk)))
+                replies |= zip(places, _together(operation, shared, [clients[p] for p in places]), strict=True)
+            return [replies[place] for place in range(len(chunk))]
+
+        tasks = iter(tasks)
+        chunks = iter(lambda: list(islice(tasks, self.chunk)), [])
+        for replies in self.in_order(lambda chunk=chunk: together(chunk) for chunk in chunks):
+            yield from replies
 
 
 def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
@@ -154,19 +174,34 @@ def _together(operation: Callable, shared: Any, chunk: list[Any]) -> list[Any]:
         return operation(how, shared._replace(buffers=buffers), each)
 
     out = torch.func.vmap(one)(stacked, shared.buffers.repeat(len(chunk), 1))  # moved in place: each client has its own
-    leaves, spec = tree_flatten(out)
-    return [tree_unflatten([leaf[i] for leaf in leaves], spec) for i in range(len(chunk))]
+    return _apart(out, len(chunk))
 
 
-def _stack(trees: list[Any], like: Tensor) -> Any:
+def _stack(trees: Sequence[Any], like: Tensor) -> Any:
     """One tree with a leading client axis; shorter leaves are padded at the end by their own last entry."""
+    first = trees[0]
+    if isinstance(first, Tensor):
+        longest = max(len(t) if t.dim() else 0 for t in trees)
+        return torch.stack([_padded(t, longest) for t in trees])
+    if isinstance(first, dict):
+        return {name: _stack([tree[name] for tree in trees], like) for name in first}
+    if isinstance(first, tuple):
+        return _like(first, [_stack(parts, like) for parts in zip(*trees, strict=True)])
+    return to_device(torch.tensor(trees), like.device)
 
-    def join(*leaves: Any) -> Tensor:
-        tensors = [scalar(leaf, like) for leaf in leaves]
-        longest = max(len(t) if t.dim() else 0 for t in tensors)
-        return torch.stack([_padded(t, longest) for t in tensors])
 
-    return tree_map(join, *trees)
+def _apart(tree: Any, count: int) -> list[Any]:
+    """The trees of which `tree` is the stack."""
+    if isinstance(tree, Tensor):
+        return list(tree.unbind())
+    parts = [_apart(part, count) for part in (tree.values() if isinstance(tree, dict) else tree)]
+    whole = zip(*parts, strict=True) if parts else [()] * count
+    return [dict(zip(tree, each, strict=True)) if isinstance(tree, dict) else _like(tree, each) for each in whole]
+
+
+def _like(template: tuple, parts: Iterable[Any]) -> Any:
+    """A tuple of the template's own kind, named or plain."""
+    return getattr(template, "_make", tuple)(parts)
 
 
 def _padded(t: Tensor, length: int) -> Tensor:

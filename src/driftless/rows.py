@@ -157,6 +157,10 @@ class Rows(ABC):
             )
         return self.layout.unpack(payload)
 
+    def expect(self, clients: Iterable[int]) -> None:
+        """The rows of these clients will be asked for soon: those that are far away are fetched meanwhile."""
+        return
+
     def stage(self, round: int, client: int, row: Row) -> None:
         """Write a row that counts once the round is committed; one staged before, or in another round, is forgotten."""
         assert round >= self._newer, f"round {round} is already in checkpoint {self._newer}"

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from driftless import checkpoint, folders, work
 from driftless.assemble import Experiment
-from driftless.choice import by_rule, fastest
+from driftless.choice import by_rule, fastest, vectorised
 from driftless.clients import BadClient, Clients
 from driftless.device import to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
-from driftless.evaluate import Evaluation, global_model
-from driftless.lift import Loop, Sequential, Threaded, Vectorised
+from driftless.evaluate import Evaluation, Panel, global_model
+from driftless.lift import Loop, Parallel, Sequential, Threaded
 from driftless.memory import keep_freed
 from driftless.processes import Processes
 from driftless.ranks import Ranks, join
@@ -95,7 +95,7 @@ def execute(
     if folder is not None and not resume:
         ranks.first(lambda: folders.begin(folder, experiment, lift))
     with ExitStack() as stack:
-        if isinstance(lift, Threaded):
+        if isinstance(lift, Parallel):
             stack.callback(lift.close)
         if folder is not None and ranks.leads:
             stack.enter_context(folders.alone(folder))
@@ -104,16 +104,20 @@ def execute(
         stack.callback(clients.close)
         state, metrics = _start(experiment, clients, folder, digest, resume)
         measured_clients, workers = _measured(experiment, clients), config.workers or os.cpu_count() or 1
-        evaluation = Evaluation(federated, experiment.federation, measured_clients, config.panel or PANEL, workers)
+        panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
+        evaluation = Evaluation(federated, experiment.federation, measured_clients, panel, workers)
         accuracy: dict[int, float] = {}
+        chosen = experiment.cohort_of(state.server.round)
         for t in range(state.server.round, config.rounds):
+            following = experiment.cohort_of(t + 1)
+            clients.expect(following)
             try:
-                state, info = _round(experiment, clients, state, t)
+                state, info = _round(experiment, clients, state, t, chosen)
             except BadClient:
                 if folder is not None:
                     _save(folder, digest, state, clients)
                 raise
-            lr, last = experiment.lr(t), t + 1 == config.rounds
+            lr, last, chosen = experiment.lr(t), t + 1 == config.rounds, following
             if ranks.leads and ((t + 1) % config.eval_every == 0 or last):
                 measured, accuracy = evaluation(state.server, lr, everyone=last)
                 info |= measured
@@ -148,11 +152,10 @@ def trained(experiment: Experiment, folder: Path) -> Result:
     return Result(metrics, experiment, state.server, _measured(experiment, clients), folder, {})
 
 
-def _round(experiment: Experiment, clients: Clients, state: State, t: int) -> tuple[State, Info]:
+def _round(experiment: Experiment, clients: Clients, state: State, t: int, chosen: list[int]) -> tuple[State, Info]:
     """One round and what can be said of it without a look at test data."""
     federated, config, names = experiment.federated, experiment.config, experiment.training.names
     began = time.perf_counter()
-    chosen = experiment.cohort_of(t)
     silent = work.silent(config.seed, t, names, chosen, config.absent)
     plan = Plan(chosen, silent, experiment.lr(t))
     server, answer = federated.round(state.server, clients, plan)
@@ -257,7 +260,7 @@ def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
 
 
 def _lift(experiment: Experiment) -> Any:
-    config = experiment.config
+    config, space = experiment.config, experiment.federated.task.space
     workers = config.workers or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if _wired(experiment):
         from driftless.wired import Wired
@@ -273,8 +276,8 @@ def _lift(experiment: Experiment) -> Any:
         case "processes":
             return Processes(workers)
         case "vectorised":
-            return Vectorised()
-    found = by_rule(experiment.federated.task.space, config.device, experiment.cohort, workers)
+            return vectorised(space, config.device, experiment.cohort, workers)
+    found = by_rule(space, config.device, experiment.cohort, workers)
     return fastest(experiment, found) if isinstance(found, Threaded) else found
 
 

@@ -27,6 +27,7 @@ import heapq
 import json
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,6 +105,10 @@ class DiskRows(Rows):
 
     def _read(self, place: int) -> bytes:
         return files.pread(self._file, self.layout.size, self._row_at(place))
+
+    def expect(self, clients: Iterable[int]) -> None:
+        for written in (self._records[client][-1] for client in clients if client in self._records):
+            files.will_read(self._file, self.layout.size, self._row_at(written.place))
 
     def _release(self, place: int) -> None:
         heapq.heappush(self._free, place)
