@@ -4,6 +4,7 @@ Fashion-MNIST, 20 clients with two classes each, half of them a round, and 5 mor
 20 steps of 32, three seeds. The step size of every algorithm is the best of STEP_SIZES by what its clients get (the
 mean of their accuracies) after 30 rounds of a seed of its own, on a search set cut out of the training images: no test
 image is looked at. Where the best is the smallest or the largest, the search goes on in that direction.
+The personal methods are then run with few samples a client too, where Local has little to learn from.
 `make all-algorithms` runs it; a cell that is finished is kept, one that was stopped goes on. `--data-dir` names the
 folder with fashion_mnist.npz, else DRIFTLESS_DATA does.
 """
@@ -18,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from driftless.clients import BadClient
 from driftless.config import Config, flags
@@ -33,9 +35,9 @@ STEP_SIZES = (0.03, 0.1, 0.3)
 FURTHER = (0.003, 0.01, *STEP_SIZES, 1.0, 3.0)
 SEEDS = (0, 1, 2)
 SEARCH_SEED, SEARCH_ROUNDS, SEARCH_SAMPLES = 100, 30, 10_000
-ROWS = (
+FEW, FEW_ROUNDS = 2_500, 30  # training samples in all, a hundred a client, and rounds, where clients have few
+GLOBAL = (
     "centralised",
-    "local",
     "fedavg",
     "fedprox",
     "fedavgm",
@@ -53,11 +55,15 @@ ROWS = (
     "fedreg(batches=2)",
     "fedgen(alpha=1, beta=1)",
     "vhl",
+    "fedcog(samples=64, steps=30)",
     "fedinit",
     "fedals(alpha=10, cohort=held)",
     "fedals(alpha=10, cohort=redrawn)",
     "fedals(alpha=10, cohort=held) + scaffold",
     "scaffold + relaxed_init(beta=0.1)",
+)
+PERSONAL = (
+    "local",
     "fedavg + fine_tune(epochs=1)",
     "scaffold + fine_tune(epochs=1)",
     "fedavg_p",
@@ -74,8 +80,9 @@ ROWS = (
     "knn_per",
     "pfedhn",
     "pefll",
-    "fedcog(samples=64, steps=30)",
+    "pefll + class_mask",
 )
+ROWS = (*GLOBAL, *PERSONAL)
 BASE = Config(
     data="fashion-mnist",
     split="classes(2)",
@@ -106,27 +113,46 @@ HEADINGS = (
     "drift",
     "numbers up",
     "numbers down",
-    "seconds",
+    "time",
     "seeds",
     "below",
 )
 
 
-def search_set(data_dir: str | None) -> str:
-    """The path of an .npz whose training and test sets are both cut out of the training images."""
+def cut(name: str, data_dir: str | None, parts: Callable[[Any, Any], dict[str, Any]]) -> str:
+    """The path of an .npz with these parts of the data, made from them and an order of the training samples."""
     import numpy as np
 
     from driftless.data.sources import load
 
-    path = OUT / "search.npz"
+    path = OUT / f"{name}.npz"
     if not path.is_file():
         data = load(BASE.data, data_dir)
         order = np.random.Generator(np.random.Philox(SEARCH_SEED)).permutation(len(data.y_train))
-        kept, held = order[SEARCH_SAMPLES:], order[:SEARCH_SAMPLES]
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {"x_train": data.x_train[kept], "y_train": data.y_train[kept]}
-        np.savez(path, **arrays, x_test=data.x_train[held], y_test=data.y_train[held])
+        np.savez(path, **parts(data, order))
     return str(path)
+
+
+def search_set(data_dir: str | None) -> str:
+    """Training and test sets that are both cut out of the training images."""
+
+    def parts(data: Any, order: Any) -> dict[str, Any]:
+        kept, held = order[SEARCH_SAMPLES:], order[:SEARCH_SAMPLES]
+        training = {"x_train": data.x_train[kept], "y_train": data.y_train[kept]}
+        return training | {"x_test": data.x_train[held], "y_test": data.y_train[held]}
+
+    return cut("search", data_dir, parts)
+
+
+def few_set(data_dir: str | None) -> str:
+    """Few of the training images, and all test images."""
+
+    def parts(data: Any, order: Any) -> dict[str, Any]:
+        training = {"x_train": data.x_train[order[:FEW]], "y_train": data.y_train[order[:FEW]]}
+        return training | {"x_test": data.x_test, "y_test": data.y_test}
+
+    return cut("few", data_dir, parts)
 
 
 def folder_of(algorithm: str) -> Path:
@@ -189,6 +215,17 @@ def runs(rows: Iterable[str], seeds: Iterable[int], data_dir: str | None) -> lis
     ]
 
 
+def with_few(rows: Iterable[str], seeds: Iterable[int], data_dir: str | None) -> list[Config]:
+    """The cells in which clients have few samples: of the personal methods, with the step sizes found."""
+    base = replace(BASE, data=few_set(data_dir), data_dir=None, rounds=FEW_ROUNDS)
+    return [
+        replace(base, algorithm=a, lr=chosen(a), seed=seed, out=str(folder_of(a) / f"few-{seed}"))
+        for seed in seeds
+        for a in rows
+        if a in PERSONAL or a == "fedavg"
+    ]
+
+
 def run_all(cells: list[Config], jobs: int) -> None:
     """The cells, so many at a time, each in a process of its own with one thread."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
@@ -196,8 +233,8 @@ def run_all(cells: list[Config], jobs: int) -> None:
             print(done, flush=True)
 
 
-def results(algorithm: str) -> Runs | None:
-    folders = [f for seed in SEEDS if ended(f := folder_of(algorithm) / f"seed-{seed}")]
+def results(algorithm: str, kind: str = "seed") -> Runs | None:
+    folders = [f for seed in SEEDS if ended(f := folder_of(algorithm) / f"{kind}-{seed}")]
     return Runs(algorithm, tuple(read_run(f) for f in folders)) if folders else None
 
 
@@ -205,6 +242,18 @@ def table() -> str:
     """The table as Markdown, from the run folders alone."""
     found = {a: r for a in ROWS if (r := results(a)) is not None}
     return markdown(HEADINGS, [row(a, r, found) for a, r in found.items()])
+
+
+def few_table() -> str:
+    """The same of clients with few samples."""
+    found = {a: r for a in ("fedavg", *PERSONAL) if (r := results(a, "few")) is not None}
+    headings = ("algorithm", "global %", "personal %", "worst tenth %", "unseen %", "seeds", "below")
+    keys = ("global_accuracy", "personal_accuracy_mean", "personal_accuracy_worst_decile", "unseen_accuracy")
+    lines = [
+        [f"`{a}`", *(told(r.over(accuracy(k)), percent) for k in keys), str(len(r.runs)), below(a, r, found)]
+        for a, r in found.items()
+    ]
+    return markdown(headings, lines)
 
 
 def row(algorithm: str, runs: Runs, found: dict[str, Runs]) -> list[str]:
@@ -225,7 +274,7 @@ def row(algorithm: str, runs: Runs, found: dict[str, Runs]) -> list[str]:
         once("numbers_down"),
         pace(runs, found),
         str(len(runs.runs)),
-        below(runs, found),
+        below(algorithm, runs, found),
     ]
 
 
@@ -239,14 +288,13 @@ def accuracy(key: str) -> Callable[[Run], float | None]:
     return lambda run: run.mean_of_last(key, LAST)
 
 
-def below(runs: Runs, found: dict[str, Runs]) -> str:
+def below(algorithm: str, runs: Runs, found: dict[str, Runs]) -> str:
     """Which reference the row is below by more than two standard errors: what its clients get below Local for one whose
     clients predict with models of their own, its global model below 0.9 of FedAvg's for any other; nothing of one seed.
     """
-    own, common = (runs.over(accuracy(key)) for key in ("personal_accuracy_mean", "global_accuracy"))
-    personal = own is not None and (common is None or own.mean > common.mean + 0.05)
-    name, share, mine = ("local", 1.0, own) if personal else ("fedavg", 0.9, common)
-    key = "personal_accuracy_mean" if personal else "global_accuracy"
+    personal = algorithm in PERSONAL
+    name, share, key = ("local", 1.0, "personal_accuracy_mean") if personal else ("fedavg", 0.9, "global_accuracy")
+    mine = runs.over(accuracy(key))
     other = found[name].over(accuracy(key)) if name in found else None
     if mine is None or other is None or mine.seeds < 2:
         return ""
@@ -280,8 +328,13 @@ def write_page() -> None:
     """Put the tables between their marks in the page; what the page says of them is left as it is."""
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    parts = [BEGIN, table(), "", command(), "", "The search (clients' mean accuracy, %):", "", search_table(), END]
-    atomic_write(PAGE, (before + "\n".join(parts) + after).encode())
+    parts = (
+        (table(), command()),
+        ("The search (clients' mean accuracy, %):", search_table()),
+        (f"With {FEW // BASE.clients} samples a client, {FEW_ROUNDS} rounds:", few_table()),
+    )
+    text = "\n\n".join(part for pair in parts for part in pair)
+    atomic_write(PAGE, f"{before}{BEGIN}\n{text}\n{END}{after}".encode())
 
 
 if __name__ == "__main__":
@@ -294,4 +347,5 @@ if __name__ == "__main__":
     while cells := searches(asked.only, asked.data_dir):
         run_all(cells, asked.jobs)
     run_all(runs(asked.only, asked.seeds, asked.data_dir), asked.jobs)
+    run_all(with_few(asked.only, asked.seeds, asked.data_dir), asked.jobs)
     write_page()
