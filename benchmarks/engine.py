@@ -1,0 +1,115 @@
+"""What the engine itself costs: a client that does nothing, and the measuring of a thousand clients' own models.
+
+A no-op client is asked for the identity, on a model of 62,000 numbers, with no data and no memory: a thousand of a
+thousand clients on one thread, so all that is timed is asking, answering and summing. The evaluation is of a thousand
+LeNets, each on ten test samples of its own, beside one pass of one LeNet over all ten thousand. Samples alternate.
+
+    python benchmarks/engine.py [--samples 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from driftless import algorithms, memory, models
+from driftless.clients import Clients
+from driftless.data.federation import Federation
+from driftless.evaluate import Evaluation, Panel
+from driftless.federated import Federated
+from driftless.lift import Sequential
+from driftless.piece import Uniform
+from driftless.space import Space
+from driftless.state import Reply
+from driftless.task import Task
+from driftless.work import Work
+
+CLIENTS, TESTED, SHAPE, CLASSES = 1000, 10, (1, 28, 28), 10
+NOOP, EVALUATION = 0.1, 2.0  # ms a client; times the pass over the pooled data
+
+
+class Idle(Work):
+    """One step without samples."""
+
+    def count(self, *of: Any) -> int:
+        return 1
+
+    def batches(self, *of: Any) -> tuple:
+        return ()
+
+
+class Identity(Federated):
+    """An algorithm with an operation that gives back what was sent."""
+
+    def identity(self, how: Any, shared: Any, each: Any) -> Reply:
+        return Reply(Uniform(shared.model), {}, {}, True)
+
+
+def noop() -> Callable[[], Any]:
+    """A round of the identity."""
+    space = Space(nn.Linear(620, 100, bias=False))
+    nothing, empty = (torch.zeros(0, 620), torch.zeros(0, dtype=torch.int64)), [torch.arange(0)] * CLIENTS
+    federation = Federation(nothing, nothing, empty, empty, [f"client-{i:04d}" for i in range(CLIENTS)])
+    federated = Identity(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers())
+    clients, shared = Clients(federated, federation, Idle(), 0, Sequential()), federated.shared(federated.start(), 0.1)
+    return lambda: clients.at(range(CLIENTS), frozenset(), 0).map("identity", shared)
+
+
+def evaluations() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """(one model over all test samples and every client's own over its own, the first of these alone)."""
+    test = torch.rand(CLIENTS * TESTED, *SHAPE), torch.randint(CLASSES, (CLIENTS * TESTED,))
+    rows, names = list(torch.arange(CLIENTS * TESTED).split(TESTED)), [f"client-{i:04d}" for i in range(CLIENTS)]
+    federation, space = Federation(test, test, rows, rows, names), Space(models.lenet(SHAPE, CLASSES))
+
+    def evaluation(algorithm: Any) -> Callable[[], Any]:
+        federated = Federated(algorithm, Task(space), space.ravel(), space.ravel_buffers())
+        clients = Clients(federated, federation, Work(1, None, TESTED), 0, Sequential())
+        for client in range(CLIENTS) if federated.fresh_row() else ():
+            row = {k: v + 0.01 * torch.randn_like(v) for k, v in federated.fresh_row().items() if v.is_floating_point()}
+            clients.rows.stage(0, client, federated.fresh_row() | row)
+        clients.commit(0)
+        server, measure = federated.start()._replace(round=1), Evaluation(federated, federation, clients, Panel(1), 2)
+        return lambda: measure(server, 0.1, everyone=True)
+
+    return evaluation(algorithms.local()), evaluation(algorithms.fedavg())
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--samples", type=int, default=7)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    memory.keep_freed()
+    work = {"no-op": noop(), **dict(zip(("own", "pooled"), evaluations(), strict=True))}
+    taken: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(options.samples + 1):  # the first is the warm-up
+        for name, each in work.items():
+            taken[name].append(seconds(each))
+    idle = [1000 * s / CLIENTS for s in taken["no-op"][1:]]
+    ratios = [(own - pooled) / pooled for own, pooled in zip(taken["own"][1:], taken["pooled"][1:], strict=True)]
+    console = Console(width=None if Console().is_terminal else 120)
+    for what, of, goal in (
+        ("a no-op client, ms", idle, NOOP),
+        ("a thousand LeNets over one pass of the pooled test data", ratios, EVALUATION),
+    ):
+        said = f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f}), at most {goal:g} wanted: "
+        console.print(f"{what}: {said}{'met' if median(of) <= goal else 'missed'}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
