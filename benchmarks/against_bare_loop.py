@@ -14,19 +14,15 @@ from __future__ import annotations
 
 import argparse
 import copy
-import hashlib
 import json
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from rich.console import Console
-from rich.table import Table
+from timing import Contender, Row, cpu_of, measure, summary, table
 from torch import Tensor, nn
 
 from driftless import algorithms, memory, models
@@ -41,7 +37,7 @@ from driftless.state import Plan
 from driftless.task import Task
 from driftless.work import Work
 
-LR, SHAPE, CLASSES, FREE = 0.1, (1, 28, 28), 10, 0.9
+LR, SHAPE, CLASSES = 0.1, (1, 28, 28), 10
 DEFAULT_THREADS = torch.get_num_threads()
 
 
@@ -63,46 +59,16 @@ PROBLEMS = {
 }
 
 
-class Sample(NamedTuple):
-    wall: float
-    cpu: float
-    free: bool
-
-
-class Contender(NamedTuple):
-    """A round to be timed, the intra-op threads it is given, and the cores it may fill."""
-
-    round: Callable[[], Tensor]
-    threads: int
-    cores: int
-    elsewhere: Callable[[], float] = lambda: 0.0  # CPU seconds of its worker processes, until now
-
-
-class Row(NamedTuple):
-    """One contender on one piece of work: medians, spread, and its ratios to the bare loop."""
-
-    work: str
-    contender: str
-    wall: float
-    low: float
-    high: float
-    cpu: float
-    ratio: float
-    ratio_low: float
-    ratio_high: float
-    cpu_ratio: float
-    kept: int
-    discarded: int
-
-
 # --- what is compared -----------------------------------------------------------------------------
-def bare_round(module: nn.Module, data: list[tuple[Tensor, Tensor]], batches: list[Tensor]) -> dict[str, Tensor]:
+def bare_round(
+    module: nn.Module, data: list[tuple[Tensor, Tensor]], batches: Sequence[Sequence[Tensor] | Tensor], lr: float = LR
+) -> dict[str, Tensor]:
     """Federated averaging as people write it."""
     states = []
     for (x, y), client in zip(data, batches, strict=True):
         local = copy.deepcopy(module)
         local.train()
-        optimiser = torch.optim.SGD(local.parameters(), lr=LR)
+        optimiser = torch.optim.SGD(local.parameters(), lr=lr)
         for rows in client:
             optimiser.zero_grad()
             loss = F.cross_entropy(local(x[rows]), y[rows])
@@ -151,53 +117,6 @@ def contenders(problem: Problem) -> dict[str, Contender]:
     return entries
 
 
-def cpu_of(process: int) -> float:
-    """CPU seconds of another process, by Linux's clock for it (its number in the upper bits, 2 for scheduled time)."""
-    return time.clock_gettime((~process << 3) | 2)
-
-
-# --- how it is timed ------------------------------------------------------------------------------
-def share_of_core(_: int = 0, seconds: float = 0.02) -> float:
-    """CPU seconds over wall seconds of a short loop that lets go of the interpreter's lock."""
-    block, began, cpu = bytes(1 << 20), time.perf_counter(), time.thread_time()
-    while time.perf_counter() - began < seconds:
-        hashlib.sha256(block).digest()
-    return (time.thread_time() - cpu) / (time.perf_counter() - began)
-
-
-def free_cores(count: int) -> bool:
-    """Whether so many cores are free now."""
-    with ThreadPoolExecutor(count) as pool:
-        return min(pool.map(share_of_core, range(count))) >= FREE
-
-
-def sample(contender: Contender) -> Sample | None:
-    """One round, timed between two looks at the cores; none where it would only spin."""
-    before = free_cores(contender.cores)
-    if contender.threads > 1 and not before:
-        return None
-    torch.set_num_threads(contender.threads)
-    wall, cpu = time.perf_counter(), time.process_time() + contender.elsewhere()
-    contender.round()
-    wall, cpu = time.perf_counter() - wall, time.process_time() + contender.elsewhere() - cpu
-    return Sample(wall, cpu, before and free_cores(contender.cores))
-
-
-def measure(entries: dict[str, Contender], samples: int, seconds: float) -> dict[str, list[Sample | None]]:
-    """Samples in turn, until every contender has so many clean ones or the time is up."""
-    taken: dict[str, list[Sample | None]] = {name: [] for name in entries}
-    until = time.perf_counter() + seconds
-    while min(len(clean(of)) for of in taken.values()) < samples and time.perf_counter() < until:
-        for name, entry in entries.items():
-            taken[name].append(sample(entry))
-    return taken
-
-
-def clean(samples: list[Sample | None]) -> list[Sample]:
-    """Those taken while the cores were free."""
-    return [s for s in samples if s is not None and s.free]
-
-
 def agree(entries: dict[str, Contender]) -> None:
     """Everyone computes the same model; the first call is the warm-up too."""
     made = {name: entry.round() for name, entry in entries.items() if entry.threads == 1}
@@ -207,52 +126,6 @@ def agree(entries: dict[str, Contender]) -> None:
 
 
 # --- what is said ---------------------------------------------------------------------------------
-def summary(work: str, taken: dict[str, list[Sample | None]]) -> list[Row]:
-    """Medians, the spread (lowest and highest), and the ratios to the faster bare loop."""
-    begun = {name: [s for s in of if s is not None] for name, of in taken.items()}
-    kept = {name: clean(taken[name]) or of for name, of in begun.items() if of}
-    bare = [name for name in kept if name.startswith("bare")]
-    base = min(median(s.wall for s in kept[name]) for name in bare)
-    base_cpu = min(median(s.cpu for s in begun[name]) for name in bare)
-    rows = []
-    for name, of in kept.items():
-        wall, cpu, count = median(s.wall for s in of), median(s.cpu for s in begun[name]), len(clean(taken[name]))
-        low, high = min(s.wall for s in of), max(s.wall for s in of)
-        rows.append(
-            Row(
-                work,
-                name,
-                wall,
-                low,
-                high,
-                cpu,
-                wall / base,
-                low / base,
-                high / base,
-                cpu / base_cpu,
-                count,
-                len(taken[name]) - count,
-            )
-        )
-    return rows
-
-
-def table(rows: list[Row]) -> Table:
-    """One line a contender; its ratio is to the faster bare loop, with the lowest and the highest."""
-    out = Table(title="seconds a round, and ratios to the bare loop")
-    for column in ("work", "contender", "seconds", "ratio", "CPU s", "ratio", "clean", "left out"):
-        out.add_column(column, justify="left" if column in ("work", "contender") else "right", no_wrap=True)
-    last = ""
-    for r in rows:
-        if r.work != last:
-            out.add_section()
-        mark, last = "" if r.kept else "~", r.work
-        ratio = f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})"
-        walls, cpu = (f"{mark}{r.wall:.3f}", ratio), (f"{r.cpu:.3f}", f"{r.cpu_ratio:.2f}")
-        out.add_row(r.work, r.contender, *walls, *cpu, str(r.kept), str(r.discarded))
-    return out
-
-
 def verdict(work: str, rows: list[Row], target: tuple[str, float]) -> str:
     """Whether the contender that counts is as fast as it should be."""
     who, most = target
@@ -280,7 +153,7 @@ def main() -> None:
         rows += (of := summary(name, measure(entries, options.samples, options.seconds)))
         verdicts.append(verdict(name, of, PROBLEMS[name].target))
     console = Console(width=None if Console().is_terminal else 120)
-    console.print(table(rows))
+    console.print(table(rows, "the bare loop"))
     for line in verdicts:
         console.print(line, highlight=False)
     if options.json:
