@@ -44,6 +44,7 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
     personal = {"inner_personal": scale["scale_personal"], **outer}
     cog = {k: hyper[k] for k in ("kd_weight", "dis", "samples", "steps", "batch", "wait") if k in hyper}
     generated = algorithm(WrittenFedCOG(lr=hyper.get("input_lr", 0.01), **cog), name="fedcog")
+    contrast = named.moon(**{k: hyper[k] for k in ("mu", "temperature") if k in hyper})
     momentum = hyper.get("momentum", 0.0)
     known = {k: v for k, v in hyper.items() if k not in ("weights", "server_lr")}
     adaptive = {k: hyper[k] for k in ("lr", "beta1", "beta2", "tau", "initial") if k in hyper}
@@ -75,10 +76,17 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "fedexp": lambda: named.fedexp(hyper["epsilon"]),
         "fedavgm": lambda: named.fedavgm(momentum, hyper.get("server_lr", 1.0), hyper.get("form", "hsu")),
         "fedopt": lambda: getattr(named, f"fed{hyper['kind']}")(**adaptive),
-        "moon": lambda: named.moon(**{k: hyper[k] for k in ("mu", "temperature") if k in hyper}),
+        "moon": lambda: contrast,
         "feddecorr": lambda: named.feddecorr(hyper["beta"]),
         "fedcog": lambda: generated,
         "scaffold_fedcog": lambda: named.scaffold() + generated,
+        "fedavgm_fedcog": lambda: named.fedavgm(momentum, hyper.get("server_lr", 1.0)) + generated,
+        "fedprox_fedcog": lambda: prox + generated,
+        "moon_fedcog": lambda: contrast + generated,
+        "fedinit_fedcog": lambda: relaxed + generated,
+        "fedals_fedcog": lambda: slow + generated,
+        "fedals_fedinit_fedcog": lambda: slow + relaxed + generated,
+        "fedals_feddyn": lambda: slow + named.feddyn(hyper["strength"]),
         "fedreg": lambda: named.fedreg(**outside("gamma", "steps", "pseudo", "perturbed", "batches")),
         "fedgen": lambda: algorithm(WrittenFedGen(**known), name="fedgen"),
         "vhl": lambda: algorithm(WrittenVHL(**known), name="vhl"),

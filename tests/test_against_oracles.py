@@ -105,6 +105,16 @@ VALUES |= {
     ],
     "scaffold_fedcog": [{"kd_weight": 1.0, "samples": 16, "steps": 8, "batch": 5}],
 }
+COG = {"kd_weight": 0.7, "dis": 0.3, "samples": 16, "steps": 8, "batch": 5}
+VALUES |= {
+    "fedavgm_fedcog": [{"momentum": 0.1, **COG}],
+    "fedprox_fedcog": [{"mu": 0.2, **COG}],
+    "moon_fedcog": [{"mu": 0.5, "temperature": 0.1, **COG}],
+    "fedinit_fedcog": [{**i, **COG} for i in INIT],
+    "fedals_fedcog": [{**a, **COG} for a in ALS],
+    "fedals_fedinit_fedcog": [{**a, "beta": 0.2, **COG} for a in ALS],
+    "fedals_feddyn": [{**a, "strength": s} for a, s in zip(ALS, (0.1, 0.1, 2.0, 0.5, 0.01), strict=True)],
+}
 VALUES |= {
     "ditto": [{}, {"lam": 0.0}],
     "apfl": [{}, {"rule": "fixed"}, {"alpha": 0.0, "rule": "fixed"}, {"alpha": 1.0, "rule": "fixed"}],
@@ -452,6 +462,11 @@ MISTAKES = [
     Mistake(StaleFedCOG, "fedcog"),
     Mistake(EarlyFedCOG, "fedcog"),
     Mistake(EarlyFedCOG, "scaffold_fedcog"),
+    Mistake(HalfProximal, "fedprox_fedcog"),
+    Mistake(SwappedMOON, "moon_fedcog"),
+    Mistake(TowardsInit, "fedinit_fedcog"),
+    Mistake(EarlyFedCOG, "fedals_fedinit_fedcog"),
+    Mistake(ShareFedDyn, "fedals_feddyn"),
     Mistake(FastFedReg, "fedreg"),
     Mistake(SentFedReg, "fedreg"),
     Mistake(PairedVHL, "vhl"),

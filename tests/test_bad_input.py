@@ -132,6 +132,7 @@ def test_flags_that_are_none(words):
 
 def test_seeds_all_differ():
     sentence(run(seeds="0,1,0"), "seeds=0,1,0")
+    sentence(run("--seeds", "2", seeds="0,1"), "--seeds is given more than once", "say --seeds 0,1")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

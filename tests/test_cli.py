@@ -14,6 +14,7 @@ import pytest
 import torch
 from outer import cli, metrics, run
 from safetensors.torch import load_file
+from test_bad_input import sentence
 
 from driftless import files, report
 from driftless.data.split import Split
@@ -170,6 +171,10 @@ def test_several_seeds(tmp_path):
     assert "±" in (tmp_path / "runs" / "report.html").read_text()
     listed = cli("compare", tmp_path / "runs", "--no-references")
     assert listed.code == 0 and "over 2 seeds" in listed.out and "±" in listed.out
+    said = "holds several runs: name one of them, such as", "seed-0"
+    sentence(cli("export", tmp_path / "runs", "--out", tmp_path / "model"), *said)
+    words = "--data", tmp_path / "client.npz", "--out", tmp_path / "model"
+    sentence(cli("personalize", "--run", tmp_path / "runs", *words), *said)
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):

@@ -129,6 +129,19 @@ def test_disagreement_is_stable_and_at_most_log_2():
     assert torch.isfinite(torch.autograd.grad(js, logits)[0]).all()
 
 
+def test_disagreement_that_is_nearly_whole_still_has_a_gradient():
+    """Equation (2) at p and q almost disjoint; as KL(m || p) + KL(m || q) of probabilities cut to [0.01, 0.99], the sum
+    cut to [0, 1], it has none."""
+    logits = torch.tensor([[6.0, -6.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    scores = logits, logits.flip(1)
+    js = jensen_shannon(*(log_probabilities(s, False) for s in scores))
+    assert float(torch.autograd.grad(js, logits, retain_graph=True)[0].norm()) > 1e-3
+    p, q = (s.softmax(-1).clamp(0.01, 0.99) for s in scores)
+    m = ((p + q) / 2).clamp(0.01, 0.99)
+    wrong = (0.5 * ((m * (m / p).log()).sum() + (m * (m / q).log()).sum())).clamp(0, 1)
+    assert float(torch.autograd.grad(wrong, logits)[0].norm()) == 0 and float(js.detach()) < np.log(2)
+
+
 @pytest.mark.parametrize("distribution", ["complementary", "uniform"])
 def test_targets_of_every_client(distribution):
     piece = Watched(**{**SMALL, "targets": distribution})

@@ -20,6 +20,7 @@ from driftless import folders, grid, report, run
 from driftless.config import Config, flags
 from driftless.errors import UserError
 from driftless.grammar import parse_list
+from driftless.grid_table import Grid
 from driftless.launch import run_config
 from driftless.observed import read
 
@@ -58,7 +59,7 @@ def test_a_grid(tmp_path):
     assert ended.code == 0, ended
     slow = "fedals(alpha=2,cohort=held)+relaxed_init(0.1)"
     named = ["fedavg", "fedavg+scaffold", f"fedavg+{slow}", "scaffold", f"scaffold+{slow}"]
-    assert {path.name for path in out.iterdir()} == {*named, "grid.md", "report.html"}
+    assert {path.name for path in out.iterdir()} == {*named, "grid.md", "grid.json", "report.html"}
     values = [[metrics(out / name / f"seed-{s}")[-1]["global_accuracy"] for s in (0, 1)] for name in named]
     expected = [told(v) for v in values]
     expected.insert(4, "– [1]")
@@ -72,9 +73,22 @@ def test_a_grid(tmp_path):
     Page(page)
     assert page.count('id="grid"') == 1 and "fedavg + fedals(alpha=2, cohort=held) + relaxed_init(0.1)" in page
     assert page.index('id="grid"') < page.index('id="results"') and "– [1]" in page
+    reported = cli("report", out, "--out", tmp_path / "again.html")  # as the command wrote it
+    assert reported.code == 0 and (tmp_path / "again.html").read_text() == page
+    two = cli("report", out / "fedavg", out, out, "--out", tmp_path / "two.html")
+    both = (tmp_path / "two.html").read_text()
+    Page(both)
+    assert two.code == 0 and both.count('id="grid"') == both.count('id="grid-2"') == 1
     again = shlex.split(text.split("```")[1].strip())
     assert again[:2] == ["driftless", "grid"] and cli(*again[1:]).code == 0
     assert (out / "grid.md").read_text() == text
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"rows": []}'])
+def test_a_table_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, content):
+    (tmp_path / "grid.json").write_text(content)
+    with pytest.raises(UserError, match="grid.json holds no grid: run the same grid again"):
+        Grid.kept(tmp_path)
 
 
 def test_the_best_of_a_row_is_bold(tmp_path):

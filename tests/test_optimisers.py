@@ -16,16 +16,13 @@ from driftless.optim import (
     Adagrad,
     Adam,
     AdamW,
-    Constant,
-    Cosine,
     Descent,
-    Exponential,
     Momentum,
     Sgd,
-    Steps,
     Yogi,
     clip,
 )
+from driftless.schedules import Constant, Cosine, Exponential, Steps
 from driftless.work import Work
 
 RNG = np.random.Generator(np.random.Philox(0))
@@ -91,6 +88,26 @@ def test_a_fresh_state_is_torchs_optimiser_made_anew():
             torch.nn.functional.cross_entropy(net(x), y).backward()
             optimiser.step()
     assert gap(ran.last, torch.nn.utils.parameters_to_vector(net.parameters()).detach()) < 1e-13
+
+
+def test_the_clip_acts_on_the_tasks_gradient_and_on_no_correction():
+    """theta - lr (clip(g) + mu (theta - start)), and not theta - lr clip(g + mu (theta - start))."""
+    data, work, mu, bound = clusters((20,)), Work(4, None, 5), 3.0, 0.2
+    ran = run(federate(named.fedprox(mu), mlp(), client=Sgd(), clip=bound), data, work, [[0]], 0.1)
+    right, wrong = mlp().double(), mlp().double()
+    for net, whole in ((right, False), (wrong, True)):
+        start = [p.detach().clone() for p in net.parameters()]
+        for rows in work.batches(0, 0, "c0", 20, 4):
+            x, y = data.samples(0).batch(rows)
+            net.zero_grad()
+            torch.nn.functional.cross_entropy(net(x), y).backward()
+            pulls = [mu * (p.detach() - s) for p, s in zip(net.parameters(), start, strict=True)]
+            g, pull = (torch.cat([v.flatten() for v in part]) for part in ([p.grad for p in net.parameters()], pulls))
+            move = clip(g + pull, bound) if whole else clip(g, bound) + pull
+            theta = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
+            torch.nn.utils.vector_to_parameters(theta - 0.1 * move, net.parameters())
+    ends = [torch.nn.utils.parameters_to_vector(net.parameters()).detach() for net in (right, wrong)]
+    assert gap(ran.last, ends[0]) < 1e-13 and gap(ran.last, ends[1]) > 1e-4
 
 
 def test_clip_bounds_the_norm_and_leaves_short_ones():

@@ -144,6 +144,15 @@ def test_two_files(slowly, tmp_path):
     sentence(both, f"the plugin {tmp_path / 'again.py'} defines 'mine'", f"of the plugin {tmp_path / 'mine.py'}")
 
 
+@pytest.mark.parametrize("between", [" ", "="])
+def test_a_flag_that_is_given_twice(slowly, tmp_path, between):
+    (tmp_path / "mine.py").write_text(MAKES)
+    words = f"--plugin{between}{slowly} --plugin{between}{tmp_path / 'mine.py'}".split()
+    said = "--plugin is given more than once", "say --plugin a.py b.py"
+    sentence(cli("algorithms", *words), *said)
+    sentence(run(*words, algorithm="slowly + mine"), *said)
+
+
 def test_listed_with_its_reference(slowly):
     line = "slowly(factor=0.5, within=none)"
     about = "Every gradient times `factor` (Nobody 2024)."

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from recipes import RECIPES, SMALL, result
+from subjects import algorithms, names_of
 from test_store_crash import Crash, Disk
 
 from driftless import report
 from driftless.errors import UserError
 from driftless.launch import federate
 from driftless.run import Result
+
+TABLE = Path(__file__).parent.parent / "docs" / "results" / "torture.md"
 
 
 class Stop(Exception):
@@ -53,6 +56,20 @@ def check(whole: tuple[Path, Result], again: tuple[Path, Result]) -> None:
         assert a[part] == b[part], part
     assert whole[1].clients.digest() == again[1].clients.digest()
     assert whole[1].metrics[-1].get("global_accuracy") == again[1].metrics[-1].get("global_accuracy")
+
+
+def test_every_named_algorithm_has_a_recipe():
+    recipes = {name for recipe in RECIPES.values() for name in names_of(str(recipe.get("algorithm", "fedavg")))}
+    assert set(algorithms()) == recipes
+
+
+def test_the_committed_table_of_kills_is_of_these_recipes():
+    """Every one was killed after a checkpoint, and ended bitwise as if it had not been; `make torture` makes it."""
+    lines = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    rows = [cells for cells in lines[1:] if len(cells) == 5]
+    assert [name for name, *_ in rows] == list(RECIPES), "docs/results/torture.md is stale"
+    for name, kills, torn, compared, equal in rows:
+        assert int(kills) > int(torn) and int(compared) > 0 and equal == "yes", name
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from driftless.data import sources
+from driftless.data.arrays import from_arrays, held_out, moments
 from driftless.data.partitions import Natural
-from driftless.data.sources import from_arrays, from_huggingface, from_npz, held_out, load, moments
+from driftless.data.sources import from_huggingface, from_npz, load
 from driftless.data.split import make_split
 from driftless.datasets import SOURCES
 from driftless.errors import UserError
@@ -174,7 +174,7 @@ def test_real_data_are_what_the_table_says(name):
     assert len(data.x_train) == (20000 if data.name == "cifar100-20k" else source.samples[0])
     assert data.mean == source.mean and data.std == source.std
     if data.name != "cifar100-20k":
-        mean, std = sources.moments(data.x_train)
+        mean, std = moments(data.x_train)
         assert mean == pytest.approx(source.mean, abs=2e-3) and std == pytest.approx(source.std, abs=2e-3)
     if name == "mnist":
         split = make_split(data, Natural(), 539, 0)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from driftless.data.arrays import from_arrays
 from driftless.data.partitions import Classes, Dirichlet, DirichletPrior, DirichletRefill, Iid, Natural, Saved
-from driftless.data.sources import from_arrays
 from driftless.data.split import Split, divide, make_split
 from driftless.errors import UserError
 from driftless.randomness import generator

@@ -2,9 +2,10 @@
 
     python tests/torture.py --out docs/results/torture.md [--kills 100] [--minutes 30] [--seed 0] [NAME ...]
 
-Everything is imported once; every life of a run is a fork of that parent, and is killed after a random share of the
-time that the whole run takes. A run that ends is compared, and the next one begins, until so many kills were survived.
-The table holds what the runs gave and nothing else; the exit code is 1 where any differs.
+Everything is imported once; every life of a run is a fork of that parent. It says each round that it has done, and is
+killed after a random number of them, at a random moment of what comes next: a beginning, a round, its log, its
+checkpoint, or the end. A run that ends is compared, and the next one begins, until so many kills were survived, some of
+them after a checkpoint. The table holds what the runs gave and nothing else; the exit code is 1 where any differs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +33,7 @@ from driftless.config import Config
 from driftless.launch import federate
 
 SETTINGS = SMALL | {"rounds": 12, "eval_every": 3, "checkpoint_every": 2}
+LONGEST = 6  # rounds that a life is let do
 
 
 class Tally(NamedTuple):
@@ -43,16 +46,22 @@ class Tally(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        return "yes" if self.compared and not self.differing else "**no**" if self.differing else "none ended"
+        return "**no**" if self.differing else "yes" if self.settled else "none ended"
+
+    @property
+    def settled(self) -> bool:
+        """Whether a run was compared, and a checkpoint gone on from."""
+        return self.compared > 0 and self.torn < self.kills
 
 
-def live(folder: Path, settings: dict[str, Any]) -> None:
-    """One life of a run: begin it or go on with it. Ends the process."""
+def live(folder: Path, settings: dict[str, Any], said: int) -> None:
+    """One life of a run: begin it or go on with it, and say the rounds that it has done. Ends the process."""
     code = 1
     try:
         torch.set_num_threads(1)
         report.write_report = lambda *_: folder  # a page takes longer than the run, and is made from what is compared
-        federate(out=str(folder), resume=True, **(SETTINGS | settings))
+        tell = lambda info: os.write(said, bytes([info["round"]]))
+        federate(out=str(folder), resume=True, on_round=tell, **(SETTINGS | settings))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -61,33 +70,70 @@ def live(folder: Path, settings: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def start(folder: Path, settings: dict[str, Any]) -> int:
-    """A life in a process of its own."""
-    child = os.fork()
-    if not child:
-        live(folder, settings)
-    return child
+class Life(NamedTuple):
+    """A life in a process of its own, and the pipe that it says its rounds through."""
+
+    child: int
+    heard: int
+
+    @classmethod
+    def start(cls, folder: Path, settings: dict[str, Any]) -> Life:
+        heard, said = os.pipe()
+        child = os.fork()
+        if not child:
+            live(folder, settings, said)
+        os.close(said)
+        return cls(child, heard)
+
+    def next(self) -> int | None:
+        """The next round that it has done; nothing where it has ended."""
+        told = os.read(self.heard, 1)
+        return told[0] if told else None
+
+    def end(self) -> int:
+        """How it ended, as of `os.waitpid`."""
+        status = os.waitpid(self.child, 0)[1]
+        os.close(self.heard)
+        return status
+
+
+def unhurt(folder: Path, settings: dict[str, Any]) -> list[float] | None:
+    """A run that nobody kills: the seconds before round 1 is done, before each other, and to the end."""
+    times, life = [time.monotonic()], Life.start(folder, settings)
+    while life.next() is not None:
+        times.append(time.monotonic())
+    if life.end():
+        return None
+    times.append(time.monotonic())
+    return [after - before for before, after in pairwise(times)]
+
+
+def strike(life: Life, takes: list[float], rng: random.Random) -> None:
+    """Kill a life after up to half of a run's rounds, at a random moment before the next round is done."""
+    done: int | None = 0
+    for _ in range(rng.randint(0, LONGEST)):
+        done = life.next()
+        if done is None:
+            return  # it had too few left
+    time.sleep(rng.uniform(0, takes[done]))
+    os.kill(life.child, signal.SIGKILL)
 
 
 def torment(name: str, kills: int, until: float, rng: random.Random, scratch: Path) -> Tally:
     """Kill runs of one recipe until so many kills were survived, or time is up."""
-    takes = 0.0
-    for whole in ("whole", "again"):
-        began = time.monotonic()
-        if os.waitpid(start(scratch / whole, RECIPES[name]), 0)[1]:
-            return Tally(differing=("a run that nobody killed",))
-        takes = time.monotonic() - began
+    whole, again = (unhurt(scratch / folder, RECIPES[name]) for folder in ("whole", "again"))
+    if whole is None or again is None:
+        return Tally(differing=("a run that nobody killed",))
     expected, tally, number = result(scratch / "whole"), Tally(), 0
     if result(scratch / "again") != expected:
         return Tally(differing=("two runs that nobody killed",))
-    while (tally.kills < kills and time.monotonic() < until or not tally.compared) and not tally.differing:
+    while (tally.kills < kills and time.monotonic() < until or not tally.settled) and not tally.differing:
         folder, struck, number = scratch / f"run-{number}", 0, number + 1
         while True:
-            child = start(folder, RECIPES[name])
+            life = Life.start(folder, RECIPES[name])
             if struck < 20:  # then it may live
-                time.sleep(rng.uniform(0, 0.8 * takes))
-                os.kill(child, signal.SIGKILL)
-            status = os.waitpid(child, 0)[1]
+                strike(life, again, rng)
+            status = life.end()
             if not os.WIFSIGNALED(status):
                 break
             struck += 1
@@ -109,10 +155,12 @@ def page(tallies: dict[str, Tally], seconds: float) -> str:
     lines = [
         "# Killed and resumed",
         "",
-        f"Runs on the bundled digits ({settings}),",
-        "each life in a process of its own ended by SIGKILL at a random moment, then resumed, until the run",
-        "came to its end. Compared with a run that nobody killed, bit by bit: the log of every round (but seconds),",
-        "the server's vector, memory and optimiser, every client's row (by digest), each client's accuracy, the model.",
+        f"Runs on the bundled digits ({settings}).",
+        f"Each life, in a process of its own, was ended by SIGKILL after 0 to {LONGEST} rounds, at a random moment",
+        "before the next was done, and then resumed, until the run came to its end. Moments are counted from the",
+        "rounds that a life says it has done: kills come after a checkpoint too, however long a round takes.",
+        "Compared with a run that nobody killed, bit by bit: the log of every round (but seconds), the server's",
+        "vector, memory and optimiser, every client's row (by digest), each client's accuracy, the model.",
         f"`python tests/torture.py`, {seconds / 60:.0f} minutes, torch {torch.__version__}, {platform.machine()}.",
         "",
         "| run | kills survived | of these before a first checkpoint | runs compared | bitwise equal |",

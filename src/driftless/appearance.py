@@ -10,9 +10,9 @@ import torch
 
 from driftless import augmentations
 from driftless.config import Config
+from driftless.data.arrays import Dataset
 from driftless.data.federation import Federation, federation
 from driftless.data.noise import draw, noisy
-from driftless.data.sources import Dataset
 from driftless.data.split import Split
 from driftless.errors import UserError
 from driftless.expression import build

@@ -15,8 +15,9 @@ from driftless.appearance import augmentation, under_noise
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm
 from driftless.config import Config, check
+from driftless.data.arrays import Dataset
 from driftless.data.federation import Federation
-from driftless.data.sources import Dataset, load
+from driftless.data.sources import load
 from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
 from driftless.expression import build, parse

@@ -1,228 +1,31 @@
-"""The command line: `driftless run | grid | resume | compare | report | export | personalize | algorithms | data`.
+"""The command line: from words to a command of commands.py, and from what goes wrong to one sentence.
 
 Importing this module, and asking for help, loads neither torch nor numpy.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import NoReturn
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from driftless.commands import COMMANDS, Grid, Run
 from driftless.config import Config, from_toml
 from driftless.errors import UserError
 
-Folder = Annotated[str, arg(metavar="FOLDER")]
-
-
-@dataclass(frozen=True)
-class Run:
-    """Run one algorithm on one federation of clients. With --config FILE.toml its settings come first, and flags go
-    over them.
-    """
-
-    config: OmitArgPrefixes[Config] = field(default_factory=Config)
-
-    def __call__(self) -> None:
-        from driftless.launch import run_config
-
-        run_config(self.config, progress=True)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Run every row with every column, and print the table: a cell is the sum of the two, `nothing` the row alone.
-    The settings are those of `run` but for --algorithm; the same command again goes on where it was stopped.
-    """
-
-    rows: str
-    """Algorithms with commas between them: "fedavg, scaffold, feddyn"."""
-    columns: str
-    """What is added to each: "nothing, relaxed_init(0.1), fedcog()"."""
-    metric: str = "global"
-    """What stands in a cell: global, personal, worst, adapted, unseen or unseen_adapted accuracy; personal where there
-    is no global model.
-    """
-    config: OmitArgPrefixes[Config] = field(default_factory=Config)
-
-    def __call__(self) -> None:
-        from rich.console import Console
-
-        from driftless.grid import run_grid
-
-        grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=True), Console()
-        console.print(grid.table())
-        for line in grid.said():
-            console.print(line, markup=False, soft_wrap=True)
-        for name in ("grid.md", "report.html"):
-            if (path := Path(str(self.config.out)) / name).is_file():
-                console.print(str(path), soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class Resume:
-    """Go on with a run that was stopped, from its newest whole checkpoint."""
-
-    folder: Positional[Folder]
-    device: str | None = None
-    """Another device than the run's: cpu, cuda. The same run but for rounding."""
-
-    def __call__(self) -> None:
-        from driftless.launch import resume
-
-        resume(Path(self.folder), progress=True, device=self.device)
-
-
-@dataclass(frozen=True)
-class Compare:
-    """Compare runs in a table, with the reference rows `centralised` and `local`, and write a report."""
-
-    folders: Positional[tuple[str, ...]]
-    references: bool = True
-    """Make the reference rows where no run is one: pooled data with equal work, and no federation."""
-    out: str | None = None
-    """Where the report goes (default: report.html beside the first run)."""
-    target: float | None = None
-    """A global accuracy: rounds, bytes and seconds to it are told."""
-
-    def __call__(self) -> None:
-        from driftless.launch import compare
-
-        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
-
-
-@dataclass(frozen=True)
-class Report:
-    """Write one HTML page for one run or several."""
-
-    folders: Positional[tuple[str, ...]]
-    out: str = "report.html"
-    """The page."""
-    target: float | None = None
-    """A global accuracy: rounds, bytes and seconds to it are told."""
-
-    def __call__(self) -> None:
-        from driftless.report import write_report
-
-        print(write_report([Path(f) for f in self.folders], Path(self.out), self.target))
-
-
-@dataclass(frozen=True)
-class Export:
-    """Write a trained model as a safetensors file that `load_state_dict` takes: the global one, or one client's."""
-
-    folder: Positional[Folder]
-    out: str
-    """The file."""
-    client: str | None = None
-    """A client's name, for its own model."""
-
-    def __call__(self) -> None:
-        from driftless.launch import export
-
-        export(Path(self.folder), self.client, Path(self.out))
-        print(self.out)
-
-
-@dataclass(frozen=True)
-class Personalize:
-    """Give a client that a run never saw its model, in the way of the run's algorithm, and say what that cost."""
-
-    run: Folder
-    """The run's folder."""
-    data: str
-    """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test, or a .jsonl of texts."""
-    out: str
-    """The file of the model, safetensors that `load_state_dict` takes."""
-    steps: int | None = None
-    """Local steps after that (default: none; a round's, where personal parameters have no other training)."""
-
-    def __call__(self) -> None:
-        from driftless.personalize import personalize
-
-        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps))
-        print(self.out)
-
-
-@dataclass(frozen=True)
-class Algorithms:
-    """List the algorithms, one line each with its reference."""
-
-    json: bool = False
-    """As JSON."""
-    plugin: tuple[str, ...] = ()
-    """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
-
-    def __call__(self) -> None:
-        from driftless import algorithms, plugins
-        from driftless.expression import catalogue
-
-        found = catalogue(plugins.names(algorithms, self.plugin))
-        entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in found]
-        _show(entries, self.json)
-
-
-@dataclass(frozen=True)
-class Data:
-    """List the data sets and the splits, one line each with its reference."""
-
-    json: bool = False
-    """As JSON."""
-
-    def __call__(self) -> None:
-        from driftless import splits
-        from driftless.datasets import SOURCES
-        from driftless.expression import catalogue
-
-        entries: list[dict[str, Any]] = [
-            {
-                "kind": "data",
-                "name": s.name,
-                "arguments": "",
-                "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
-                f"{'x'.join(map(str, s.shape)) or 'text'}; {s.reference}",
-            }
-            for s in SOURCES.values()
-        ]
-        entries += [
-            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(splits)
-        ]
-        _show(entries, self.json)
-
-
-def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(entries, indent=2))
-        return
-    width = max(len(e["name"] + e["arguments"]) for e in entries)
-    for e in entries:
-        print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
-
-
-COMMANDS = {
-    "run": Run,
-    "grid": Grid,
-    "resume": Resume,
-    "compare": Compare,
-    "report": Report,
-    "export": Export,
-    "personalize": Personalize,
-    "algorithms": Algorithms,
-    "data": Data,
-}
+SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The entry point: exit code 0, 2 with one sentence for bad input, 130 when interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _refuse_repeated(words)
         defaults, words = _config_file(words)
         with _registry():
             command = tyro.extras.subcommand_cli_from_dict(
@@ -251,6 +54,13 @@ def _end(problem: str, everywhere: bool = False) -> NoReturn:
     if everywhere or os.environ.get("RANK", "0") == "0":
         print(f"driftless: {text}{'' if text.endswith(('.', '?')) else '.'}", file=sys.stderr)
     raise SystemExit(2) from None
+
+
+def _refuse_repeated(words: list[str]) -> None:
+    """Refuse a second flag of several values: the values of the first would silently be left out."""
+    for flag, example in SEVERAL.items():
+        if sum(word.partition("=")[0] == flag for word in words) > 1:
+            raise UserError(f"{flag} is given more than once, and only the last would count: say {example}.")
 
 
 def _registry() -> ConstructorRegistry:
@@ -297,8 +107,6 @@ def _with_defaults(defaults: Config) -> dict[str, type]:
 
     return {"run": RunFrom, "grid": GridFrom}
 
-
-__all__ = ["COMMANDS", "main"]
 
 if __name__ == "__main__":
     main()

@@ -134,6 +134,16 @@ def read_config(folder: Path) -> Config:
     return from_toml(folder / "run.toml")
 
 
+def read_one(folder: Path) -> Config:
+    """The configuration of a folder of one run; UserError where it holds one for each of several seeds."""
+    config = read_config(folder)
+    if config.seeds:
+        raise UserError(
+            f"{str(folder)!r} holds several runs: name one of them, such as {folder / f'seed-{config.seeds[0]}'}."
+        )
+    return config
+
+
 def log(folder: Path, info: Mapping[str, Any]) -> None:
     """Append one round to metrics.jsonl."""
     path = folder / "metrics.jsonl"

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from driftless import folders
@@ -22,15 +22,12 @@ from driftless.config import Config, check, flags
 from driftless.errors import UserError, nearest
 from driftless.expression import parse_list
 from driftless.files import atomic_write
+from driftless.grid_table import NOTHING, Grid
 from driftless.launch import ensure
 from driftless.report import write_report
 from driftless.results import Runs, Spread, read_run
-from driftless.table import ACCURACIES, markdown, percent
+from driftless.table import ACCURACIES, percent
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-NOTHING = "nothing"
 METRICS = dict(
     zip(
         ("global", "personal", "worst", "adapted", "unseen", "unseen_adapted"),
@@ -49,45 +46,9 @@ class Cell(NamedTuple):
     problem: str | None = None
 
 
-class Grid(NamedTuple):
-    """The table: a row of cells for each algorithm, which is the best of its row, and what numbers in brackets say."""
-
-    rows: list[str]
-    columns: list[str]
-    cells: list[list[str]]
-    best: list[list[bool]]
-    notes: list[str]
-    about: str
-
-    def markdown(self) -> str:
-        lines = [
-            [f"`{name}`", *(f"**{text}**" if top else text for text, top in zip(row, tops, strict=True))]
-            for name, row, tops in zip(self.rows, self.cells, self.best, strict=True)
-        ]
-        headings = ["", *(name if name == NOTHING else f"`{name}`" for name in self.columns)]
-        return "\n\n".join([markdown(headings, lines), *self.said()])
-
-    def said(self) -> list[str]:
-        """What is written under the table."""
-        return [self.about, *(f"[{i}] {note}" for i, note in enumerate(self.notes, start=1))]
-
-    def table(self) -> Table:
-        """For a terminal, with rich."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("", *self.columns):
-            table.add_column(Text(name), justify="right" if name else "left", overflow="fold")
-        for name, row, tops in zip(self.rows, self.cells, self.best, strict=True):
-            cells = [Text(t, "bold" if top else "", no_wrap=True) for t, top in zip(row, tops, strict=True)]
-            table.add_row(Text(name), *cells)
-        return table
-
-
 def run_grid(config: Config, rows: str, columns: str, metric: str = "global", progress: bool = False) -> Grid:
-    """Run the cells of the table, one seed of all of them after the other, and write OUT/grid.md and OUT/report.html.
+    """Run the cells of the table, one seed of all of them after the other, and write OUT/grid.md, OUT/grid.json (for
+    reports) and OUT/report.html.
 
     `rows` and `columns` are expressions with commas between them. Raises UserError for what none of them can be run
     with, and where the run of another configuration lies in a cell's folder.
@@ -113,13 +74,15 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
         for where, cell in cells.items()
         if cell.problem is None
     }
-    grid = _grid(*names, cells, done, key)
+    made = [str(cells[where].folder.relative_to(out)) for where in done]
+    grid = _grid(*names, cells, done, key)._replace(folders=made)
     asked = ["driftless grid", "--rows", shlex.quote(rows), "--columns", shlex.quote(columns)]
     asked += ["--metric", metric] if metric != "global" else []
     command = " ".join([*asked, flags(config)])
     atomic_write(out / "grid.md", f"{grid.markdown()}\n\n```\n{command}\n```\n".encode())
+    grid.keep(out)
     if done:
-        write_report([cells[where].folder for where in done], out / "report.html", config.target, grid)
+        write_report([out], out, config.target)
     return grid
 
 

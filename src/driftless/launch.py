@@ -16,8 +16,8 @@ from driftless import files, folders, plugins
 from driftless.assemble import OWN, REFERENCES, Experiment, assemble
 from driftless.composition import Algorithm
 from driftless.config import Config, check, from_table, to_table
-from driftless.data import sources
-from driftless.data.sources import Dataset
+from driftless.data.arrays import Dataset, from_arrays
+from driftless.data.sources import from_huggingface
 from driftless.device import to_numpy
 from driftless.errors import UserError
 from driftless.ranks import join, restarted
@@ -73,9 +73,9 @@ def as_dataset(data: Any) -> Dataset:
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
         x, y, *test = (to_numpy(a) if isinstance(a, torch.Tensor) else a for a in data)
         x_test, y_test = test or (None, None)
-        return sources.from_arrays(OWN, x, y, x_test, y_test)
+        return from_arrays(OWN, x, y, x_test, y_test)
     if hasattr(data.get("train") if isinstance(data, dict) else data, "features"):
-        return sources.from_huggingface(data, OWN)
+        return from_huggingface(data, OWN)
     raise UserError(
         f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, "
         "y_test), a Hugging Face dataset, a path, or a name."
@@ -175,11 +175,7 @@ def _reference(name: str, first: Any, beside: Path) -> list[Path]:
 
 def export(folder: Path, client: str | None, out: Path) -> None:
     """Write the trained global model of a run, or that of one client by name."""
-    config = folders.read_config(folder)
-    if config.seeds:
-        raise UserError(
-            f"{str(folder)!r} holds several runs: name one of them, such as {folder / f'seed-{config.seeds[0]}'}."
-        )
+    config = folders.read_one(folder)
     result = trained(assemble(replace(config, device="cpu")), folder)
     number = None
     if client is not None:

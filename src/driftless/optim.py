@@ -1,4 +1,4 @@
-"""Optimisers on vectors, for clients and for the server, and step sizes that change over rounds.
+"""Optimisers on vectors, for clients and for the server.
 
 An optimiser is a value: `init(theta) -> state`, `step(gradient, theta, state, lr) -> (theta, state)`. A state is a
 named tuple of tensors; its vectors [D] are masked with the groups they belong to.
@@ -6,7 +6,6 @@ named tuple of tensors; its vectors [D] are masked with the groups they belong t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -259,45 +258,3 @@ class Adagrad(_AdaptiveServer):
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         return v + square
-
-
-# --- step sizes over rounds -------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Constant:
-    """1 in every round."""
-
-    def __call__(self, round: int, rounds: int) -> float:
-        return 1.0
-
-
-@dataclass(frozen=True)
-class Exponential:
-    """decay^t in round t = 0, 1, ..."""
-
-    decay: float = 0.998
-
-    def __call__(self, round: int, rounds: int) -> float:
-        return self.decay**round
-
-
-@dataclass(frozen=True)
-class Cosine:
-    """Half a cosine from 1 in the first round to `floor` at the end of the last."""
-
-    floor: float = 0.0
-
-    def __call__(self, round: int, rounds: int) -> float:
-        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * round / max(rounds, 1)))
-
-
-@dataclass(frozen=True)
-class Steps:
-    """`factor` to the power of how many of `every` rounds have passed."""
-
-    every: int
-    factor: float = 0.1
-
-    def __call__(self, round: int, rounds: int) -> float:
-        if self.every < 1:
-            raise UserError(f"a schedule cannot drop every {self.every} rounds: give 1 or more.")
-        return self.factor ** (round // self.every)

@@ -89,11 +89,7 @@ def personalize(run: Path, data: Path, out: Path | None = None, steps: int | Non
     `steps` local steps follow; where none are asked for, personal parameters that nothing else trains get a round's.
     The model goes to the file `out`. Raises UserError where the run or the samples do not fit.
     """
-    config = folders.read_config(run)
-    if config.seeds:
-        raise UserError(
-            f"{str(run)!r} holds several runs: name one of them, such as {run / f'seed-{config.seeds[0]}'}."
-        )
+    config = folders.read_one(run)
     if steps is not None and steps < 0:
         raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
     experiment = assemble(replace(config, device="cpu"))  # one client, in one process

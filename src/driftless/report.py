@@ -5,20 +5,19 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftless.drawing import COLOURS, INK, LINE, MUTED, style
 from driftless.errors import UserError
 from driftless.figures import sections
+from driftless.grid_table import Grid
 from driftless.results import Run, Runs, differing, read_runs
 from driftless.table import columns, costs, default_target, percent, readings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from driftless.grid import Grid
 
 PAGE = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
     c: f"var(--c{i})" for i, c in enumerate(COLOURS)
@@ -34,18 +33,21 @@ class Settings(NamedTuple):
     cells: list[list[str]]
 
 
-def write_report(
-    folders: str | Path | Iterable[str | Path], out: str | Path, target: float | None = None, grid: Grid | None = None
-) -> Path:
+def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, target: float | None = None) -> Path:
     """Write the page of run folders to `out`, an .html file or a folder that gets report.html; same input, same bytes.
 
-    `target` is the global accuracy whose cost is tabled; by default 95 % of the median run's best. `grid` is the table
-    that the runs are the cells of. UserError if a folder holds no run or `out` cannot be written.
+    `target` is the global accuracy whose cost is tabled; by default 95 % of the median run's best. The folder of
+    a grid gives its table too, and its runs in that order. UserError if a folder holds no run or `out` cannot be
+    written.
     """
     out = Path(out)
     page = out if out.suffix.lower() in (".html", ".htm") else out / "report.html"
-    rows = read_runs(folders)
-    text = render(rows, target, grid)
+    grids, runs = [], []
+    for folder in [folders] if isinstance(folders, str | Path) else folders:
+        grid = Grid.kept(Path(folder))
+        grids += [grid] if grid else []
+        runs += [Path(folder) / name for name in grid.folders] if grid and grid.folders else [folder]
+    text = render(read_runs(runs), target, grids)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")
@@ -54,7 +56,7 @@ def write_report(
     return page
 
 
-def render(rows: list[Runs], target: float | None = None, grid: Grid | None = None) -> str:
+def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] = ()) -> str:
     """The page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -70,7 +72,7 @@ def render(rows: list[Runs], target: float | None = None, grid: Grid | None = No
     return page.get_template("report.html").render(
         title=_title(rows),
         lead=_lead(rows),
-        grid=grid,
+        grids=grids,
         names=[row.name for row in rows],
         groups=_groups([column.group for column in results]),
         columns=results,

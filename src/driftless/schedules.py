@@ -1,36 +1,70 @@
-"""The named schedules of the step size over rounds: `--schedule "exponential(0.998)"`.
-
-Light: nothing heavy is imported until one is made.
-"""
+"""The step size over rounds: schedules, and their names for `--schedule "exponential(0.998)"`."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import dataclass
+
+from driftless.errors import UserError
 
 
-def constant() -> Any:
+@dataclass(frozen=True)
+class Constant:
+    """1 in every round."""
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """decay^t in round t = 0, 1, ..."""
+
+    decay: float = 0.998
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return self.decay**round
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from 1 in the first round to `floor` at the end of the last."""
+
+    floor: float = 0.0
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * round / max(rounds, 1)))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """`factor` to the power of how many of `every` rounds have passed."""
+
+    every: int
+    factor: float = 0.1
+
+    def __call__(self, round: int, rounds: int) -> float:
+        if self.every < 1:
+            raise UserError(f"a schedule cannot drop every {self.every} rounds: give 1 or more.")
+        return self.factor ** (round // self.every)
+
+
+# --- by name --------------------------------------------------------------------------------------------------------
+def constant() -> Constant:
     """The same step size in every round."""
-    from driftless.optim import Constant
-
     return Constant()
 
 
-def exponential(decay: float = 0.998) -> Any:
+def exponential(decay: float = 0.998) -> Exponential:
     """Times `decay` after every round."""
-    from driftless.optim import Exponential
-
     return Exponential(decay)
 
 
-def cosine(floor: float = 0.0) -> Any:
+def cosine(floor: float = 0.0) -> Cosine:
     """Half a cosine down to `floor` times the step size."""
-    from driftless.optim import Cosine
-
     return Cosine(floor)
 
 
-def drop(every: int = 50, factor: float = 0.1) -> Any:
+def drop(every: int = 50, factor: float = 0.1) -> Steps:
     """Times `factor` after every so many rounds."""
-    from driftless.optim import Steps
-
     return Steps(every, factor)

@@ -15,9 +15,9 @@ from .problem import BODY, Fixture, Round, known
 
 EXAMPLE: dict = {"alpha": 3}
 MUTATIONS = {
-    "sign": "the correction reversed: g + c_i - c (the official code)",
+    "sign": "the correction of algorithm 4 reversed: g + c_i - c",
     "share": "c moved by 1/S, not 1/N",
-    "tau": "the body's sum of gradients divided by the steps of one round",
+    "tau": "the body's sum of gradients divided by the tau steps of one round, not by its alpha tau",
     "every_round": "the body's variates moved in every round",
     "last_round": "the body's variate from the gradients of the closing round only",
     "option_2": "the difference since the body was taken, divided by steps times the last step size",

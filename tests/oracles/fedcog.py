@@ -19,10 +19,10 @@ from .problem import CLASSES, FEATURES, Fixture, Round, known, outputs, unravel
 EXAMPLE: dict = {"kd_weight": "counts", "dis": 4.0, "samples": 21, "steps": 40, "input_lr": 0.1, "batch": 8}
 MUTATIONS = {
     "student_first": "KL(student || teacher) (the lemma's proof)",
-    "stale": "the teacher's outputs on the inputs before they were made (aliased in the official code)",
+    "stale": "the teacher's outputs in equation (3) on other inputs than the student's: those before they were made",
     "agree": "the disagreement's sign reversed: inputs on which both models agree",
     "stranger": "a new client's last model is the initial one, with dis",
-    "reversed_js": "KL(m || p), KL(m || q) in place of KL(p || m), KL(q || m)",
+    "reversed_js": "KL(m || p), KL(m || q) in equation (2) in place of KL(p || m), KL(q || m)",
     "alike": "targets in proportion to the client's own classes",
     "uniform": "the same number of targets for every class",
     "floor": "the remainders given to the first classes, not to the largest",
@@ -124,13 +124,13 @@ class Distillation:
         x: np.ndarray,
         z: np.ndarray,
         new: bool,
-        kd_weight: float | str,
-        dis: float,
-        samples: int,
-        steps: int,
-        input_lr: float,
-        batch: int,
-        mutation: str | None,
+        kd_weight: float | str = 0.01,
+        dis: float = 0.1,
+        samples: int = 256,
+        steps: int = 100,
+        input_lr: float = 0.01,
+        batch: int = 64,
+        mutation: str | None = None,
     ):
         counts = np.bincount(f.y[i], minlength=CLASSES)
         noise, order = draws(t, i, samples)

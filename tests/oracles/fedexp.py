@@ -16,6 +16,7 @@ MUTATIONS = {
     "interpolate": "eta below 1 where the updates agree: no maximum",
     "norms": "norms, not their squares",
     "of_mean": "||D||^2 as the mean of the squares: eta is 1 at most",
+    "times": "epsilon of equation (8) times the number of clients",
 }
 
 
@@ -32,7 +33,9 @@ def run(f: Fixture, epsilon: float = 1e-3, weights: str = "uniform", mutation: s
         mean, power = p @ updates, 1 if mutation == "norms" else 2
         squares = p @ np.linalg.norm(updates, axis=1) ** power
         below = squares if mutation == "of_mean" else np.linalg.norm(mean) ** power
-        eta = squares / ((1 if mutation == "half" else 2) * (below + epsilon))
+        eta = squares / (
+            (1 if mutation == "half" else 2) * (below + (len(cohort) if mutation == "times" else 1) * epsilon)
+        )
         x = x - (eta if mutation == "interpolate" else max(1.0, eta)) * mean
         rounds.append(Round(x, models.copy()))
     return rounds

@@ -16,7 +16,10 @@ from .problem import Fixture, Round, gradient, known, probe
 EXAMPLE: dict = {"lam": 1.5, "steps": 3, "step_size": 0.2, "beta": 0.8, "epochs": 3, "batch": 64}
 MUTATIONS = {
     "detached": "the pull has no gradient: theta_i by g_i alone",
-    "aliased": "the personal model is w_i (a list of live parameters)",
+    "aliased": "the personal model is w_i, not theta_i",
+    "never_written": "theta_i never written back: a client that took part predicts with the initial model",
+    "decayed": "theta_i moved by 1e-3 theta_i as well, which the proximal problem has not",
+    "everyone": "clients that were not sampled train as well",
     "once": "one inner step a batch",
     "restarted": "theta_i begins at w_i for every batch",
     "whole": "w_i <- theta_i",
@@ -41,14 +44,15 @@ def run(
     assert batch >= f.samples.max(), "full batches"
     x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
     own, met = models.copy(), np.zeros(f.clients, dtype=bool)
+    decay = 1e-3 if mutation == "decayed" else 0.0
     pull = 0.0 if mutation == "detached" else lam
     for t, cohort in enumerate(f.cohorts):
-        for i in cohort:
+        for i in range(f.clients) if mutation == "everyone" else cohort:
             w, theta = x.copy(), x.copy()
             for k in range(f.steps(t, i)):
                 theta = w if mutation == "restarted" else theta
                 for _ in range(1 if mutation == "once" else steps):
-                    theta = theta - step_size * (f.gradient(theta, t, i, k) + pull * (theta - w))
+                    theta = theta - step_size * (f.gradient(theta, t, i, k) + pull * (theta - w) + decay * theta)
                 w = w - f.lr[t] * (1.0 if mutation == "unscaled" else lam) * (w - theta)
                 w = theta if mutation == "whole" else w
             models[i], own[i], met[i] = w, w if mutation == "aliased" else theta, True
@@ -56,7 +60,7 @@ def run(
         x = (1 - beta) * x + beta * mean
         scores = []
         for i in range(f.clients):
-            theta = own[i] if met[i] else x
+            theta = f.initial if met[i] and mutation == "never_written" else own[i] if met[i] else x
             for _ in range(0 if met[i] or mutation == "unseen" else epochs):
                 theta = theta - step_size * (gradient(theta, f.x[i], f.y[i]) + pull * (theta - x))
             scores.append(probe(theta))

@@ -14,14 +14,16 @@ from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"server_lr": 0.9}
 MUTATIONS = {
-    "sign": "the correction reversed: g + c_i - c (the official FedALS code)",
-    "share": "c moved by 1/S, not 1/N",
-    "undecayed": "the difference divided by K lr_0 (FedDyn's SCAFFOLD)",
+    "sign": "the correction of line 10 reversed: g + c_i - c",
+    "share": "c moved by 1/S in line 17, not 1/N",
+    "undecayed": "the difference of line 12 divided by K lr_0, the step size having decayed",
     "one_sided": "only - c_i in the local step, no + c",
     "sum": "the sum of the clients' variates in the local step, not their mean (FedALS, algorithm 3, line 5)",
     "reversed": "c - c_i + (x - y)/(K lr) (FedALS, algorithm 3, line 7)",
-    "no_steps": "the difference not divided by K",
-    "never_written": "c_i computed, sent, and never written back (FL-bench of 2025)",
+    "no_steps": "the difference of line 12 not divided by K",
+    "never_written": "c_i+ of line 12 computed, sent, and never written back",
+    "live": "line 12's x is the live model after the first averaging: x - y_i is 0, and c_i+ = c_i - c",
+    "samples": "the difference of line 12 divided by n_i/B, whatever number of steps was made",
     "outer": "c_i from the server's new model, x - x+, not from the client's own",
 }
 
@@ -52,6 +54,10 @@ def run(f: Fixture, weights: str = "uniform", server_lr: float = 1.0, mutation: 
                 moved = (x - models[i]) / (steps * f.lr[0])
             if mutation == "no_steps":
                 moved = (x - models[i]) / lr
+            if mutation == "samples":
+                moved = (x - models[i]) / (f.samples[i] / f.batches[t, i].shape[1] * lr)
+            if mutation == "live" and t > 0:
+                moved = np.zeros_like(x)
             if mutation == "outer":
                 moved = (x - x_new) / (steps * lr)
             new[i] = controls[i] - c + moved

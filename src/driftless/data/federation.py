@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from driftless.data.arrays import Dataset
 from driftless.data.batches import channels_first, normalise
-from driftless.data.sources import Dataset
 from driftless.data.split import Split
 from driftless.device import to_device
 from driftless.piece import Samples

@@ -1,59 +1,24 @@
-"""Where samples come from: named data sets, files, folders and arrays, all as one `Dataset` of plain arrays."""
+"""Where samples come from: named data sets, files and folders, each read as one `Dataset`."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from driftless.data.archives import archive
+from driftless.data.arrays import Dataset, from_arrays
+from driftless.data.texts import from_jsonl
 from driftless.datasets import SOURCES, Source
 from driftless.errors import UserError, nearest
-from driftless.randomness import generator
 
-TEST_SHARE = 0.2  # what is held out, class by class, where the data come without a test set
 JSONL = (".jsonl", ".jsonl.gz")
 _CLIENT_COLUMNS = ("client", "client_id", "writer_id", "user_id", "user")
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Samples and labels. Images stay uint8, [n, H, W] or [n, H, W, channels]; text is rows of tokens, int64 [n, T];
-    other features are float32.
-
-    Labels are int64 in 0 .. classes - 1. `natural_*` says whose each sample is. `mean` and `std` are per channel of the
-    training pixels scaled to [0, 1], None for features that are no images. `targets_*` are what is to be predicted
-    where that is not the label, by which samples are then only divided: int64 [n, T], IGNORED where there is nothing.
-    `known` is what labels 0 .. classes - 1 of texts are called.
-    """
-
-    name: str
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    classes: int
-    natural_train: np.ndarray | None = None
-    natural_test: np.ndarray | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    targets_train: np.ndarray | None = None
-    targets_test: np.ndarray | None = None
-    known: np.ndarray | None = None
-
-    @property
-    def text(self) -> bool:
-        """Whether samples are rows of tokens."""
-        return self.x_train.dtype == np.int64
-
-    def __str__(self) -> str:
-        shape = "x".join(str(size) for size in self.x_train.shape[1:])
-        return f"{self.name}: {len(self.x_train)} + {len(self.x_test)} samples of {shape}, {self.classes} classes"
 
 
 def load(name: str, data_dir: str | Path | None = None, reading: Any = None) -> Dataset:
@@ -72,59 +37,11 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None) -> 
     for path in (folder / file for folder in folders for file in source.files):
         if path.is_file():
             if path.name.endswith(JSONL):
-                return _texts(path, reading)
+                return from_jsonl(path, reading)
             if path.stem.replace("_", "-") != source.name:
                 logging.getLogger(__name__).warning("%s: %s is a part of the whole set", source.name, path.name)
             return from_npz(path, path.stem.replace("_", "-"), source.mean, source.std)
     return _from_hub(source, folders)
-
-
-def from_arrays(
-    name: str,
-    x_train: np.ndarray,
-    y_train: np.ndarray,
-    x_test: np.ndarray | None = None,
-    y_test: np.ndarray | None = None,
-    natural_train: np.ndarray | None = None,
-    natural_test: np.ndarray | None = None,
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
-) -> Dataset:
-    """A data set from arrays; labels may be anything that sorts, and become 0, 1, ... in that order.
-
-    Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured.
-    """
-    x_train, y_train = np.asarray(x_train), np.asarray(y_train)
-    if np.issubdtype(y_train.dtype, np.floating) and (y_train != np.rint(y_train)).any():
-        raise UserError(f"{name}: labels are no classes but numbers with fractions; give a Federation of such targets.")
-    alike = len(x_train) == len(y_train) and (natural_train is None or len(natural_train) == len(x_train))
-    if alike and (x_test is None or y_test is None):
-        held = held_out(y_train, TEST_SHARE)
-        x_test, y_test, x_train, y_train = x_train[held], y_train[held], x_train[~held], y_train[~held]
-        if natural_train is not None:
-            natural_train, natural_test = natural_train[~held], natural_train[held]
-    x_test, y_test = np.asarray(x_test), np.asarray(y_test)
-    columns = ((x_train, y_train, natural_train, "training"), (x_test, y_test, natural_test, "test"))
-    for x, y, natural, part in columns:
-        if not len(x) or len(x) != len(y) or (natural is not None and len(natural) != len(x)):
-            clients = "" if natural is None else f" and {len(natural)} client ids"
-            raise UserError(
-                f"{name}: {len(x)} {part} samples, {len(y)} labels{clients}; give one for each sample, and some."
-            )
-    if x_train.shape[1:] != x_test.shape[1:]:
-        raise UserError(
-            f"{name}: training samples are {x_train.shape[1:]}, test samples {x_test.shape[1:]}; make them alike."
-        )
-    known, y = np.unique(np.concatenate([y_train, y_test]), return_inverse=True)
-    if np.issubdtype(known.dtype, np.integer) and known[0] >= 0:  # numbers stay as they are, with gaps if there are any
-        known, y = np.arange(known[-1] + 1), np.concatenate([y_train, y_test])
-    y = y.astype(np.int64)
-    x_train, x_test = (x if x.dtype == np.uint8 else np.asarray(x, dtype=np.float32) for x in (x_train, x_test))
-    if mean is None and x_train.dtype == np.uint8 and x_train.ndim > 2:
-        mean, std = moments(x_train)
-    return Dataset(
-        name, x_train, y[: len(y_train)], x_test, y[len(y_train) :], len(known), natural_train, natural_test, mean, std
-    )
 
 
 def from_npz(
@@ -217,29 +134,6 @@ def from_huggingface(dataset: Any, name: str = "huggingface") -> Dataset:
     return from_arrays(name, x, y, x_test, y_test, natural, natural_test)
 
 
-def held_out(labels: np.ndarray, share: float) -> np.ndarray:
-    """A fixed choice of ceil(share n) samples, each class in proportion, as a mask [n]."""
-    shuffled = generator(0, "held out").permutation(len(labels))
-    ordered = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
-    size = int(np.ceil(share * len(labels)))
-    mask = np.zeros(len(labels), dtype=bool)
-    mask[ordered[np.arange(size) * len(labels) // size]] = True
-    return mask
-
-
-def moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel of uint8 images [n, H, W] or [n, H, W, channels], scaled to [0, 1], exactly."""
-    channels = images[..., None] if images.ndim == 3 else images
-    counts = np.zeros((channels.shape[-1], 256))
-    for start in range(0, len(images), 4096):
-        for channel, row in enumerate(counts):
-            row += np.bincount(channels[start : start + 4096, ..., channel].ravel(), minlength=256)
-    levels, share = np.arange(256) / 255, counts / counts.sum(axis=1, keepdims=True)
-    mean = share @ levels
-    std = np.sqrt(share @ levels**2 - mean**2)
-    return tuple(mean.tolist()), tuple(std.tolist())
-
-
 def _digits(source: Source) -> Dataset:
     """scikit-learn's 8x8 digits, levels 0 .. 16 stored as uint8: round(x 255 / 16); a fixed fifth is for test."""
     from sklearn.datasets import load_digits
@@ -248,18 +142,12 @@ def _digits(source: Source) -> Dataset:
     return from_arrays(source.name, np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target)
 
 
-def _texts(path: Path, reading: Any) -> Dataset:
-    from driftless.data.texts import from_jsonl
-
-    return from_jsonl(path, reading)
-
-
 def _from_path(name: str, reading: Any) -> Dataset:
     path, readers = Path(name), {".npz": from_npz, ".parquet": from_table, ".csv": from_table}
     if path.is_dir():
         return from_folder(path)
     if path.is_file() and path.name.endswith(JSONL):
-        return _texts(path, reading)
+        return from_jsonl(path, reading)
     if path.is_file() and path.suffix in readers:
         return readers[path.suffix](path)
     if path.suffix in readers or path.name.endswith(JSONL) or len(path.parts) > 1:

@@ -18,7 +18,7 @@ from driftless.randomness import generator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from driftless.data.sources import Dataset
+    from driftless.data.arrays import Dataset
 
 _PARTS = ("train", "validation", "test")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from driftless.data.sources import TEST_SHARE, Dataset, held_out
+from driftless.data.arrays import TEST_SHARE, Dataset, held_out
 from driftless.data.tokens import Reading, Rows
 from driftless.errors import UserError
 

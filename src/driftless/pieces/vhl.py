@@ -31,8 +31,9 @@ class VHL(Piece):
     clients and rounds: `samples` points u with labels v of C classes, u = m_v + 0.5 N(0, 1), m_v ~ N(0, 1), images
     coarse (at most 8 x 8) and then enlarged: the code's Gaussian noise, where its default is images of an untrained
     StyleGAN; `batch` of them a step, in an order of the round's. The classifier has C more rows, for the noise, scored
-    in training alone (the code's test takes the largest of all 2C scores). Stored: nothing. Sent: nothing but the wider
-    classifier; sums, so that secure aggregation is possible. A client never seen: the global model.
+    in training alone (the code's test takes the largest of all 2C scores). Models are averaged with the run's weights,
+    which are an option of the code's too. Stored: nothing. Sent: nothing but the wider classifier; sums, so that secure
+    aggregation is possible. A client never seen: the global model.
     """
 
     alpha: float = 1.0

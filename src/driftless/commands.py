@@ -1,0 +1,214 @@
+"""What `driftless run | grid | resume | compare | report | export | personalize | algorithms | data` take and do.
+
+Importing this module, and making a command, loads neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from driftless.config import Config
+
+Folder = Annotated[str, arg(metavar="FOLDER")]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run one algorithm on one federation of clients. With --config FILE.toml its settings come first, and flags go
+    over them.
+    """
+
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def __call__(self) -> None:
+        from driftless.launch import run_config
+
+        run_config(self.config, progress=True)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Run every row with every column, and print the table: a cell is the sum of the two, `nothing` the row alone.
+    The settings are those of `run` but for --algorithm; the same command again goes on where it was stopped.
+    """
+
+    rows: str
+    """Algorithms with commas between them: "fedavg, scaffold, feddyn"."""
+    columns: str
+    """What is added to each: "nothing, relaxed_init(0.1), fedcog()"."""
+    metric: str = "global"
+    """What stands in a cell: global, personal, worst, adapted, unseen or unseen_adapted accuracy; personal where there
+    is no global model.
+    """
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def __call__(self) -> None:
+        from rich.console import Console
+
+        from driftless.grid import run_grid
+
+        grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=True), Console()
+        console.print(grid.table())
+        for line in grid.said():
+            console.print(line, markup=False, soft_wrap=True)
+        for name in ("grid.md", "report.html"):
+            if (path := Path(str(self.config.out)) / name).is_file():
+                console.print(str(path), soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped, from its newest whole checkpoint."""
+
+    folder: Positional[Folder]
+    device: str | None = None
+    """Another device than the run's: cpu, cuda. The same run but for rounding."""
+
+    def __call__(self) -> None:
+        from driftless.launch import resume
+
+        resume(Path(self.folder), progress=True, device=self.device)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs in a table, with the reference rows `centralised` and `local`, and write a report."""
+
+    folders: Positional[tuple[str, ...]]
+    references: bool = True
+    """Make the reference rows where no run is one: pooled data with equal work, and no federation."""
+    out: str | None = None
+    """Where the report goes (default: report.html beside the first run)."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
+
+    def __call__(self) -> None:
+        from driftless.launch import compare
+
+        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page for one run or several."""
+
+    folders: Positional[tuple[str, ...]]
+    out: str = "report.html"
+    """The page."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
+
+    def __call__(self) -> None:
+        from driftless.report import write_report
+
+        print(write_report([Path(f) for f in self.folders], Path(self.out), self.target))
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained model as a safetensors file that `load_state_dict` takes: the global one, or one client's."""
+
+    folder: Positional[Folder]
+    out: str
+    """The file."""
+    client: str | None = None
+    """A client's name, for its own model."""
+
+    def __call__(self) -> None:
+        from driftless.launch import export
+
+        export(Path(self.folder), self.client, Path(self.out))
+        print(self.out)
+
+
+@dataclass(frozen=True)
+class Personalize:
+    """Give a client that a run never saw its model, in the way of the run's algorithm, and say what that cost."""
+
+    run: Folder
+    """The run's folder."""
+    data: str
+    """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test, or a .jsonl of texts."""
+    out: str
+    """The file of the model, safetensors that `load_state_dict` takes."""
+    steps: int | None = None
+    """Local steps after that (default: none; a round's, where personal parameters have no other training)."""
+
+    def __call__(self) -> None:
+        from driftless.personalize import personalize
+
+        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps))
+        print(self.out)
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """List the algorithms, one line each with its reference."""
+
+    json: bool = False
+    """As JSON."""
+    plugin: tuple[str, ...] = ()
+    """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
+
+    def __call__(self) -> None:
+        from driftless import algorithms, plugins
+        from driftless.expression import catalogue
+
+        found = catalogue(plugins.names(algorithms, self.plugin))
+        entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in found]
+        _show(entries, self.json)
+
+
+@dataclass(frozen=True)
+class Data:
+    """List the data sets and the splits, one line each with its reference."""
+
+    json: bool = False
+    """As JSON."""
+
+    def __call__(self) -> None:
+        from driftless import splits
+        from driftless.datasets import SOURCES
+        from driftless.expression import catalogue
+
+        entries: list[dict[str, Any]] = [
+            {
+                "kind": "data",
+                "name": s.name,
+                "arguments": "",
+                "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
+                f"{'x'.join(map(str, s.shape)) or 'text'}; {s.reference}",
+            }
+            for s in SOURCES.values()
+        ]
+        entries += [
+            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(splits)
+        ]
+        _show(entries, self.json)
+
+
+def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(entries, indent=2))
+        return
+    width = max(len(e["name"] + e["arguments"]) for e in entries)
+    for e in entries:
+        print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
+
+
+COMMANDS = {
+    "run": Run,
+    "grid": Grid,
+    "resume": Resume,
+    "compare": Compare,
+    "report": Report,
+    "export": Export,
+    "personalize": Personalize,
+    "algorithms": Algorithms,
+    "data": Data,
+}
