@@ -91,7 +91,7 @@ class OnClient(Bound):
             message = message._replace(delta=torch.where(closes, message.delta, 0.0))
         remembered = tuple(p.remember(v) for p, v in zip(self.pieces, views(last, last.theta, message), strict=True))
         new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory))
-        finite = torch.isfinite(kept).all() & torch.isfinite(message.delta).all()
+        finite = torch.isfinite(kept.sum() + message.delta.sum())  # a fortieth of a look at every entry
         mark = self.broadcast.delta
         said = message._replace(
             delta=mark(message.delta),

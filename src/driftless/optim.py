@@ -50,7 +50,9 @@ class Sgd:
         if self.momentum:
             gradient = self.momentum * state.momentum + gradient
             state = Velocity(gradient)
-        return (-lr * gradient).add_(theta), state  # bitwise theta - lr gradient, with one vector made instead of two
+        if isinstance(lr, Tensor):
+            return torch.addcmul(theta, lr, gradient, value=-1), state  # bitwise as below, a step size a parameter
+        return torch.add(theta, gradient, alpha=-lr), state  # one pass over the vectors, and one made
 
 
 class Moments(NamedTuple):
