@@ -15,7 +15,7 @@ from .problem import BODY, Fixture, Round, known
 
 EXAMPLE: dict = {"alpha": 3}
 MUTATIONS = {
-    "sign": "the correction reversed: g + c_i - c (the official code)",
+    "sign": "the local step with the correction reversed, g + c_i - c",
     "share": "c moved by 1/S, not 1/N",
     "tau": "the body's sum of gradients divided by the steps of one round",
     "every_round": "the body's variates moved in every round",

@@ -19,7 +19,7 @@ from .problem import CLASSES, FEATURES, Fixture, Round, known, outputs, unravel
 EXAMPLE: dict = {"kd_weight": "counts", "dis": 4.0, "samples": 21, "steps": 40, "input_lr": 0.1, "batch": 8}
 MUTATIONS = {
     "student_first": "KL(student || teacher) (the lemma's proof)",
-    "stale": "the teacher's outputs on the inputs before they were made (aliased in the official code)",
+    "stale": "equation (3) with the teacher's outputs p(x; u) at other inputs: before they were made",
     "agree": "the disagreement's sign reversed: inputs on which both models agree",
     "stranger": "a new client's last model is the initial one, with dis",
     "reversed_js": "KL(m || p), KL(m || q) in place of KL(p || m), KL(q || m)",

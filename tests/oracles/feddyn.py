@@ -14,7 +14,7 @@ from .problem import Fixture, Round, known
 EXAMPLE: dict = {"alpha": 0.3}
 MUTATIONS = {
     "sign": "the linear term reversed, + h_i",
-    "linear_only": "the quadratic term forgotten (FL-bench)",
+    "linear_only": "the local objective without a/2 ||y - w||^2, its linear term alone",
     "share": "h moved by 1/S, not 1/N",
     "server_sign": "mean y + h/a",
     "cohort": "the server subtracts the cohort's mean of h_i, those that did not answer left out",

@@ -23,7 +23,7 @@ MUTATIONS = {
     "current": "pseudo samples of the model in training, not of the global one",
     "length": "steps along the gradient, not along its sign",
     "own": "of the step's own batch",
-    "aliased": "perturbed samples begin where the pseudo ones ended (the authors' code without a GPU)",
+    "aliased": "u_p <- u_s in place of u_p <- X: perturbed samples begin where the pseudo ones ended",
     "scaled": "the slow step's gradient times gamma, as the chain rule has it",
     "end": "s and r at y', not halfway",
     "both_ways": "a and b may be negative",

@@ -16,7 +16,7 @@ EXAMPLE: dict = {"mu": 2.0, "temperature": 0.5}
 MUTATIONS = {
     "swapped": "towards the last model, away from the global one",
     "temperature": "the cosines not divided by T",
-    "first_global": "a new client's last model is the global one's start, log 2 and its gradient (FL-bench's constant)",
+    "first_global": "equation (3) for a new client too, with z_prev by the initial model",
     "current": "away from the model as training began, which is the global one",
     "dot": "inner products, not cosines",
     "scores": "the contrast of the outputs, not of the last layer's input",

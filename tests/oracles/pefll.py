@@ -19,7 +19,7 @@ PHI = DESCRIPTOR * (CLASSES + 1)
 PARAMETERS = 0.5 * np.random.Generator(np.random.Philox(11)).normal(size=PHI + ETA)
 EXAMPLE: dict = {"lr": 0.03, "clip": 2.0, "momentum": 0.9, "weight_decay": 0.01, "lambda_h": 0.05, "lambda_v": 0.02}
 MUTATIONS = {
-    "own": "every descriptor normalised by its own mean and deviation (FL-bench's port)",
+    "own": "v_i = (e_i - m_i)/s_i, every descriptor by its own mean and deviation",
     "refit": "m and s taken anew from each round's first client",
     "plain": "no normalisation (algorithm 2 as it stands)",
     "population": "the deviation by n, not n - 1",

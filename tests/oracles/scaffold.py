@@ -14,14 +14,14 @@ from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"server_lr": 0.9}
 MUTATIONS = {
-    "sign": "the correction reversed: g + c_i - c (the official FedALS code)",
+    "sign": "line 10 with the correction reversed, g + c_i - c",
     "share": "c moved by 1/S, not 1/N",
-    "undecayed": "the difference divided by K lr_0 (FedDyn's SCAFFOLD)",
+    "undecayed": "line 12 with the first round's step size: the difference divided by K lr_0",
     "one_sided": "only - c_i in the local step, no + c",
     "sum": "the sum of the clients' variates in the local step, not their mean (FedALS, algorithm 3, line 5)",
     "reversed": "c - c_i + (x - y)/(K lr) (FedALS, algorithm 3, line 7)",
     "no_steps": "the difference not divided by K",
-    "never_written": "c_i computed, sent, and never written back (FL-bench of 2025)",
+    "never_written": "line 12 without the write-back: c_i computed, sent, and 0 ever after",
     "outer": "c_i from the server's new model, x - x+, not from the client's own",
 }
 

@@ -26,9 +26,10 @@ class FedGen(GeneratorTraining, Piece):
     paper's equation (4) their mean scores have one), y is uniform (in the paper in proportion to labels), Adam's decay
     is L2, its step size falls by `decay` a round. Ours: n_k are all of a client's samples, the code counts those of the
     round's batches and one more; of a batch larger than `batch`, noise is taken in turn again. From the second round
-    on, in the first `steps` local steps; the server takes `epochs` a round. Weights of 10 ask for small local steps, as
-    the code's of 0.01. Stored: G, on the server. Told: G. Sent: the last layer and the counts of labels of each client,
-    which the server must see one by one: not compatible with secure aggregation. A client never seen: the global model.
+    on, in the first `steps` local steps, where the code has that many local epochs; the server takes `epochs` a round.
+    Weights of 10 ask for small local steps, as the code's of 0.01. Stored: G, on the server. Told: G. Sent: the last
+    layer and the counts of labels of each client, which the server must see one by one: not compatible with secure
+    aggregation. A client never seen: the global model.
     """
 
     alpha: float = 10.0
