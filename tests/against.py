@@ -18,6 +18,7 @@ from driftless.composition import Algorithm, Client, Period, StepSize, algorithm
 from driftless.lift import Loop, Sequential
 from driftless.optim import Descent, Sgd
 from driftless.piece import Piece
+from driftless.pieces.fednova import FedNova
 from driftless.pieces.vhl import VHL
 from driftless.state import Each, Server
 
@@ -72,7 +73,7 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "fedcm_fedinit": lambda: named.fedcm(hyper["alpha"]) + relaxed,
         "fedsam": lambda: named.fedsam(hyper["rho"]),
         "fedsam_fedinit": lambda: named.fedsam(hyper["rho"]) + relaxed,
-        "fednova": lambda: named.fednova(momentum) + algorithm(Client(Sgd(momentum)), name="momentum"),
+        "fednova": lambda: named.fednova(),
         "fedexp": lambda: named.fedexp(hyper["epsilon"]),
         "fedavgm": lambda: named.fedavgm(momentum, hyper.get("server_lr", 1.0), hyper.get("form", "hsu")),
         "fedopt": lambda: getattr(named, f"fed{hyper['kind']}")(**adaptive),
@@ -118,9 +119,11 @@ def follow(
     watch = KEEPS_ALL if keep else frozenset()
     setting = Setting((FEATURES,), CLASSES, [f"c{i}" for i in range(f.clients)], range(f.clients), 0)
     module, wide = network(), any(isinstance(piece, VHL) for piece in subject.pieces)
+    normalised = any(isinstance(piece, FedNova) for piece in subject.pieces)  # under the momentum of the run
+    client = Sgd(rest.get("momentum", 0.0) if normalised else 0.0)
     for piece in subject.pieces:
         module = piece.prepare(module)
-    federated = federate(subject, module, weighting=weights, watch=watch, setting=setting, **server)
+    federated = federate(subject, module, weighting=weights, watch=watch, setting=setting, client=client, **server)
     initial = vhl.widened(f.initial) if wide else f.initial
     object.__setattr__(federated, "initial", torch.from_numpy(initial))
     table = {(t, f"c{i}"): torch.from_numpy(rows) for (t, i), rows in f.batches.items()}

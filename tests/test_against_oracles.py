@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from against import build, follow, furthest
 from oracles import ORACLES
 from oracles.problem import everyone, fixture
-from written import WrittenFedCOG, WrittenFedGen, WrittenVHL
+from written import WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
 
 from driftless import algorithms as named
+from driftless.broadcast import Frozen
+from driftless.composition import Period, Server, combine
 from driftless.lift import Threaded, Vectorised
+from driftless.optim import Adam, Momentum, Velocity
 from driftless.piece import Rows
 from driftless.pieces.apfl import Mixture
 from driftless.pieces.ditto import Ditto, Own
@@ -35,6 +38,7 @@ from driftless.pieces.pfedme import MoreauEnvelope
 from driftless.pieces.proximal import Proximal
 from driftless.pieces.relaxed_init import RelaxedInit
 from driftless.pieces.scaffold import Control, Scaffold
+from driftless.synchronise import Schedule
 
 TIGHT, SHOWS = 1e-10, 1e-4
 FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
@@ -431,8 +435,108 @@ class StaleFineTune(FineTune):
 
 
 @dataclass(frozen=True)
+class ExchangedPeriod(Period):
+    """The head averaged as rarely as the body should be."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "which", "head")
+
+
+class ForgetfulMomentum(Momentum):
+    """No beta."""
+
+    def move(self, gradient, state):
+        return gradient, Velocity(gradient)
+
+
+class DampedMomentum(Momentum):
+    """The new difference times 1 - beta."""
+
+    def move(self, gradient, state):
+        return super().move((1 - self.beta) * gradient, state)
+
+
+class UnrootedAdam(Adam):
+    """Divided by v, not by its root."""
+
+    def step(self, gradient, theta, state, lr=1.0):
+        state = super().step(gradient, theta, state, lr)[1]
+        return theta - self.lr * lr * state.first / (state.second + self.tau), state
+
+
+class SummedAdam(Adam):
+    """Adagrad's v."""
+
+    def second(self, v, square):
+        return v + square
+
+
+class RefitFrozen(Frozen):
+    """m and s anew in every round."""
+
+    def fit(self, memory, v):
+        return super().fit(self.memory(v), v)
+
+
+class RefitPefll(WrittenPefll):
+    """Descriptors normalised by each round's first."""
+
+    def complete(self, space, setting):
+        return replace(super().complete(space, setting), normalise=RefitFrozen())
+
+
+class SignPefll(WrittenPefll):
+    """delta = new - old taken as a gradient."""
+
+    def complete(self, space, setting):
+        whole = super().complete(space, setting)
+        return replace(whole, optimiser=Reversed(whole.optimiser))
+
+
+class Reversed(NamedTuple):
+    """Another optimiser against the gradient's sign."""
+
+    optimiser: Any
+
+    def init(self, theta):
+        return self.optimiser.init(theta)
+
+    def step(self, gradient, theta, state, lr=1.0):
+        return self.optimiser.step(-gradient, theta, state, lr)
+
+
+class Sparse(NamedTuple):
+    """Another optimiser that leaves alone what has no gradient."""
+
+    optimiser: Any
+
+    def init(self, theta):
+        return self.optimiser.init(theta)
+
+    def step(self, gradient, theta, state, lr=1.0):
+        moved, state = self.optimiser.step(gradient, theta, state, lr)
+        return torch.where(gradient == 0, theta, moved), state
+
+
+class SparsePfedhn(WrittenPfedhn):
+    """Rows of clients that were not asked stand still."""
+
+    def complete(self, space, setting):
+        whole = super().complete(space, setting)
+        return replace(whole, optimiser=Sparse(whole.optimiser))
+
+
+class UnclippedPfedhn(WrittenPfedhn):
+    """No clip on the server."""
+
+    def complete(self, space, setting):
+        whole = super().complete(space, setting)
+        return replace(whole, optimiser=replace(whole.optimiser, norm=None))
+
+
+@dataclass(frozen=True)
 class Mistake:
-    piece: type
+    part: type
     oracle: str
 
 
@@ -481,22 +585,48 @@ MISTAKES = [
     Mistake(PlainFedSAM, "fedsam"),
     Mistake(ShrunkFedNova, "fednova"),
     Mistake(BelowFedExP, "fedexp"),
+    Mistake(ExchangedPeriod, "fedals"),
+    Mistake(ForgetfulMomentum, "fedavgm"),
+    Mistake(DampedMomentum, "fedavgm"),
+    Mistake(UnrootedAdam, "fedopt"),
+    Mistake(SummedAdam, "fedopt"),
+    Mistake(UnrootedAdam, "fedadam_fedinit"),
+    Mistake(TowardsInit, "fedadam_fedinit"),
+    Mistake(RefitPefll, "pefll"),
+    Mistake(SignPefll, "pefll"),
+    Mistake(SparsePfedhn, "pfedhn"),
+    Mistake(UnclippedPfedhn, "pfedhn"),
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.piece.__name__}-{m.oracle}")
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.part.__name__}-{m.oracle}")
 def test_a_piece_with_a_mistake_is_caught(mistake):
     hyper, f = ORACLES[mistake.oracle].EXAMPLE, FIXTURES["even"]
     right = build(mistake.oracle, **hyper)
 
-    def spoil(piece: Any) -> Any:
-        if not isinstance(piece, mistake.piece.__base__):
-            return piece
-        return mistake.piece(**{field.name: getattr(piece, field.name) for field in fields(piece)})
+    def spoil(part: Any) -> Any:
+        if isinstance(part, Server):
+            return Server(spoil(part.optimiser))
+        if not isinstance(part, mistake.part.__base__):
+            return part
+        return mistake.part(**{field.name: getattr(part, field.name) for field in fields(part)})
 
-    wrong = replace(right, pieces=tuple(spoil(p) for p in right.pieces))
-    assert wrong.pieces != right.pieces
+    wrong = combine([spoil(part) for part in right.parts], right.name)
+    assert wrong.parts != right.parts
     assert furthest(follow(wrong, f, **hyper)[1], ORACLES[mistake.oracle].run(f, **hyper)) > SHOWS
+
+
+@pytest.mark.parametrize("oracle", ["fedals", "fedals_fedinit", "fedals_scaffold"])
+@pytest.mark.parametrize(
+    "slot, mistake",
+    [("closes", lambda right, self, round: right(self, round - 1)), ("opens", lambda right, self, *_: self.shared)],
+    ids=["a round late", "sent in every round"],
+)
+def test_a_schedule_with_a_mistake_is_caught(monkeypatch, slot, mistake, oracle):
+    """No part of an algorithm, but what its periods are kept by."""
+    hyper, f, right = ORACLES[oracle].EXAMPLE, FIXTURES["even"], getattr(Schedule, slot)
+    monkeypatch.setattr(Schedule, slot, lambda self, *when: mistake(right, self, *when))
+    assert furthest(follow(build(oracle, **hyper), f, **hyper)[1], ORACLES[oracle].run(f, **hyper)) > SHOWS
 
 
 def test_a_right_piece_in_a_wrong_place_is_right():

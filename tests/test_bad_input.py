@@ -42,6 +42,7 @@ EXPRESSIONS = [
     ({"split": "iid + shards(2)"}, "names 2 things"),
     ({"optimizer": "sdg"}, "did you mean 'sgd'"),
     ({"optimizer": "yogi"}, "for the other side", "adamw or sgd"),
+    ({"algorithm": "fednova", "optimizer": "adamw"}, "fednova", "sgd", "AdamW"),
     ({"server": "sgd(momentum=0.9)"}, "for the other side", "average"),
     ({"schedule": "cosin"}, "did you mean 'cosine'"),
     ({"augment": "flp"}, "did you mean 'flip'"),

@@ -10,6 +10,7 @@ import torch
 from helpers import clusters, federate, gap, mlp, run
 
 from driftless import algorithms as named
+from driftless import optimisers
 from driftless.errors import UserError
 from driftless.lift import Sequential, Vectorised
 from driftless.optim import (
@@ -143,9 +144,9 @@ def equations(kind: str, g: np.ndarray, theta: np.ndarray) -> np.ndarray:
     "kind, optimiser",
     [
         ("momentum", Momentum(0.9, 0.5)),
-        ("adam", Adam(initial=1e-6)),
-        ("yogi", Yogi(initial=1e-6)),
-        ("adagrad", Adagrad(initial=1e-6)),
+        ("adam", Adam()),
+        ("yogi", Yogi()),
+        ("adagrad", Adagrad()),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
@@ -154,6 +155,16 @@ def test_server_optimisers_are_their_equations(kind, optimiser):
     for g in GRADIENTS:
         theta, state = optimiser.step(g, theta, state)
     assert gap(theta, torch.from_numpy(equations(kind, GRADIENTS.numpy(), FIRST.numpy()))) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])
+def test_an_adaptive_server_has_one_definition(name):
+    """--server adam is --algorithm fedadam, and both are the class as it stands."""
+    by_option, by_name = getattr(optimisers, name)(), getattr(named, f"fed{name}")().server
+    assert by_option == by_name == type(by_name)()
+    values = {"lr": 0.3, "beta1": 0.5, "tau": 0.1, "initial": 0.2}
+    by_option, by_name = getattr(optimisers, name)(**values), getattr(named, f"fed{name}")(**values).server
+    assert by_option == by_name == type(by_name)(**values)
 
 
 def test_descent_of_one_is_averaging():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -103,6 +104,13 @@ def test_oracles_import_only_numpy_and_each_other():
 
 
 # --- every oracle ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_wrong_reading_is_named_by_its_equation(name):
+    """Not by whose code has it."""
+    for reading in ORACLES[name].MUTATIONS.values():
+        assert not re.search(r"\b(codes?|port|bench|official|repository|FL)\b|\.py\b", reading, re.I), reading
+
+
 @pytest.mark.parametrize("name, mutation", [(n, m) for n, o in ORACLES.items() for m in o.MUTATIONS])
 @both
 def test_wrong_reading_shows(name, mutation, f):

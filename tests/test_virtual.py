@@ -23,6 +23,7 @@ from driftless.contract import check
 from driftless.errors import UserError
 from driftless.launch import federate as program
 from driftless.lift import Loop, Sequential, Vectorised
+from driftless.optim import Sgd
 from driftless.piece import Draw, Piece, Rows, Uniform
 from driftless.pieces.fedgen import FedGen
 from driftless.pieces.fedreg import FedReg
@@ -323,7 +324,8 @@ def test_the_servers_draws_are_of_its_trainings_alone():
     one, two = (piece.drawn(1) for piece in pieces)
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not torch.equal(one["noise"], pieces[0].drawn(2)["noise"])
-    other = replace(QUICK["fedgen"].pieces[0]).complete(prepared(QUICK["fedgen"]).task.space, SETTING._replace(seed=1))
+    space = prepared(QUICK["fedgen"]).task.space
+    other = replace(QUICK["fedgen"].pieces[0]).complete(space, SETTING._replace(seed=1), Sgd())
     assert not torch.equal(one["noise"], other.drawn(1)["noise"])
     ran = run(prepared(QUICK["fedgen"]), skewed(), FullBatch(1), [[0], [1, 2], [0, 1]], silent={1: {1, 2}})
     assert [int(s.memory[0].moments.steps) for s in ran.servers] == [0, 2, 2, 4]  # nobody answered: no training

@@ -1,6 +1,7 @@
 """The named algorithms: `--algorithm "scaffold + relaxed_init(0.1)"` is the sum of what these return.
 
-Each has the defaults of its paper. This module imports nothing heavy, so that listing what there is costs nothing.
+Each has the defaults of its paper. Where one is a piece, the piece says its equation, what it stores and sends, and how
+a client never seen is served; the others say so here. This module imports nothing heavy, so that listing costs nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ __all__ = [
 
 
 def fedavg() -> Algorithm:
-    """Federated averaging (McMahan et al. 2017)."""
+    """Federated averaging (McMahan et al. 2017).
+
+    w_i <- w_i - lr grad f_i(w_i), K times from w_i = w;   w <- sum_i p_i w_i, by the run's weights (its Algorithm 1).
+    Stored: nothing. Sent: w down and w_i up. A client never seen: the global model.
+    """
     from driftless.composition import algorithm
 
     return algorithm(name="fedavg")
@@ -97,6 +102,17 @@ def fedinit(beta: float = 0.1, aggregate: str = "paper", first: str = "initial")
 def fedals(alpha: int = 10, head: str | int | None = None, cohort: str = "redrawn") -> Algorithm:
     """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body;
     cohort=held|redrawn (Gholami and Seferoglu 2024).
+
+    Algorithm 1, h_k the head and phi_k the body of client k, tau the local steps of a round, t = 0, 1, ... the round:
+
+        (h_k, phi_k) <- (h_k, phi_k) - eta grad F_k(h_k, phi_k)     tau times
+        h_k <- mean_j h_j                                           in every round
+        phi_k <- mean_j phi_j                                       where (t + 1) mod alpha = 0
+
+    Both are averaged after the local steps and each by its own condition, where lines 6 to 9 print an `else` that never
+    comes true. alpha=1 is federated averaging. Not in the paper: where some are asked, these take the server's head and
+    go on from their own body if they trained in this interval. Stored: phi_k and the body as it was sent, between two
+    of its averagings. Sent: the head in every round, the body once an interval. A client never seen: the global model.
     """
     from driftless.composition import Cohort, Period, algorithm
     from driftless.errors import UserError
@@ -115,6 +131,18 @@ def fedavg_p(
 ) -> Algorithm:
     """Shared and personal parameters with inner and outer steps; inner_personal is a factor of the step size (Chen et
     al. 2023).
+
+    Algorithm 1, x shared and y_i personal, gamma the inner steps and eta the outer ones, S the m clients asked:
+
+        x_{k+1,i} <- x_{k,i} - gamma_x grad_x F_i(x_{k,i}, y_{k,i})     line 6, K times from x_{0,i} = x, y_{0,i} = y_i
+        y_{k+1,i} <- y_{k,i} - gamma_y grad_y F_i(x_{k,i}, y_{k,i})     line 7, at the same point and batch
+        y_i <- y_i + eta_y (y_{K,i} - y_i)                              line 9
+        x <- x + (eta_x / m) sum_{i in S} (x_{K,i} - x)                 line 11
+
+    gamma_x is the run's step size and gamma_y = inner_personal gamma_x, eta_x is outer_shared and eta_y outer_personal;
+    line 11 has the run's weights (the paper's: weighting=uniform). Stored: y_i. Sent: x down and x_{K,i} up. A client
+    never seen is measured with x and the mean of all y_i; `driftless personalize` serves it x and the initial y, which
+    a round's local steps then train.
     """
     from driftless.composition import Period, Server, StepSize, algorithm
     from driftless.optim import Descent
@@ -135,7 +163,17 @@ def fedavg_p(
 def scaffold_p(
     personal: str | None = None, outer_shared: float = 1.0, outer_personal: float = 1.0, inner_personal: float = 1.0
 ) -> Algorithm:
-    """FedAvg-P with control variates on the shared parameters only (Chen et al. 2023)."""
+    """FedAvg-P with control variates on the shared parameters only (Chen et al. 2023).
+
+    Algorithm 2, which is Algorithm 1 (`fedavg_p`), lines 7, 9 and the mean of x in line 12 as there, but for
+
+        x_{k+1,i} <- x_{k,i} - gamma_x (grad_x F_i(x_{k,i}, y_{k,i}) - c_i + c)               line 6
+        c_i <- (1/K) sum_k grad_x F_i(x_{k,i}, y_{k,i})                                       line 10
+        c <- c + (1/N) sum_{i in S} (c_i' - c_i)                                              line 13
+
+    c_i' being the new c_i and N all clients; c_i and c are 0 at first, and those of y stay so. Stored: y_i and c_i, and
+    c on the server. Sent: x and c down, x_{K,i} and c_i' - c_i up. A client never seen: as under `fedavg_p`.
+    """
     from dataclasses import replace
 
     return replace(scaffold() + fedavg_p(personal, outer_shared, outer_personal, inner_personal), name="scaffold_p")
@@ -165,12 +203,12 @@ def fedsam(rho: float = 0.1) -> Algorithm:
     return algorithm(FedSAM(rho), name=f"fedsam(rho={rho:g})")
 
 
-def fednova(momentum: float = 0.0) -> Algorithm:
-    """Normalised averaging of unequal local work; momentum: that of the clients' optimiser (Wang et al. 2020)."""
+def fednova() -> Algorithm:
+    """Normalised averaging of unequal local work, under the run's momentum (Wang et al. 2020)."""
     from driftless.composition import algorithm
     from driftless.pieces.fednova import FedNova
 
-    return algorithm(FedNova(momentum), name="fednova")
+    return algorithm(FedNova(), name="fednova")
 
 
 def fedexp(epsilon: float = 1e-3) -> Algorithm:
@@ -204,28 +242,28 @@ def fedadam(
     lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6
 ) -> Algorithm:
     """Adam on the server, not bias-corrected; initial: its second moment at first, tau squared (Reddi et al. 2021)."""
+    from driftless import optimisers
     from driftless.composition import Server, algorithm
-    from driftless.optim import Adam
 
-    return algorithm(Server(Adam(lr, beta1, beta2, tau, initial)), name=f"fedadam(lr={lr:g})")
+    return algorithm(Server(optimisers.adam(lr, beta1, beta2, tau, initial)), name=f"fedadam(lr={lr:g})")
 
 
 def fedyogi(
     lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6
 ) -> Algorithm:
     """Yogi on the server: a second moment that moves additively (Reddi et al. 2021)."""
+    from driftless import optimisers
     from driftless.composition import Server, algorithm
-    from driftless.optim import Yogi
 
-    return algorithm(Server(Yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
+    return algorithm(Server(optimisers.yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
 
 
 def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float = 1e-6) -> Algorithm:
     """Adagrad on the server: a second moment that is summed (Reddi et al. 2021)."""
+    from driftless import optimisers
     from driftless.composition import Server, algorithm
-    from driftless.optim import Adagrad
 
-    return algorithm(Server(Adagrad(lr=lr, beta1=beta1, tau=tau, initial=initial)), name=f"fedadagrad(lr={lr:g})")
+    return algorithm(Server(optimisers.adagrad(lr, beta1, tau, initial)), name=f"fedadagrad(lr={lr:g})")
 
 
 def fedcog(
@@ -313,28 +351,50 @@ def vhl(
 
 
 def local(epochs: int = 20, batch: int = 32) -> Algorithm:
-    """Every client alone: all is personal and nothing is sent; a new client trains for `epochs` passes."""
+    """Every client alone: all is personal and nothing is sent; a new client trains for `epochs` passes.
+
+    theta_i <- theta_i - lr grad f_i(theta_i), from round to round. Stored: theta_i. Sent: nothing. A client never seen:
+    `epochs` passes of the same from the initial model, in batches of `batch` (`Newcomer`).
+    """
     from driftless.composition import algorithm
 
     return algorithm(*_personal("*", epochs, batch), name="local")
 
 
 def fedper(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
-    """The head stays with the client; a new client trains one for `epochs` passes (Arivazhagan et al. 2019)."""
+    """The head stays with the client; a new client trains one for `epochs` passes (Arivazhagan et al. 2019).
+
+    Its Algorithms 1 and 2, W_B the base layers and W_{P_j} client j's personal ones, trained at once:
+    (W_B, W_{P_j}) <- (W_B, W_{P_j}) - lr grad f_j;   W_B <- sum_j gamma_j W_{B,j}, gamma_j = n_j / n being the run's
+    weights. Stored: W_{P_j}. Sent: W_B each way. A client never seen: W_B, on which it trains a head of its own, the
+    initial one at first (`Newcomer`).
+    """
     from driftless.composition import algorithm
 
     return algorithm(*_personal(personal or "head", epochs, batch), name="fedper")
 
 
 def lg_fedavg(personal: str | int | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
-    """The body stays with the client, the head is shared; personal: a pattern or leading layers (Liang et al. 2020)."""
+    """The body stays with the client, the head is shared; personal: a pattern or leading layers (Liang et al. 2020).
+
+    Its Algorithm 1, l_i client i's body, which makes local representations, and g the shared head:
+    (l_i, g_i) <- (l_i, g_i) - lr grad f_i;   g <- sum_i p_i g_i, without its auxiliary losses on the representations.
+    Stored: l_i. Sent: g each way. A client never seen: g, under which it trains a body of its own, the initial one at
+    first (`Newcomer`); the paper takes an ensemble of the clients' bodies.
+    """
     from driftless.composition import algorithm
 
     return algorithm(*_personal("body" if personal is None else personal, epochs, batch), name="lg_fedavg")
 
 
 def fedbn(norm: str = "norm") -> Algorithm:
-    """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021)."""
+    """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021).
+
+    Its Algorithm 1, layer by layer l: w_l^(k) <- w_l^(k) - lr grad f_k for every client k;   w_l <- sum_k p_k w_l^(k)
+    for the layers without normalisation, and w_l^(k) stays for the others. Stored: these, gains, shifts and statistics.
+    Sent: all else, each way. A client never seen is measured with their mean over the clients that trained;
+    `driftless personalize` serves it the initial ones, which a round's local steps then train.
+    """
     from driftless.composition import Period, algorithm
     from driftless.synchronise import NEVER
 
@@ -342,14 +402,25 @@ def fedbn(norm: str = "norm") -> Algorithm:
 
 
 def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
-    """Shared and personal parameters trained at once: FedAvg-P with outer steps of 1 (Pillutla et al. 2022)."""
+    """Shared and personal parameters trained at once: FedAvg-P with outer steps of 1 (Pillutla et al. 2022).
+
+    FedSim: u shared and v_i personal, both moved in each step from the same point and batch:
+    v_i <- v_i - gamma_v grad_v F_i(u_i, v_i);   u_i <- u_i - gamma_u grad_u F_i(u_i, v_i);   u <- sum_i p_i u_i.
+    Stored: v_i. Sent: u each way. A client never seen: u, on which it trains a v of its own (`Newcomer`).
+    """
     from dataclasses import replace
 
     return replace(fedper(personal, epochs, batch), name="fedsim")
 
 
 def fedalt(personal: str | None = None, first: float = 0.5, epochs: int = 20, batch: int = 32) -> Algorithm:
-    """Personal parameters trained for `first` steps (below 1: that share), then the shared (Pillutla et al. 2022)."""
+    """Personal parameters trained for `first` steps (below 1: that share), then the shared (Pillutla et al. 2022).
+
+    FedAlt: u shared and v_i personal, one after the other: v_i <- v_i - gamma_v grad_v F_i(u, v_i) for
+    `first` steps, then u_i <- u_i - gamma_u grad_u F_i(u_i, v_i) at the new v_i;   u <- sum_i p_i u_i. Both halves have
+    the run's optimiser. Stored: v_i. Sent: u each way. A client never seen: u, on which it trains a v of its own
+    (`Newcomer`).
+    """
     from driftless.composition import Alternate, algorithm
 
     which = personal or "head"
@@ -357,7 +428,13 @@ def fedalt(personal: str | None = None, first: float = 0.5, epochs: int = 20, ba
 
 
 def fedrep(head: str | None = None, first: float = 5 / 6, epochs: int = 20, batch: int = 32) -> Algorithm:
-    """The head trained for `first` steps (below 1: that share; 5 of 6), then the shared body (Collins et al. 2021)."""
+    """The head trained for `first` steps (below 1: that share; 5 of 6), then the shared body (Collins et al. 2021).
+
+    Its Algorithm 1, phi the shared representation and h_i client i's head: h_i <- h_i - alpha grad_h f_i(h_i, phi) for
+    `first` steps, then phi_i <- phi_i - alpha grad_phi f_i(h_i, phi_i) for the others, of which the paper's algorithm
+    has one;   phi <- sum_i p_i phi_i, by the run's weights (the paper's: weighting=uniform). Stored: h_i. Sent: phi
+    each way. A client never seen: phi, on which it trains a head of its own (`Newcomer`).
+    """
     from dataclasses import replace
 
     return replace(fedalt(head, first, epochs, batch), name=f"fedrep(first={first:g})")
@@ -487,7 +564,11 @@ def class_mask() -> Algorithm:
 
 
 def centralised() -> Algorithm:
-    """Reference: everybody's data in one place, as many steps as a cohort takes."""
+    """Reference: everybody's data in one place, as many steps as a cohort takes.
+
+    theta <- theta - lr grad f(theta), on batches of the union. Stored: nothing. Sent: nothing but that model, as if
+    there were one client. A client never seen: that model.
+    """
     from driftless.composition import algorithm
 
     return algorithm(name="centralised")

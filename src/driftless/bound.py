@@ -45,8 +45,8 @@ class Bound:
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """The algorithm's, completed for this task and federation."""
-        return tuple(p.complete(self.task.space, self.setting) for p in self.algorithm.pieces)
+        """The algorithm's, completed for this task, federation and optimiser of the clients."""
+        return tuple(p.complete(self.task.space, self.setting, self.optimiser) for p in self.algorithm.pieces)
 
     @cached_property
     def broadcast(self) -> Any:

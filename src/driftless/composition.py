@@ -14,7 +14,13 @@ from driftless.space import Selector
 
 @dataclass(frozen=True)
 class Period:
-    """The selected parameters are synchronised every so many rounds; NEVER makes them personal."""
+    """The selected parameters are synchronised every so many rounds; NEVER makes them personal.
+
+    theta <- mean_i(theta_i) at the end of round t = 0, 1, ... where (t + 1) mod every = 0; in between theta_i goes on.
+    Stored: theta_i, and between synchronisations what was sent of it. Sent: nothing else, and of these only where an
+    interval opens or closes. A client never seen: the server's; of personal ones the clients' mean where it is
+    measured, and the initial ones where `driftless personalize` serves it.
+    """
 
     which: Selector
     every: float
@@ -26,7 +32,10 @@ class Period:
 
 @dataclass(frozen=True)
 class StepSize:
-    """The local step size of the selected parameters, as a factor of the run's."""
+    """The local step size of the selected parameters, as a factor of the run's: theta <- theta - factor lr g.
+
+    Stored and sent: nothing. A client never seen: as without it.
+    """
 
     which: Selector
     factor: float
@@ -37,7 +46,11 @@ class StepSize:
 
 @dataclass(frozen=True)
 class Alternate:
-    """Local training moves the selected parameters alone for `steps` steps (below 1: that share), then the others."""
+    """Local training moves the selected parameters alone for `steps` steps (below 1: that share), then the others.
+
+    y <- y - lr grad_y f(x, y) while x rests, then x <- x - lr grad_x f(x, y) while y rests, y being the selected.
+    Stored and sent: nothing. A client never seen: as without it.
+    """
 
     which: Selector
     steps: float

@@ -86,6 +86,7 @@ class AdamW:
 class Freeze:
     """Another optimiser that moves `first` alone for `count` steps, then everything else alone (FedRep, FedAlt).
 
+    theta_j <- theta_j - lr m_j in local step k = 0, 1, ... where first_j = (k < count), m by the other; else it stays.
     A count between 0 and 1 is that share of the client's own steps, rounded. The frozen part keeps its momentum and is
     not decayed. `first` is a bool vector [D].
     """
@@ -135,7 +136,11 @@ class OnServer:
 # --- the server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept) ---------------------
 @dataclass(frozen=True)
 class Descent:
-    """theta <- theta - lr g: with lr 1 and the mean of sent - kept, exactly averaging."""
+    """theta <- theta - lr g: with lr 1 and the mean of sent - kept, exactly averaging.
+
+    McMahan et al. 2017, FederatedAveraging: w <- sum_k (n_k / n) w_k. Stored: nothing. Sent: nothing beside the model.
+    A client never seen: the global model.
+    """
 
     lr: float = 1.0
 
@@ -151,7 +156,11 @@ class Descent:
 
 @dataclass(frozen=True)
 class Momentum:
-    """FedAvgM (Hsu et al. 2019): v <- beta v + g;  theta <- theta - lr v."""
+    """FedAvgM (Hsu et al. 2019): v <- beta v + g;  theta <- theta - lr v.
+
+    v is 0 at first. Stored: v [D], on the server, and nothing on a client. Sent: nothing beside the model. A client
+    never seen: the global model. All this holds for the other forms of it, below.
+    """
 
     beta: float = 0.9
     lr: float = 1.0
@@ -187,7 +196,10 @@ class Scaled(NamedTuple):
 
 @dataclass(frozen=True)
 class NormalisedMomentum(Momentum):
-    """FedAvgM as in FedCOG's code: v <- beta v + g;  theta <- theta - lr v, from the second step lr v / (1 + beta)."""
+    """FedAvgM as in FedCOG's code: v <- beta v + g;  theta <- theta - lr v, from the second step lr v / (1 + beta).
+
+    Stored: the divisor of the next step too, on the server.
+    """
 
     def init(self, theta: Tensor) -> Scaled:
         return Scaled(torch.zeros_like(theta), torch.ones_like(theta))
@@ -213,13 +225,18 @@ class Adaptive(NamedTuple):
 
 @dataclass(frozen=True)
 class _AdaptiveServer:
-    """Reddi et al. 2021, Algorithm 2: m <- b1 m + (1 - b1) g;  v by rule;  theta <- theta - lr m / (sqrt(v) + tau)."""
+    """Reddi et al. 2021, Algorithm 2: m <- b1 m + (1 - b1) g;  v by rule;  theta <- theta - lr m / (sqrt(v) + tau).
+
+    m is 0 at first and v `initial`; neither is corrected for it. In the paper's symbols g is -Delta_t, and eta is lr.
+    Stored: m and v [D], on the server, and nothing on a client. Sent: nothing beside the model. A client never seen:
+    the global model.
+    """
 
     lr: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
-    initial: float = 0.0  # v at the start; the paper's is tau squared or more
+    initial: float = 1e-6  # v at the start: tau squared, the least that the paper allows
 
     def neutral(self) -> str:
         return "its step is divided by the root of v in every coordinate: no value averages"

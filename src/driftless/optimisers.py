@@ -38,22 +38,22 @@ def momentum(beta: float = 0.9, lr: float = 1.0) -> Any:
     return Momentum(beta, lr)
 
 
-def adam(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Any:
+def adam(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6) -> Any:
     """The server's: FedAdam (Reddi et al. 2021)."""
     from driftless.optim import Adam
 
-    return Adam(lr, beta1, beta2, tau)
+    return Adam(lr, beta1, beta2, tau, initial)
 
 
-def yogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Any:
+def yogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6) -> Any:
     """The server's: FedYogi (Reddi et al. 2021)."""
     from driftless.optim import Yogi
 
-    return Yogi(lr, beta1, beta2, tau)
+    return Yogi(lr, beta1, beta2, tau, initial)
 
 
-def adagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3) -> Any:
+def adagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float = 1e-6) -> Any:
     """The server's: FedAdagrad (Reddi et al. 2021)."""
     from driftless.optim import Adagrad
 
-    return Adagrad(lr=lr, beta1=beta1, tau=tau)
+    return Adagrad(lr=lr, beta1=beta1, tau=tau, initial=initial)

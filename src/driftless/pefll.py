@@ -135,7 +135,7 @@ class Pefll:
     entries of the first descriptor ever, frozen, and saved with the model; no ReLU before the hypernetwork's last
     layers; l = int(1 + n/4). 2 lambda_theta is the clients' weight decay. The descriptor is of the first batch in
     training, of all data at evaluation. The paper's run: lr=0.002, clip=50, weighting=uniform, steps=50, batch=32.
-    Clients store nothing. Sent down: eta_v, theta_i, d v_i; up: v_i, delta_i, d eta_v. A client never seen: one
+    Stored: nothing on clients. Sent down: eta_v, theta_i, d v_i; up: v_i, delta_i, d eta_v. A client never seen: one
     descriptor up and one model down, without a step.
     """
 

@@ -19,13 +19,13 @@ from driftless.space import Space
 
 @dataclass(frozen=True)
 class Pfedhn:
-    """The recipe: v_i and eta by SGD on <stopgrad(delta_i), h(v_i; eta)>; `complete` gives the table.
+    """theta_i = h(v_i; eta);   v_i, eta <- SGD on <stopgrad(delta_i), h(v_i; eta)>. `complete` makes the table of it.
 
     Shamsian et al., "Personalized Federated Learning using Hypernetworks", ICML 2021, Algorithm 1, and the official
     code's values: descriptors of int(1 + n/4) entries, N(0, 1) at first; momentum 0.9 and weight decay 1e-3 on the
     whole table and eta in every round, both clipped together; the code takes one client a round, and for the clients
-    lr=0.005, clip=50, steps=50, batch=64. Rows lie in the order of the clients' names.
-    Clients store nothing. Sent down: theta_i; up: delta_i. A client never seen: a new descriptor, learned in rounds.
+    lr=0.005, clip=50, steps=50, batch=64. Rows lie in the order of the clients' names. Stored: v_i
+    and eta, on the server. Sent down: theta_i; up: delta_i. A client never seen: a new descriptor, learned in rounds.
     """
 
     size: str = "M"

@@ -162,8 +162,10 @@ class Piece:
     def draws(self, space: Any) -> tuple[Draw, ...]:
         return ()
 
-    def complete(self, space: Any, setting: Any) -> Piece:
-        """This piece for a model's vector space and a federation: a recipe is made whole here, once."""
+    def complete(self, space: Any, setting: Any, optimiser: Any) -> Piece:
+        """This piece for a model's vector space, a federation and the clients' optimiser: a recipe is made whole here,
+        once.
+        """
         return self
 
     def prepare(self, module: Any) -> Any:

@@ -18,12 +18,13 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class FedCM(Piece):
-    """a g + (1 - a) Delta;   Delta <- mean of (start - end) / (K lr), zero in the first round.
+    """g <- a g + (1 - a) Delta;   Delta <- mean of (start - end) / (K lr), zero in the first round.
 
     Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021, Algorithm 2. Each client divides by its own
-    steps and the round's step size. Parameters that are never synchronised have no direction of the server's: they
-    follow g. A client stores nothing; it is told Delta [D] and sends its normalised difference [D] beside the model. A
-    client never seen is served the global model.
+    steps and the round's step size, and the mean has the run's weights, where the paper's is uniform. Parameters that
+    are never synchronised have no direction of the server's: they follow g. Stored: Delta [D], on the
+    server. Sent beside the model: Delta down, a client's normalised difference [D] up. A client never seen: the global
+    model.
     """
 
     alpha: float = 0.1

@@ -36,10 +36,11 @@ class FedCOG(Piece):
     lines 5 and 8, equations (1) to (3); `model` is where the client's last training ended (theta_k^{t-1,tau}), and
     where there is none, dis is 0. Targets complement the client's classes, d^ = max(d) - d by largest remainder, or
     are uniform (A.1.1). kd_weight="counts": the weights are |d| and |d^|, each over their sum (A.2.2). With several
-    labels a sample (FLAIR), a target is one of them alone, probabilities are each label's own, and JS and KL are
-    means over labels. The set is distilled `batch` samples a step in passes over it; both models are used as they
-    evaluate. A personal parameter of the global model is the client's own. Stored: the client's model. Sent: nothing
-    more. A client never seen: the global model.
+    labels a sample (FLAIR), |d| counts labels and not samples, a target is one of them alone, probabilities are each
+    label's own, and JS and KL are means over labels. The set is distilled `batch` samples a step in passes over it;
+    both models are used as they evaluate. A personal parameter of the global model is the client's own, and under
+    FedALS the teacher inside an interval is the new head on the body sent at the interval's opening. Stored: the
+    client's model. Sent: nothing more. A client never seen: the global model.
     """
 
     kd_weight: float | str = 0.01

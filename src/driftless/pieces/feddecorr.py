@@ -12,7 +12,7 @@ from driftless.piece import Loss, Piece, View
 
 @dataclass(frozen=True)
 class FedDecorr(Piece):
-    """loss + beta mean_{i != j}((Z^T Z)_ij^2) / N, Z the batch's N features, z-scored (unbiased variance + 1e-8).
+    """F = loss + beta mean_{i != j}((Z^T Z)_ij^2) / N, Z the batch's N features, z-scored (unbiased variance + 1e-8).
 
     Shi et al., "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated Learning", ICLR
     2023. The paper's term is ||K||_F^2 / d^2, K the correlation matrix; this is the authors' own scale of

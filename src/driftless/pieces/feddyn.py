@@ -18,14 +18,16 @@ class Linear(NamedTuple):
 
 @dataclass(frozen=True)
 class FedDyn(Piece):
-    """g - h_i + a (theta - start);   h_i <- h_i - a (end - start);   h <- h - a (S/N) mean(end - start);   w - g - h/a.
+    """g <- g - h_i + a (theta - start);   h_i <- h_i - a (end - start);   h <- h - a (S/N) mean(end - start);
+    w <- w - g - h/a.
 
     Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, Algorithm 1; w - g is the mean of the
-    ends. h is the mean of h_i over all N clients, those that did not answer included, whatever the models' weights.
+    ends. a is alpha for every client, where the authors' code has alpha / (n_i N / n), by the client's n_i of n
+    samples. h is the mean of h_i over all N clients, those that did not answer included, whatever the models' weights.
     `mean="clients"`: each says its end - start beside the model [D], but where the mean of the models tells it already
     (`View.alike`): the paper's cost in the paper's setting. `mean="model"`: that mean serves everywhere and nothing is
-    ever said twice; right where models are averaged uniformly and no piece moves the start. A client stores h_i [D], is
-    told nothing, and is served the global model when never seen.
+    ever said twice; right where models are averaged uniformly and no piece moves the start. Stored: h_i [D] on a
+    client, h on the server. Sent: no more than that, and nothing down. A client never seen: the global model.
     """
 
     alpha: float = 0.1

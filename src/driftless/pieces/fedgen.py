@@ -27,9 +27,10 @@ class FedGen(GeneratorTraining, Piece):
     is L2, its step size falls by `decay` a round. Ours: n_k are all of a client's samples, the code counts those of the
     round's batches and one more; of a batch larger than `batch`, noise is taken in turn again. Models are averaged with
     the run's weights, in the code by samples (weighting=samples). From the second round on, in the first `steps` local
-    steps; the server takes `epochs` a round. Weights of 10 ask for small local steps, as the code's of 0.01. Stored: G,
-    on the server. Told: G. Sent: the last layer and the counts of labels of each client, which the server must see one
-    by one: not compatible with secure aggregation. A client never seen: the global model.
+    steps, where the code has that many local epochs; the server takes `epochs` a round. Weights of 10 ask for small
+    local steps, as the code's of 0.01. Stored: G, on the server. Told: G. Sent: the last layer and the counts of labels
+    of each client, which the server must see one by one: not compatible with secure aggregation. A client never seen:
+    the global model.
     """
 
     alpha: float = 10.0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from driftless.errors import UserError
+from driftless.optim import Sgd
 from driftless.piece import Message, Piece, View, Weighted
 
 
@@ -16,23 +18,25 @@ class FedNova(Piece):
     """w <- w - (sum p_i a_i) sum p_i (sent - kept_i) / a_i,   a = (K - m (1 - m^K) / (1 - m)) / (1 - m).
 
     Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
-    equations (6) and (7); a is ||a_i||_1 of section 5.2 for `momentum` m, which must be that of the clients' optimiser
-    (begun afresh each round), and K without. What pieces named before this one put into the message is normalised too.
-    A client stores nothing, sends one number beside the model, and is served the global model when never seen.
+    equations (6) and (7); a is ||a_i||_1 of section 5.2 for SGD with the momentum m of the clients' optimiser, and K
+    without; UserError for another optimiser. m counts as begun where an interval begins and as going on within it, and
+    weight decay is left out of a. What pieces named before this one put into the message is normalised too. Stored:
+    nothing. Sent: one number beside the model. A client never seen: the global model.
     """
 
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise UserError(f"fednova(momentum={self.momentum:g}) is no momentum: give 0 or more, below 1.")
+    optimiser: Sgd = field(default=Sgd(), repr=False, compare=False)  # the clients', once this is completed
 
     @classmethod
     def neutral(cls):
         return "normalising is the method: where all take as many steps it is fedavg, but for rounding"
 
+    def complete(self, space: Any, setting: Any, optimiser: Any):
+        if not isinstance(optimiser, Sgd):
+            raise UserError(f"fednova normalises the steps of sgd, with momentum or without: {optimiser!r} is another.")
+        return replace(self, optimiser=optimiser)
+
     def _coefficient(self, view: View) -> Tensor:
-        m, steps = self.momentum, torch.as_tensor(view.steps)
+        m, steps = self.optimiser.momentum, torch.as_tensor(view.steps)
         return ((steps - m * (1 - m**steps) / (1 - m)) / (1 - m)).clamp(min=1.0)  # 1 after one step
 
     def report(self, view: View):

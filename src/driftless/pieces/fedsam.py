@@ -17,7 +17,7 @@ class FedSAM(Piece):
     Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, Algorithm 1 (FedSAM). As an
     objective its gradient is the gradient of f at theta + e, clipped like any other; corrections are added after it;
     the ascent is along f's own gradient, unclipped. f holds the terms of the pieces named before this one. A step costs
-    two gradients; nothing is stored or sent beside the model, and a client never seen is served the global model.
+    two gradients. Stored: nothing. Sent: nothing more. A client never seen: the global model.
     """
 
     rho: float = 0.1

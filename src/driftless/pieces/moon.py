@@ -15,7 +15,7 @@ from driftless.piece import Loss, Piece, View
 
 @dataclass(frozen=True)
 class MOON(Piece):
-    """loss + mu mean(-log(e^{cos(z, z_glob)/T} / (e^{cos(z, z_glob)/T} + e^{cos(z, z_prev)/T}))).
+    """F = loss + mu mean(-log(e^{cos(z, z_glob)/T} / (e^{cos(z, z_glob)/T} + e^{cos(z, z_prev)/T}))).
 
     Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, equations (3) and (4), Algorithm 1, lines 14 to
     17: z, z_glob and z_prev are a batch's features by the model in training, by the global one and by the client's

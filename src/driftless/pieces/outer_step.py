@@ -15,7 +15,8 @@ class OuterStep(Piece):
     """y_i <- y_i + size (y_K - y_i) of the personal parameters; shared ones pass.
 
     Chen et al., "Sharper Convergence Guarantees for Federated Learning with Partial Model Personalization", 2023,
-    Algorithms 1 and 2, line 9. Size 1 keeps where training ended (FedSim).
+    Algorithms 1 and 2, line 9. Size 1 keeps where training ended (FedSim). Stored: y_i, which the client keeps anyway.
+    Sent: nothing. A client never seen: as without it.
     """
 
     size: float = 1.0

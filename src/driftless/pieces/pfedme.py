@@ -21,9 +21,10 @@ class MoreauEnvelope(Piece):
     """theta <- theta - step_size (g(theta) + lam (theta - w)), `steps` times a batch, then w <- w - lr lam (w - theta).
 
     Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1; theta starts the
-    round at w and goes on from batch to batch. lr lam above 1 overshoots; g is neither clipped nor the composed
-    objective's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one never seen, with what
-    `epochs` passes of the same theta-steps make of the global model.
+    round at w and goes on from batch to batch. `steps` of 5 are the authors' code's K, and PeFLL's comparison (A.2) has
+    3; lr lam above 1 overshoots; g is neither clipped nor the composed objective's. Stored: theta_i, a copy. Sent: w_i.
+    The client predicts with theta_i; one never seen, with what `epochs` passes of the same theta-steps make of the
+    global model.
     """
 
     lam: float = 15.0

@@ -10,9 +10,10 @@ from driftless.piece import Piece, View
 
 @dataclass(frozen=True)
 class Proximal(Piece):
-    """g + mu (theta - start), the gradient of mu/2 ||theta - start||^2.
+    """g <- g + mu (theta - start), the gradient of mu/2 ||theta - start||^2.
 
-    Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation (2).
+    Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation (2): w^t is `start`. Stored:
+    nothing. Sent: nothing more. A client never seen: the global model.
     """
 
     mu: float = 0.01

@@ -21,7 +21,9 @@ class RelaxedInit(Piece):
     NeurIPS 2023, Algorithm 1, line 6. `aggregate="paper"`: the server averages the clients' ends (line 16).
     `aggregate="delta"`: it adds the mean of end - start to its vector, as the authors' code does; the two differ by
     beta mean(sent - model) under partial participation. `first="initial"`: a client that never trained counts as
-    having ended at the initial model (line 1); `first="current"`: it starts where it was sent.
+    having ended at the initial model (line 1); `first="current"`: it starts where it was sent. In the paper's symbols
+    w_{i,0}^t = w^t + beta (w^t - w_{i,K}^{t-1}). Stored: the client's model, w_{i,K}. Sent: nothing more, in either
+    form. A client never seen: the global model, unrelaxed.
     """
 
     beta: float = 0.1

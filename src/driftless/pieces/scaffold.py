@@ -17,12 +17,13 @@ class Control(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaffold(Piece):
-    """g - c_i + c;   c_i <- the client's mean gradient;   c <- c + (S/N) mean(c_i' - c_i).
+    """g <- g - c_i + c;   c_i <- the client's mean gradient;   c <- c + (S/N) mean(c_i' - c_i).
 
     Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1.
     With plain SGD the mean gradient is option II, c_i - c + (start - end) / (K lr) (line 12); it stays right under
     momentum, weight decay, clipping and a moving step size, where the difference does not. c's mean is over all N
-    clients: S answered.
+    clients: S answered. Stored: c_i [D] on a client, c on the server. Sent: c down and c_i' - c_i up, beside the model
+    each way. A client never seen: the global model.
     """
 
     reads = frozenset({"gradient"})

@@ -19,7 +19,7 @@ SPREAD, COARSE = 0.5, 8
 
 @dataclass(frozen=True)
 class VHL(Piece):
-    """loss(x, y) + alpha loss(u, C + v) + align [contrast of z(x), y and stopgrad z(u), v] + among contrast(z(u), v),
+    """F = loss(x, y) + alpha loss(u, C + v) + align contrast(z(x), y; stopgrad z(u), v) + among contrast(z(u), v),
 
     z the input of the last layer, as the model evaluates, over its length; contrast of all i in a set, by labels,
 
