@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 METRICS = dict(
     zip(
-        ("global", "personal", "worst", "adapted", "unseen", "unseen_adapted"),
+        ("global", "personal", "worst", "unmasked", "adapted", "unseen", "unseen_unmasked", "unseen_adapted"),
         (key for _, key, _ in ACCURACIES),
         strict=True,
     )

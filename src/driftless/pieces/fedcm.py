@@ -22,8 +22,9 @@ class FedCM(Piece):
 
     Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021, Algorithm 2. Each client divides by its own
     steps and the round's step size. Parameters that are never synchronised have no direction of the server's: they
-    follow g. A client stores nothing; it is told Delta [D] and sends its normalised difference [D] beside the model. A
-    client never seen is served the global model.
+    follow g. A client stores nothing and is told Delta [D]. It sends its normalised difference [D] beside the model;
+    where all take as many steps and the models' mean tells that of start - end (`View.even`, `View.alike`), as in the
+    paper, K lr alone. A client never seen is served the global model.
     """
 
     alpha: float = 0.1
@@ -48,7 +49,9 @@ class FedCM(Piece):
         return (), lambda scratch, g, theta, batch: (scratch, fresh * g + carried)
 
     def report(self, view: View):
-        return Weighted((view.start - view.end) / (view.steps.clamp(min=1) * view.lr))
+        length = view.steps.clamp(min=1) * view.lr  # a number, or [D] where step sizes differ
+        told = view.alike and view.even and not length.dim()
+        return Weighted(length if told else (view.start - view.end) / length)
 
     def learn(self, memory: Direction, g: Tensor, report: Weighted, share: float):
-        return g, Direction(report.x)
+        return g, Direction(report.x if report.x.dim() else g / report.x)
