@@ -21,13 +21,12 @@ from against import build, follow, furthest, network
 from costs import CLAIMS, HEAD, SIZE, cost, measured
 from helpers import federate
 from oracles import ORACLES
-from subjects import Names, decomposed, key, reference, subjects
+from subjects import Names, decomposed, held, key, reference, subjects
 from test_against_oracles import CASES, FIXTURES, SHOWS, TIGHT
 from test_wired import CONFIG, same, sequential
 
 from driftless.assemble import chosen_algorithm
 from driftless.composition import Algorithm, Period, Server
-from driftless.contract import check
 from driftless.data.federation import Federation
 from driftless.files import atomic_write
 from driftless.launch import run_config
@@ -177,7 +176,7 @@ broken. Arguments that cost time are lowered, as written.
 - **wrong readings** of the paper that the oracle tells apart, and the smallest difference of any; named below.
 - **degenerate identity**: the value that is bitwise the algorithm without that part, or which reason there is for none.
 - **threads**: bitwise in float32; **vectorised**: the largest difference in float64; **wired**: every client a process
-  of its own, all phases as messages, bitwise.
+  of its own, all phases as messages, bitwise. FedBN's identity and first two are those on a model with BatchNorm.
 - **a client keeps** so much between rounds, beside the model that it trains; **the server keeps** its parameters,
   memory and optimiser; **up** and **down**: a client and a round, from the ledger, models weighted by samples, over an
   interval of the longest period. In sizes of the model, an `mlp` of {SIZE} parameters, {HEAD} of them its head.
@@ -195,7 +194,7 @@ def line(names: Names, text: str, reasons: list[str]) -> tuple[list[str], list[s
         own = key(decomposed(like.oracle)) == key(names)
         oracle = f"{like.gap:.0e}" + ("" if own else f" of {like.oracle}") + ", training alone" * like.training
         caught = f"{len(wrong(like.oracle))}, from {min(wrong(like.oracle).values()):.0e}"
-    report, spent = check(subject), cost(text)
+    report, spent = held(names, subject), cost(text)
     right = [
         oracle,
         caught,

@@ -11,15 +11,18 @@ from pathlib import Path
 from oracles import ORACLES
 from recipes import RECIPES
 from test_wired import CONFIG
+from torch import nn
 
 from driftless import algorithms as named
-from driftless.assemble import assemble
+from driftless.assemble import assemble, chosen_algorithm
+from driftless.composition import Algorithm
+from driftless.contract import CLASSES, FEATURES, HIDDEN, Report, check
 from driftless.errors import UserError
 from driftless.expression import catalogue, parse, parse_list
 
 COMPOSITIONS = Path(__file__).parent.parent / "docs" / "compositions.md"
 BRIEF = {"steps": 3, "samples": 12, "epochs": 1, "alpha": 3}  # whole numbers that defaults are lowered to
-NEEDED = {"fedbn": "norm='*bias'"}  # the models that are measured on have no norm layer
+NEEDED = {"fedbn": "norm='*bias'"}  # the model whose numbers are counted has no norm layer
 Names = tuple[str, ...]
 
 
@@ -34,6 +37,20 @@ def subjects() -> dict[Names, str]:
         if key(terms) not in map(key, found) and _possible(text):
             found[terms] = text
     return found
+
+
+def normed() -> nn.Module:
+    """A model for the contract with BatchNorm, which a batch of one sample can train: it has two numbers a channel."""
+    layers = nn.Linear(FEATURES, 2 * HIDDEN), nn.Unflatten(1, (HIDDEN, 2)), nn.BatchNorm1d(HIDDEN), nn.Tanh()
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2 * HIDDEN, CLASSES))
+
+
+def held(names: Names, subject: Algorithm) -> Report:
+    """What the contract finds: an algorithm that is about norm layers is held to it on a model that has them."""
+    if not set(names) & set(NEEDED):
+        return check(subject)
+    plain = " + ".join(name if name in NEEDED else spelled(name) for name in names)
+    return check(chosen_algorithm(plain), normed)
 
 
 def reduced(terms: Names) -> Names:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from subjects import held, normed
 
 from driftless import algorithms as named
 from driftless import pieces
 from driftless.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
 from driftless.contract import TOLERANCE, Report, check
+from driftless.errors import UserError
 from driftless.optim import Adagrad, Adam, AdamW, Descent, Momentum, Sgd, Yogi
 from driftless.piece import Draw, Piece, Uniform
 from driftless.pieces.relaxed_init import RelaxedInit
@@ -101,13 +103,21 @@ def test_pieces_are_found():
     assert {"Scaffold", "RelaxedInit", "Proximal", "OuterStep"} <= {kind.__name__ for kind in every_piece()}
 
 
-NEEDED = {"fedbn": ("0.bias",)}  # the contract's model has no norm layer
-
-
 @pytest.mark.parametrize("name", named.__all__)
 def test_every_named_algorithm(name):
-    algorithm = getattr(named, name)(*NEEDED.get(name, ()))
-    check(replace(algorithm, pieces=tuple(brief(piece) for piece in algorithm.pieces)))
+    algorithm = getattr(named, name)()
+    held((name,), replace(algorithm, pieces=tuple(brief(piece) for piece in algorithm.pieces)))
+
+
+@pytest.mark.parametrize("subject", [named.fedbn(), named.fedals(2), named.scaffold()], ids=lambda a: a.name)
+def test_buffers_pass_the_contract_too(subject):
+    assert check(subject, normed).vectorised < TOLERANCE
+
+
+def test_fedbn_is_held_to_it_on_norm_layers():
+    assert held(("fedbn",), named.fedbn()).neutral == ("Period(which='norm', every=1): fedavg",)
+    with pytest.raises(UserError, match="norm"):
+        check(named.fedbn())
 
 
 @pytest.mark.parametrize("subject", COMPOSED.values(), ids=COMPOSED)

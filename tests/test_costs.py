@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
+import against
 import pytest
 import torch
-from costs import AS_THE_CODE, BODY, CLAIMS, DESCRIPTOR, EMBEDDED, SIZE, TABLE_9, cost, measured
+from costs import AS_THE_CODE, BODY, CLAIMS, DESCRIPTOR, EMBEDDED, HEAD, SIZE, TABLE_9, cost, measured
 from helpers import clusters, federate, gap, mlp, run
+from oracles import ORACLES
+from oracles.problem import fixture
+from test_against_oracles import TIGHT
 from test_wired import CONFIG, same, sequential
 
 from driftless import algorithms as named
+from driftless.assemble import assemble
 from driftless.data.federation import Federation
 from driftless.launch import run_config
 from driftless.personalize import serve
@@ -29,6 +35,7 @@ def test_where_the_table_counts_what_is_not_kept():
     """FedAdam's moments are the server's, once; FedCM's direction comes anew every round; FedSAM's point is gone."""
     assert cost("fedadam").server == 3 * SIZE and cost("fedadam").client == 0
     assert cost("fedcm").down == 2 * SIZE and cost("fedcm").client == 0
+    assert cost("fedcm", "uniform").up == SIZE + 1
     assert cost("fedsam").down == SIZE and cost("fedsam").client == 0
     assert {name: cost(name).server // SIZE for name in TABLE_9} == {
         "fedavg": 1,
@@ -84,6 +91,65 @@ def test_feddyn_says_one_vector_over_the_wire():
     assert same(result, sequential(config))
     answered = sum(info["answered"] for info in result.metrics)
     assert result.metrics[-1]["numbers_up"] == answered * SIZE and answered > 2
+
+
+# --- FedCM: its direction from the models' mean, where all take as many steps --------------------------------------
+FEDCM = [  # subject, weighting, sizes of the model up; K lr is a number more
+    ("fedcm", "samples", 2),
+    ("fedcm + relaxed_init(beta=0.1)", "uniform", 2),
+    ("fedcm + fedper", "uniform", (BODY + 1) / SIZE),
+    ("fedcm + fedavg_p(inner_personal=0.5)", "uniform", 2 * BODY / SIZE),  # lr is a vector there
+    ("fedcm + fedalt", "uniform", 2 * BODY / SIZE),  # so are the steps
+    ("fedcm + fedals(alpha=3)", "uniform", 2 * (HEAD + BODY / 3) / SIZE),  # a client may miss a round of an interval
+]
+
+
+@pytest.mark.parametrize("text, weighting, up", FEDCM, ids=[f"{t}-{w}" for t, w, _ in FEDCM])
+def test_fedcm_says_its_difference_where_the_mean_does_not_tell_it(text, weighting, up):
+    assert cost(text, weighting).up / SIZE == pytest.approx(up, rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 1.0])
+def test_fedcm_from_the_models_mean_is_the_paper(alpha, monkeypatch):
+    """Every client's steps are as many: the oracle, whose clients each divide by their own, and no vector is said."""
+    f = fixture(0)
+    assert len({f.steps(t, i) for t, cohort in enumerate(f.cohorts) for i in cohort}) == 1
+    monkeypatch.setattr(against, "federate", partial(federate, equal_steps=True))
+    ran, ours = against.follow(named.fedcm(alpha), f)
+    assert against.furthest(ours, ORACLES["fedcm"].run(f, alpha)) < TIGHT
+    assert {a.traffic.control_up for a in ran.answers} == {len(cohort) for cohort in f.cohorts}
+
+
+@pytest.mark.parametrize("steps, equal", [("3", True), ("uniform(1,3)", False)])
+def test_who_takes_how_many_steps_is_known_of_the_work(steps, equal):
+    experiment = assemble(replace(CONFIG, algorithm="fedcm", steps=steps, weighting="uniform"))
+    assert experiment.federated.even is equal
+    assert not assemble(replace(CONFIG, epochs=2)).federated.even
+
+
+def test_fedcm_says_one_number_over_the_wire():
+    config = replace(CONFIG, algorithm="fedcm", weighting="uniform", steps="2")
+    result = run_config(config)[0]
+    assert same(result, sequential(config))
+    answered = sum(info["answered"] for info in result.metrics)
+    assert result.metrics[-1]["numbers_up"] == answered * (SIZE + 1) and answered > 2
+
+
+# --- what is read is kept, and nothing else -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "text, kept",
+    [
+        ("moon(mu=0)", 0),
+        ("moon", SIZE),
+        ("fedcog(kd_weight=0.0, samples=12, steps=3)", 0),
+        ("fedcog(dis=0, samples=12, steps=3)", 0),
+        ("fedcog(samples=12, steps=3)", SIZE),
+        ("fedals(alpha=3)", 2 * BODY + 1),  # its own body, that which was sent, and the steps since then
+        ("fedals(alpha=3) + scaffold", 3 * BODY + 1 + SIZE + BODY),  # the gradients' sum, c_i, and the body's part of c
+    ],
+)
+def test_only_what_a_value_reads_is_kept(text, kept):
+    assert cost(text).client == kept
 
 
 # --- PeFLL: what its hypernetwork costs, and a client never seen -----------------------------------------------------

@@ -11,15 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "driftless"
-LONG = {  # what else is the algorithm's
-    "fedcog": ("pieces/fedcog.py", "pieces/generation.py"),
-    "pefll": ("pefll.py",),
+BESIDE = {"pefll": ("pefll.py",), "pfedhn": ("pfedhn.py", "descriptors.py")}  # algorithms that are no pieces
+LIMITS = dict.fromkeys(("fedcog", "pefll"), 200)
+LONGER = {  # what costs more than sixty lines, how many, and why
+    "fedgen": (150, "a generator and its training, the server's own, are a second learner beside the clients'"),
+    "vhl": (90, "its classifier has more rows than the model's: that is built before there is a vector"),
+    "pfedhn": (120, "its descriptors are a broadcast of their own, with a program for a client never seen"),
 }
-SHORT = sorted(
-    str(path.relative_to(SOURCE))
-    for path in [*(SOURCE / "pieces").glob("[!_]*.py"), SOURCE / "pfedhn.py"]
-    if path.stem not in ("fedcog", "generation")
-)
 
 
 def code_lines(text: str) -> int:
@@ -40,14 +38,50 @@ def test_what_is_counted():
     assert code_lines(said + code.format('"""Said."""\n')) == 5 == code_lines(code.format(""))
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_an_algorithm_costs_at_most_sixty_lines(name):
-    assert 7 <= code_lines((SOURCE / name).read_text()) <= 60
+def imported(tree: ast.AST) -> set[str]:
+    """The files of pieces that this text names."""
+    named = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.rpartition(".")[2] for name in named if name.startswith("driftless.pieces.")}
 
 
-@pytest.mark.parametrize("name", LONG)
-def test_the_two_long_ones_cost_at_most_two_hundred(name):
-    assert 60 < sum(code_lines((SOURCE / part).read_text()) for part in LONG[name]) <= 200
+def costs() -> dict[str, tuple[str, ...]]:
+    """The files of every algorithm that has one: those of its name, and what only it uses, itself or through others."""
+    files = {path.stem: imported(ast.parse(path.read_text())) for path in (SOURCE / "pieces").glob("[!_]*.py")}
+    named = ast.parse((SOURCE / "algorithms.py").read_text()).body
+    users: dict[str, set[str]] = {part: set() for part in files}
+    for function in (node for node in named if isinstance(node, ast.FunctionDef)):
+        ahead = [*imported(function)]
+        while ahead:
+            part = ahead.pop()
+            ahead += files[part] if function.name not in users[part] else ()
+            users[part].add(function.name)
+    assert all(users.values()), "a file of pieces that no algorithm uses"
+    found: dict[str, tuple[str, ...]] = dict(BESIDE)
+    for part, who in sorted(users.items()):
+        owner = part if part in who else next(iter(who)) if len(who) == 1 else ""
+        if owner:
+            found[owner] = (*found.get(owner, ()), f"pieces/{part}.py")
+    return found
+
+
+def test_whose_files_are_whose():
+    found = costs()
+    assert found["fedcog"] == ("pieces/fedcog.py", "pieces/generation.py")
+    assert found["fedgen"] == ("pieces/feature_generator.py", "pieces/fedgen.py", "pieces/generator_training.py")
+    assert found["vhl"] == ("pieces/contrast.py", "pieces/vhl.py", "pieces/wider_head.py")
+    assert found["scaffold"] == ("pieces/scaffold.py",) and found["pfedhn"] == BESIDE["pfedhn"]
+    assert "samples" not in str(found) and found["fine_tune"] == ("pieces/fine_tune.py",)  # several use both
+
+
+@pytest.mark.parametrize("name, files", costs().items(), ids=costs())
+def test_an_algorithm_costs_at_most_sixty_lines(name, files):
+    """And at least seven; two are allowed two hundred, and those that are longer are named, with the reason."""
+    lines = sum(code_lines((SOURCE / file).read_text()) for file in files)
+    limit = LIMITS.get(name, 60)
+    if name in LONGER:
+        assert limit < lines <= LONGER[name][0]
+    else:
+        assert 7 <= lines <= limit
 
 
 def finds(*paths: Path) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from driftless.assemble import assemble
 from driftless.evaluate import Evaluation, Panel, Personal, global_model, score
+from driftless.lift import Loop
 from driftless.run import Result, execute
 from driftless.task import accuracy
 
@@ -156,6 +157,68 @@ def test_adapted_is_after_one_rounds_local_work_from_what_a_client_predicts_with
     assert last["adapted_accuracy"] == pytest.approx(np.mean([after[c] for c in range(5)]), abs=1e-6)
     assert last["unseen_adapted_accuracy"] == pytest.approx(after[5], abs=1e-6)
     assert last["unseen_accuracy"] == pytest.approx(result.accuracy[5])
+
+
+def after_work(result: Result, client: int) -> tuple[Tensor, Any]:
+    """(parameters after a round's local work on the loss alone, by hand; the predictor that is measured then)."""
+    federated, each = result.experiment.federated, result.clients.each(client, result.server.round)
+    theta = result.server.params.clone().requires_grad_()
+    for rows in each.batches:
+        x, y = each.samples.batch(rows)
+        (gradient,) = torch.autograd.grad(F.cross_entropy(outputs(result, theta, x), y), theta)
+        theta = (theta - 0.1 * gradient).detach().requires_grad_()
+    server = result.server
+    predict = federated.adapted(Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)
+    return theta.detach(), predict
+
+
+def adapted(result: Result, predict: Any) -> float:
+    """The mean accuracy of these predictors, client -> (x -> scores), over the clients that train."""
+    place, values = result.experiment.federation, []
+    for client in place.seen:
+        x, y = (leaf[place.test_rows(client)] for leaf in place.test_pool)
+        values.append(float((predict(client)(x).argmax(1) == y).double().mean()))
+    return float(np.mean(values))
+
+
+def test_after_local_work_a_masked_client_still_predicts_only_its_classes():
+    result = made(algorithm="fedavg + class_mask", split="classes(2)", steps="1")
+    x, masked = result.experiment.federation.test_pool[0], {}
+    for client in range(5):
+        theta, predict = after_work(result, client)
+        known = result.clients.each(client, result.server.round).samples.all()[1].unique()
+        masked[client] = torch.full((10,), -torch.inf).index_fill(0, known, 0.0)
+        assert len(known) == 2 and torch.isinf(predict(x)).sum() == 8 * len(x)
+        torch.testing.assert_close(predict(x), outputs(result, theta, x) + masked[client], rtol=0, atol=1e-5)
+    told = adapted(result, lambda c: lambda x: outputs(result, after_work(result, c)[0], x) + masked[c])
+    assert result.metrics[-1]["adapted_accuracy"] == pytest.approx(told, abs=1e-6)
+    assert told != adapted(result, lambda c: lambda x: outputs(result, after_work(result, c)[0], x))
+
+
+def test_after_local_work_neighbours_are_those_of_the_new_features():
+    result = made(algorithm="knn_per(count=1, weight=1.0)")
+    space = result.experiment.federated.task.space
+
+    def nearest(client: int) -> Any:
+        theta = after_work(result, client)[0]
+        keys, y = result.clients.each(client, result.server.round).samples.all()
+        far = lambda x: torch.cdist(*(space.features(theta, part, result.server.buffers) for part in (x, keys)))
+        return lambda x: F.one_hot(y[far(x).argmin(1)], 10)
+
+    told = adapted(result, nearest)
+    assert result.metrics[-1]["adapted_accuracy"] == pytest.approx(told, abs=1e-6)
+    assert told != adapted(result, lambda c: lambda x: outputs(result, after_work(result, c)[0], x))
+
+
+def test_one_run_says_what_the_class_mask_does():
+    """Trained alike, so that what is measured without the mask is what the algorithm alone has."""
+    settings = {"split": "classes(2)", "unseen": 1}
+    masked, plain = (made(algorithm=name, **settings).metrics for name in ("fedavg + class_mask", "fedavg"))
+    for one, other in zip(masked, plain, strict=True):
+        assert one["personal_accuracy_unmasked"] == pytest.approx(other["personal_accuracy_mean"], abs=1e-12)
+        assert one["unseen_accuracy_unmasked"] == pytest.approx(other["unseen_accuracy"], abs=1e-12)
+    assert masked[-1]["personal_accuracy_mean"] > masked[-1]["personal_accuracy_unmasked"]
+    assert not {key for key in plain[-1] if "unmasked" in key}
 
 
 def test_a_metric_of_ones_own():

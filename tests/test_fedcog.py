@@ -13,15 +13,17 @@ from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, m
 from torch import nn
 
 from driftless import algorithms as named
+from driftless.assemble import chosen_algorithm
 from driftless.composition import algorithm
 from driftless.contract import check
 from driftless.errors import UserError
 from driftless.lift import Batched, Loop, Sequential, Vectorised
 from driftless.observed import read, sheet
 from driftless.optim import Momentum
-from driftless.pieces.fedcog import FedCOG, allocation, balance, jensen_shannon, log_probabilities
+from driftless.pieces.fedcog import FedCOG, allocation, balance, jensen_shannon
 from driftless.pieces.feddecorr import correlation
-from driftless.pieces.generation import Network
+from driftless.pieces.generation import Inputs, Network
+from driftless.pieces.samples import log_probabilities
 from driftless.task import TaskView
 
 SEEN: list[Any] = []
@@ -241,12 +243,40 @@ def test_samples_that_are_no_numbers_are_refused():
         )
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"kd_weight": "auto"}, {"kd_weight": -1.0}, {"targets": "all"}, {"samples": 0}, {"source": "gan"}]
-)
+@pytest.mark.parametrize("wrong", [{"kd_weight": "auto"}, {"kd_weight": -1.0}, {"targets": "all"}, {"samples": 0}])
 def test_wrong_values_are_refused(wrong):
     with pytest.raises(UserError, match="fedcog"):
         named.fedcog(**wrong)
+
+
+@pytest.mark.parametrize(
+    "text, source",
+    [
+        ("fedcog", Inputs()),
+        ("fedcog(source=inputs)", Inputs()),
+        ("fedcog(source=network)", Network()),
+        ("fedcog(source=network(latent=8, width=16), samples=5)", Network(8, 16)),
+        ("moon + fedcog(dis=0, source=network(8))", Network(8)),
+    ],
+)
+def test_where_inputs_come_from_is_said_in_the_expression(text, source):
+    made = chosen_algorithm(text)
+    assert made.pieces[-1].source == source and made.name == text
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("fedcog(source=gan)", "'gan'; Allowed: inputs, network"),
+        ("fedcog(source=network(depth=3))", "network has no argument 'depth'"),
+        ("fedcog(source=network(latent=0))", "network\\(latent=0, width=128\\) is no network"),
+        ("fedcog(source=network(latent=wide))", "network's latent must be a whole number"),
+        ("fedcog(source=3)", "source must be text or a term, not 3"),
+    ],
+)
+def test_a_source_that_is_none_is_refused(text, told):
+    with pytest.raises(UserError, match=told):
+        chosen_algorithm(text)
 
 
 # --- compositions -----------------------------------------------------------------------------------------------------

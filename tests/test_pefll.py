@@ -10,7 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 from helpers import clusters, federate, gap, run
-from test_wired import CONFIG, same, sequential
+from test_wired import CONFIG, PIPELINES, same, sequential
 from torch import nn
 
 from driftless import algorithms as named
@@ -150,9 +150,7 @@ def test_the_servers_optimisers_are_torchs(decay):
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "name", ["pefll(lr=0.002)", "pefll(embedding=mlp, size=S, lambda_h=0.1) + class_mask", "pfedhn"]
-)
+@pytest.mark.parametrize("name", PIPELINES)
 def test_wired_is_bitwise_sequential(name):
     config = replace(CONFIG, algorithm=name, unseen=1, cohort=0.8)
     result = run_config(config)[0]

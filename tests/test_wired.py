@@ -21,12 +21,14 @@ import torch
 from helpers import clusters, federate, mlp
 from test_pipeline import pipeline
 
+from driftless import algorithms as named
 from driftless import client_processes, files, folders, spawn, wire, wired
 from driftless.assemble import assemble
 from driftless.clients import BadClient, Clients
 from driftless.composition import algorithm
 from driftless.config import Config
 from driftless.errors import UserError
+from driftless.expression import parse
 from driftless.launch import export, resume, run_config
 from driftless.launch import federate as program
 from driftless.lift import Sequential
@@ -74,7 +76,23 @@ ALGORITHMS = [
     "fedreg(steps=2, batches=2)",
     "fedgen(epochs=3) + relaxed_init(0.1)",
     "vhl(samples=60, batch=16) + relaxed_init(0.1)",
+    "moon + fedcog(samples=8, steps=2)",
+    "fedalt + fedadam(lr=0.01)",
+    "lg_fedavg + feddecorr + fedyogi(lr=0.01)",
+    "fedsim + fedadagrad(lr=0.01) + class_mask",
+    "fedper + fedcm",
 ]
+PIPELINES = [  # run by test_pefll.py
+    "pefll(lr=0.002)",
+    "pefll(embedding=mlp, size=S, lambda_h=0.1) + class_mask",
+    "pfedhn",
+]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "kept": {"epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept", "weighting": "uniform"},
+    "cnn": {"model": "cnn", "augment": "flip", "server": "momentum(0.9)", "steps": "1", "cohort": 2.0, "unseen": 2},
+    "float64": {"precision": "float64", "clip": 1.0, "schedule": "exponential(0.9)", "workers": 1},
+    "norm": {"algorithm": "fedbn", "model": "resnet20", "rounds": 2, "steps": "1", "cohort": 2.0, "clients": 3},
+}
 SIMULATED = {
     "train_loss",
     "steps",
@@ -119,17 +137,15 @@ def test_wired_is_bitwise_sequential(name):
     assert result.metrics[-1]["bytes_up"] > 4 * result.metrics[-1]["numbers_up"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept", "weighting": "uniform"},
-        {"model": "cnn", "augment": "flip", "server": "momentum(0.9)", "steps": "1", "cohort": 2.0, "unseen": 2},
-        {"precision": "float64", "clip": 1.0, "schedule": "exponential(0.9)", "workers": 1},
-    ],
-    ids=["kept", "cnn", "float64"],
-)
+def test_every_name_is_run_over_the_wire():
+    recipes = [*ALGORITHMS, *PIPELINES, *(given.get("algorithm", "scaffold") for given in SETTINGS.values())]
+    pooled = {"centralised"}  # its data lie in one place: there is no client to be a process
+    assert {call.name for text in recipes for call in parse(text)} == set(named.__all__) - pooled
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_settings_reach_the_clients(settings):
-    config = replace(CONFIG, algorithm="scaffold", **settings)
+    config = replace(CONFIG, **({"algorithm": "scaffold"} | settings))
     assert same(run_config(config)[0], sequential(config))
 
 

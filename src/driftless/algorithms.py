@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from driftless.grammar import Call
+
 if TYPE_CHECKING:
     from driftless.composition import Algorithm
 
@@ -275,20 +277,19 @@ def fedcog(
     batch: int = 64,
     wait: int = 0,
     targets: str = "complementary",
-    source: str = "inputs",
+    source: str | Call = "inputs",
 ) -> Algorithm:
-    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=network
-    (Ye et al. 2024).
+    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=inputs
+    or network(latent=256, width=128) (Ye et al. 2024).
     """
     from driftless.composition import algorithm
-    from driftless.errors import UserError
+    from driftless.expression import build_term
     from driftless.pieces.fedcog import FedCOG
     from driftless.pieces.generation import Inputs, Network
 
-    sources = {"inputs": Inputs, "network": Network}
-    if source not in sources:
-        raise UserError(f"fedcog(source={source}) is unknown: use {' or '.join(sources)}.")
-    piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, sources[source]())
+    term = source if isinstance(source, Call) else Call(source)
+    made = build_term(term, {"inputs": Inputs, "network": Network})
+    piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, made)
     return algorithm(piece, name=f"fedcog(kd_weight={kd_weight})")
 
 

@@ -135,6 +135,7 @@ def federated_of(
         config.optimizer_state,
         frozenset(watch),
         setting,
+        work_of(config).equal,
     )
     _ = federated.periods, federated.recipe, federated.broadcast  # patterns that match nothing are told now
     return made, federated

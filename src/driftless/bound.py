@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm, Period
@@ -18,7 +19,7 @@ from driftless.descend import Local, Recipe
 from driftless.optim import Descent, Freeze, Sgd
 from driftless.piece import Piece
 from driftless.state import Each, Shared, flatten
-from driftless.synchronise import NEVER, Schedule
+from driftless.synchronise import NEVER, Schedule, select
 from driftless.task import Task
 
 
@@ -28,7 +29,8 @@ class Bound:
 
     `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimiser_state` is "fresh"
     each round or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every
-    client's model); `setting` is what a broadcast's recipe is completed for.
+    client's model); `setting` is what a broadcast's recipe is completed for; `equal_steps` says that all clients who
+    answer a round take as many steps in it.
     """
 
     algorithm: Algorithm
@@ -42,6 +44,7 @@ class Bound:
     optimiser_state: str = "fresh"
     watch: frozenset[str] = frozenset()
     setting: Setting | None = None
+    equal_steps: bool = False
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
@@ -71,6 +74,11 @@ class Bound:
 
         plain = self.weighting == "uniform" and not any(fills(p, "start", "keep", "upload") for p in self.pieces)
         return tuple(plain and not any(fills(p, "learn") for p in self.pieces[:k]) for k in range(len(self.pieces)))
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether all clients who answer have taken as many steps since `start`, the same for all parameters."""
+        return self.equal_steps and not len(self.periods.slow) and self.algorithm.alternate is None
 
     @cached_property
     def buffer_periods(self) -> Schedule:
@@ -110,9 +118,10 @@ class Bound:
 
     @cached_property
     def templates(self) -> dict[str, Any]:
-        """The trees that rows are flattened from."""
+        """The trees that rows are flattened from, and what clients are told at first."""
         memory = tuple(p.client_memory(self.initial) for p in self.pieces)
-        return {"memory": memory, "optimiser": self.recipe.optimiser.init(self.initial)}
+        told = tuple(p.tell(p.server_memory(self.initial)) for p in self.pieces)
+        return {"memory": memory, "optimiser": self.recipe.optimiser.init(self.initial), "told": told}
 
     @cached_property
     def step_groups(self) -> tuple[Tensor, Tensor]:
@@ -137,6 +146,8 @@ class Bound:
                 row["start"] = theta[slow]
             if self.recipe.gradient:
                 row["total"] = zero[slow]
+            told = flatten("told", self.templates["told"]).items()
+            row |= {name: leaf[slow] for name, leaf in told if leaf.shape == theta.shape}
         if len(self.buffer_periods.own):
             row["buffers"] = self.initial_buffers[self.buffer_periods.own]
             row["buffers_sent"] = self.initial_buffers[self.buffer_periods.slow]
@@ -171,6 +182,13 @@ class Bound:
                 return base.index_copy(0, self.periods.slow, row[name])
         return base
 
+    def _told(self, arrived: tuple, row: dict[str, Tensor], opens: Any) -> tuple:
+        """What pieces are told: of groups that did not open, vectors over parameters as they were when these did."""
+        leaves, spec = tree_flatten(arrived)
+        return tree_unflatten(
+            [select(opens, leaf, self._recall(leaf, row, f"told.{i}")) for i, leaf in enumerate(leaves)], spec
+        )
+
     def _steps(self, row: dict[str, Tensor], opens: Any) -> Tensor:
         if "steps" not in row:
             return self.initial.new_zeros(())
@@ -188,7 +206,15 @@ class Bound:
         return sent, torch.where(opens & periods.shared, sent, own)
 
     def _row(
-        self, each: Each, sent: Tensor, start: Tensor, kept: Tensor, last: Local, buffers_sent: Tensor, memory: tuple
+        self,
+        each: Each,
+        sent: Tensor,
+        start: Tensor,
+        kept: Tensor,
+        last: Local,
+        buffers_sent: Tensor,
+        memory: tuple,
+        told: tuple,
     ) -> dict:
         slow, new = self.periods.slow, {}
         vectors = {
@@ -196,7 +222,7 @@ class Bound:
             "sent": (sent, slow),
             "start": (start, slow),
             "total": (last.total, slow),
-        }
+        } | {name: (leaf, slow) for name, leaf in flatten("told", told).items()}
         for name, (vector, where) in vectors.items():
             if name in each.row:
                 new[name] = vector[where]

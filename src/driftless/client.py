@@ -38,6 +38,7 @@ class OnClient(Bound):
         lr, again = self._step_size(shared.lr), self._descend(how, buffers, each, shared.lr)
         task, passes = TaskView(self.task, buffers, how.differentiate), Passes(self.task, buffers)
         fresh = scalar(each.seen < 0, sent)
+        told = self._told(shared.told, row, opens)
 
         def views(local: Local | None, end: Tensor, message: Any = ()) -> list[View]:
             if not self.pieces:
@@ -49,8 +50,8 @@ class OnClient(Bound):
             facts = (periods.shared, lr, t, fresh, each.who, each.samples, each.batches)
             late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
             return [
-                View(*course, *facts, d, s, c, x, message, *late, alike)
-                for d, s, c, x, alike in zip(each.draws, shared.told, memory, scratch, self.alike, strict=True)
+                View(*course, *facts, d, s, c, x, message, *late, alike, self.even)
+                for d, s, c, x, alike in zip(each.draws, told, memory, scratch, self.alike, strict=True)
             ]
 
         steps_before = self._steps(row, opens)
@@ -90,7 +91,7 @@ class OnClient(Bound):
         if closes is not True:  # what is not due stays, whatever a piece made of it
             message = message._replace(delta=torch.where(closes, message.delta, 0.0))
         remembered = tuple(p.remember(v) for p, v in zip(self.pieces, views(last, last.theta, message), strict=True))
-        new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory))
+        new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory), told)
         finite = torch.isfinite(kept.sum() + message.delta.sum())  # a fortieth of a look at every entry
         mark = self.broadcast.delta
         said = message._replace(
@@ -117,11 +118,14 @@ class OnClient(Bound):
         self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each
     ) -> Callable[[Any], Tensor]:
         """What a client predicts with, x -> scores, at the global model theta [D]."""
+        return self.predictors(how, theta, buffers, shared, each)[""]
+
+    def predictors(
+        self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each
+    ) -> dict[str, Callable[[Any], Tensor]]:
+        """The same by `Piece.without`: with every piece (""), and without those that bear a name."""
         at, own_buffers, views = self._predicting(how, theta, buffers, shared, each)
-        predict = lambda x: self.task.space.outputs(at, x, own_buffers)  # noqa: E731
-        for piece, view in zip(self.pieces, views, strict=True):
-            predict = piece.predict(view._replace(end=at)) or predict
-        return predict
+        return {name: self._scores(views, at, own_buffers, name) for name in ["", *{p.without for p in self.pieces}]}
 
     def predicting(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
         """The parameters and buffers that a client predicts with, at the global model theta [D]: what pieces make of
@@ -172,15 +176,21 @@ class OnClient(Bound):
             at = piece.personal(view._replace(end=at), at)
         return at, own_buffers, views
 
-    def adapt(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> tuple[Tensor, Tensor]:
-        """A client's parameters and buffers after one round's local work on the loss alone, from what it predicts
-        with.
-        """
-        mine, own_buffers = self.predicting(how, theta, buffers, shared, each)
+    def adapted(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> Callable[[Any], Tensor]:
+        """What a client predicts with once it has done a round's local work, on the loss alone, from `predicting`."""
+        mine, own_buffers, views = self._predicting(how, theta, buffers, shared, each)
         last = self._again(how, own_buffers, each, self._step_size(shared.lr), mine)
-        return last.theta, last.buffers
+        return self._scores(views, last.theta, last.buffers)
 
     # --- parts of the above -------------------------------------------------------------------------------------------
+    def _scores(self, views: list[View], at: Tensor, buffers: Tensor, without: str = "") -> Callable[[Any], Tensor]:
+        predict = lambda x: self.task.space.outputs(at, x, buffers)  # noqa: E731
+        for piece, view in zip(self.pieces, views, strict=True):
+            if not without or piece.without != without:
+                here = view._replace(end=at, task=view.task._replace(buffers=buffers))
+                predict = piece.predict(here) or predict
+        return predict
+
     def _step_size(self, lr: Any) -> Any:
         return lr if self.recipe.scale is None else lr * self.recipe.scale
 

@@ -15,7 +15,7 @@ step size.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -64,17 +64,25 @@ class Report(NamedTuple):
     neutral: tuple[str, ...]
 
 
-def check(subject: Algorithm | Piece, **settings: Any) -> Report:
+def model() -> nn.Module:
+    """The contract's, of FEATURES to CLASSES; its initial parameters are drawn elsewhere."""
+    return nn.Sequential(
+        nn.utils.skip_init(nn.Linear, FEATURES, HIDDEN), nn.Tanh(), nn.utils.skip_init(nn.Linear, HIDDEN, CLASSES)
+    )
+
+
+def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, **settings: Any) -> Report:
     """Hold an algorithm, or a piece alone and beside slow and personal groups, to the contract.
 
-    `settings` go to `Federated`: client, server, weighting, clip, optimiser_state. Raises AssertionError.
+    `module` makes another model than the contract's own, with norm layers, say. `settings` go to `Federated`: client,
+    server, weighting, clip, optimiser_state. Raises AssertionError.
     """
     if isinstance(subject, Piece):
-        reports = [check(algorithm(subject, *place, name=repr(subject)), **settings) for place in PLACES]
+        reports = [check(algorithm(subject, *place, name=repr(subject)), module, **settings) for place in PLACES]
         vectorised, permuted = (max(gaps) for gaps in zip(*((r.vectorised, r.permuted) for r in reports), strict=True))
         return Report(repr(subject), vectorised, permuted, reports[0].neutral)
-    neutral = tuple(_neutral(subject, k, settings) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
-    exact, rounded = _Trial(subject, torch.float32, settings), _Trial(subject, torch.float64, settings)
+    exact, rounded = (_Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
+    neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
     _pure(exact)  # first: what changes its input does so under threads while others read it
     _threads(exact)
     _resumes(exact)
@@ -91,8 +99,8 @@ def _vectorised(trial: _Trial) -> float:
     return _close("law 1 (vectorised)", trial, trial.run(Sequential(), rounds=3), trial.run(Vectorised(3), rounds=3))
 
 
-def _neutral(subject: Algorithm, place: int, settings: dict[str, Any]) -> str:
-    parts = subject.parts
+def _neutral(trial: _Trial, place: int) -> str:
+    subject, parts = trial.subject, trial.subject.parts
     kind = type(parts[place]).__name__
     try:
         declared = parts[place].neutral()
@@ -102,12 +110,11 @@ def _neutral(subject: Algorithm, place: int, settings: dict[str, Any]) -> str:
         assert declared.strip(), f"law 2: {kind} has no neutral value and does not say why"
         return f"{kind}: none, for {declared}"
     value, meaning = declared
-    watched = settings | {
-        "watch": frozenset({"divergence"})
-    }  # keeps every client's model, so that these are compared too
+    watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is kept, and compared too
     before, after = parts[:place], parts[place + 1 :]
     one, two = (
-        _Trial(combine([*before, *there, *after], subject.name), torch.float32, watched) for there in ([value], [])
+        replace(trial, subject=combine([*before, *there, *after], subject.name), settings=watched)
+        for there in ([value], [])
     )
     left, right = one.run(Sequential()), two.run(Sequential())
     law = f"law 2 ({value!r} is not {meaning})"
@@ -151,7 +158,7 @@ def _resumes(trial: _Trial) -> None:
 
 
 def _declares(trial: _Trial) -> None:
-    watched = _Trial(trial.subject, trial.dtype, trial.settings | {"watch": frozenset({"drift", "divergence"})})
+    watched = replace(trial, settings=trial.settings | {"watch": frozenset({"drift", "divergence"})})
     one, two = trial.run(Sequential()), watched.run(Sequential())
     _equal("reads (what a piece reads of the past is declared)", trial.subject, one.server, two.server)
 
@@ -175,13 +182,12 @@ class _Trial:
 
     subject: Algorithm
     dtype: torch.dtype
+    module: Callable[[], nn.Module]
     settings: dict[str, Any]
 
     def federated(self, order: list[int] | None = None) -> Federated:
-        module: nn.Module = nn.Sequential(
-            nn.utils.skip_init(nn.Linear, FEATURES, HIDDEN), nn.Tanh(), nn.utils.skip_init(nn.Linear, HIDDEN, CLASSES)
-        )
         with torch.random.fork_rng():
+            module = self.module()
             for piece in self.subject.pieces:
                 module = piece.prepare(module)
         space = Space(module, dtype=self.dtype)

@@ -176,19 +176,26 @@ class Evaluation:
         if len(overall.values):
             metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
         seen, unseen = list(self.federation.seen), list(self.federation.unseen)
+        if not everyone and any(type(p).personal is not Piece.personal for p in self.federated.pieces):
+            unseen = []  # a newcomer may be trained for it, twenty times over its data: at the end alone
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
         asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}
         if self.uniform:
-            accuracy = {client: overall.mean_of(rows) for client, rows in asked.items()}
+            ways = {client: {"": overall.mean_of(rows)} for client, rows in asked.items()}
         else:
             own = lambda client, rows: self._own(client, theta, buffers, server, lr, rows)
             large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
             found = (self._threads.map if large else map)(own, asked, asked.values())
-            accuracy = dict(zip(asked, found, strict=True))
+            ways = dict(zip(asked, found, strict=True))
+        accuracy = {client: own[""] for client, own in ways.items()}
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
         strangers = [accuracy[c] for c in unseen if c in accuracy]
         metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
+        for name in {p.without for p in self.federated.pieces} - {""}:
+            for prefix, who in (("personal", seen), ("unseen", unseen)):
+                values = [ways[c][name] for c in who if c in ways]
+                metrics |= {f"{prefix}_accuracy_{name}": float(np.mean(values))} if values else {}
         probes = _spread(list(self.federation.seen), PROBED) if common else []
         gradients = [g for c in probes if (g := self._gradient(c, theta, buffers)) is not None]
         metrics |= {"gradient_dissimilarity": dissimilarity(gradients)} if gradients else {}
@@ -210,11 +217,15 @@ class Evaluation:
             out |= {name: float(np.mean(values))} if values else {}
         return out
 
-    def _own(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float, rows: Tensor) -> float:
+    def _own(
+        self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float, rows: Tensor
+    ) -> dict[str, float]:
+        """A client's accuracy by `Piece.without`."""
         each = self.clients.each(client, server.round)
         theta = self.federated.broadcast.model(theta, server.broadcast, each)
-        predict = self.federated.predictor(Loop(), theta, buffers, self.federated.shared(server, lr), each)
-        return score(self.federated.task, predict, self.federation.test_pool, rows).mean
+        found = self.federated.predictors(Loop(), theta, buffers, self.federated.shared(server, lr), each)
+        task, pool = self.federated.task, self.federation.test_pool
+        return {name: score(task, predict, pool, rows).mean for name, predict in found.items()}
 
     def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float | None:
         rows = self.federation.test_rows(client)
@@ -224,9 +235,8 @@ class Evaluation:
         if not each.steps:
             return None
         theta = self.federated.broadcast.model(theta, server.broadcast, each)
-        end, moved = self.federated.adapt(Loop(), theta, buffers, self.federated.shared(server, lr), each)
-        space = self.federated.task.space
-        return score(self.federated.task, lambda x: space.outputs(end, x, moved), self.federation.test_pool, rows).mean
+        predict = self.federated.adapted(Loop(), theta, buffers, self.federated.shared(server, lr), each)
+        return score(self.federated.task, predict, self.federation.test_pool, rows).mean
 
     def _gradient(self, client: int, theta: Tensor, buffers: Tensor) -> Tensor | None:
         samples = self.federation.samples(client)

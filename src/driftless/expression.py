@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from driftless.errors import UserError, nearest
 from driftless.grammar import Call, error, parse, parse_list, written
 
-__all__ = ["Call", "Entry", "Functions", "build", "catalogue", "functions", "parse", "parse_list"]
+__all__ = ["Call", "Entry", "Functions", "build", "build_term", "catalogue", "functions", "parse", "parse_list"]
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -35,8 +35,12 @@ def build(text: str, source: types.ModuleType | Functions) -> list[Any]:
     Nested terms are built from the same source. Arguments are checked against the annotations: numbers, truth values,
     text, None, Literal, lists, unions and classes. UserError names the culprit, what was allowed and where it stands.
     """
-    known = _by_name(source)
-    return [_built(call, known) for call in parse(text)]
+    return [build_term(call, source) for call in parse(text)]
+
+
+def build_term(call: Call, source: types.ModuleType | Functions) -> Any:
+    """What the source's function, or class, of that name returns for one term: see `build`."""
+    return _built(call, _by_name(source))
 
 
 def catalogue(source: types.ModuleType | Functions) -> list[Entry]:
@@ -131,8 +135,9 @@ def _bound(call: Call, function: Callable[..., Any]) -> inspect.BoundArguments:
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     kind = Any if parameter.annotation is parameter.empty else parameter.annotation
     holder = types.SimpleNamespace(__annotations__={"kind": kind})
+    made = function.__init__ if inspect.isclass(function) else function
     try:
-        return typing.get_type_hints(holder, inspect.unwrap(function).__globals__)["kind"]
+        return typing.get_type_hints(holder, inspect.unwrap(made).__globals__)["kind"]
     except NameError:
         return _Unresolved
 
@@ -195,6 +200,7 @@ def _list(value: tuple[Any, ...], kind: Any, origin: Any, options: tuple[Any, ..
 
 def _described(kind: Any) -> str:
     plain = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "none"}
+    plain[Call] = "a term"
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if kind in plain:
         return plain[kind]

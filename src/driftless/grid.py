@@ -30,7 +30,7 @@ from driftless.table import ACCURACIES, percent
 
 METRICS = dict(
     zip(
-        ("global", "personal", "worst", "adapted", "unseen", "unseen_adapted"),
+        ("global", "personal", "worst", "unmasked", "adapted", "unseen", "unseen_unmasked", "unseen_adapted"),
         (key for _, key, _ in ACCURACIES),
         strict=True,
     )

@@ -41,7 +41,15 @@ ACCURACY = (
         "Personal accuracy after local training",
         "Accuracy on each client's own test set once it has trained locally, mean over clients, in per cent.",
     ),
+    _accuracy(
+        "personal_accuracy_unmasked",
+        "Personal accuracy without the class mask",
+        "Personal accuracy where every class is predicted, also those that a client lacks, in per cent.",
+    ),
     _accuracy("unseen_accuracy", "Unseen clients", f"{UNSEEN}, without adapting to them, in per cent."),
+    _accuracy(
+        "unseen_accuracy_unmasked", "Unseen clients without the class mask", f"{UNSEEN}, of all classes, in per cent."
+    ),
     _accuracy("unseen_adapted_accuracy", "Unseen clients, adapted", f"{UNSEEN}, after local steps, in per cent."),
 )
 COST = (

@@ -16,8 +16,8 @@ anything):
     learn(memory, g, report)     what the server makes of the means, then its optimiser steps
 
 and, at any time, `personal`: the model that a client predicts with, and `predict`: how, where that is more than its
-model. Pieces never know each other. A vector over parameters is a leaf of shape [D]: such leaves of memories and
-reports follow the synchronisation of their group; every other leaf passes unmasked.
+model. Pieces never know each other. A vector over parameters is a leaf of shape [D]: such leaves of memories, reports
+and of what is told follow the synchronisation of their group; every other leaf passes unmasked.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class View(NamedTuple):
     descend: Any  # descend(start, objective, batches, optimiser, lr, correct) -> end: the engine's own local loop
     step: Any = None  # step() -> the number of the local step being taken, 0, 1, ..., for an objective to call
     alike: bool = False  # whether the mean of the models is the clients' uniform mean of start - end: see Bound.alike
+    even: bool = False  # whether all clients who answer have taken as many steps since start: see Bound.even
 
 
 class Samples(NamedTuple):
@@ -143,10 +144,12 @@ class Piece:
     `reads` names what of the View must be kept for this piece between rounds ("model", "gradient", "fresh"). `neutral`
     is the value of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that
     says why there is none. `excludes` maps the names of pieces that this one cannot be composed with to the reason.
+    `without`, if any, is the name under which what clients predict without this piece is measured as well.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
     excludes: ClassVar[dict[str, str]] = {}
+    without: ClassVar[str] = ""
 
     @classmethod
     def neutral(cls) -> tuple[Piece, str] | str:

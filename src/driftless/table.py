@@ -17,8 +17,10 @@ ACCURACIES = (
     ("Global", "global_accuracy", "the server's model on the official test set"),
     ("Personal", "personal_accuracy_mean", "mean over clients of each client's accuracy on its own test set"),
     ("Personal, worst tenth", "personal_accuracy_worst_decile", "mean of the worst tenth of the clients"),
+    ("Personal, unmasked", "personal_accuracy_unmasked", "as personal, without the class mask"),
     ("After local training", "adapted_accuracy", "as personal, after local training"),
     ("Unseen", "unseen_accuracy", "clients that never trained, without adapting"),
+    ("Unseen, unmasked", "unseen_accuracy_unmasked", "as unseen, without the class mask"),
     ("Unseen, adapted", "unseen_adapted_accuracy", "clients that never trained, after local steps"),
 )
 SECONDARY = ("Personal, worst tenth", "After local training")  # left to the page: a terminal is narrow

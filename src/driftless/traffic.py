@@ -56,21 +56,18 @@ def down(federated: Federated, shared: Shared, own: Any, seen: int) -> dict[str,
     is told.
     """
     model = shared.model if isinstance(own, tuple) else own
-    periods, told = federated.periods, {}
-    for i, leaf in enumerate(tree_flatten(shared.told)[0]):
-        told[f"told.{i}"] = _cut(leaf, True if periods.plain else periods.shared)
-    receives = periods.receives(shared.round, seen)
+    receives = federated.periods.receives(shared.round, seen)
+    told = {f"told.{i}": _cut(leaf, receives) for i, leaf in enumerate(tree_flatten(shared.told)[0])}
     buffers = federated.buffer_periods.receives(shared.round, seen)
     return {"model": _cut(model, receives), "buffers": _cut(shared.buffers, buffers)} | told
 
 
 def arrived(federated: Federated, tensors: dict[str, Tensor], round: int, lr: float, seen: int) -> Shared:
     """The inverse of `down`: what was not sent stands as it was at the start, and is not read."""
-    periods = federated.periods
-    template = tuple(p.tell(p.server_memory(federated.initial)) for p in federated.pieces)
-    leaves, spec = tree_flatten(template)
-    told = [_fill(old, True if periods.plain else periods.shared, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
-    model = _fill(federated.initial, periods.receives(round, seen), tensors["model"])
+    receives = federated.periods.receives(round, seen)
+    leaves, spec = tree_flatten(federated.templates["told"])
+    told = [_fill(old, receives, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
+    model = _fill(federated.initial, receives, tensors["model"])
     buffers = _fill(federated.initial_buffers, federated.buffer_periods.receives(round, seen), tensors["buffers"])
     return Shared(round, lr, model, buffers, tree_unflatten(told, spec))
 

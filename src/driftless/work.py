@@ -43,6 +43,11 @@ class Work:
     epochs: int | None = None
     batch: int = 32
 
+    @property
+    def equal(self) -> bool:
+        """Whether every client that takes a step takes as many."""
+        return self.epochs is None and isinstance(self.steps, int)
+
     def count(self, seed: int, round: int, name: str, samples: int) -> int:
         """The local steps of this client in this round; none without samples."""
         if samples == 0:

@@ -17,16 +17,18 @@ class ClassMask(Piece):
     """score_c(x) <- -inf for every class c of which the client has no training sample.
 
     Scott et al., "PeFLL", ICLR 2024, section 4: "it can select only the outputs for those classes". Their code
-    multiplies by 0, which can beat a present class's negative score. Training is untouched. Say whether a table was
-    made with it: masked rows and unmasked ones do not compare. Stored and sent: nothing. A client never seen: by its
-    own training labels.
+    multiplies by 0, which can beat a present class's negative score. Training is untouched. Masked rows of a table and
+    unmasked ones do not compare: accuracies without the mask are recorded beside. Stored and sent: nothing. A client
+    never seen: by its own training labels.
     """
+
+    without = "unmasked"
 
     excludes = {"Neighbours": "each decides alone what a client predicts"}
 
     @classmethod
     def neutral(cls):
-        return cls(), "the algorithm without it: it acts on predictions alone"
+        return "it acts on predictions alone, and masks nothing only where a client has samples of every class"
 
     def predict(self, view: View):
         y = view.data.all()[1]

@@ -22,9 +22,10 @@ class FedCM(Piece):
 
     Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021, Algorithm 2. Each client divides by its own
     steps and the round's step size, and the mean has the run's weights, where the paper's is uniform. Parameters that
-    are never synchronised have no direction of the server's: they follow g. Stored: Delta [D], on the
-    server. Sent beside the model: Delta down, a client's normalised difference [D] up. A client never seen: the global
-    model.
+    are never synchronised have no direction of the server's: they follow g. Stored: Delta [D], on the server. Told:
+    Delta. Sent beside the model: a client's normalised difference [D]; where all take as many steps and the models'
+    mean tells that of start - end (`View.even`, `View.alike`), as in the paper, K lr alone. A client never seen: the
+    global model.
     """
 
     alpha: float = 0.1
@@ -49,7 +50,9 @@ class FedCM(Piece):
         return (), lambda scratch, g, theta, batch: (scratch, fresh * g + carried)
 
     def report(self, view: View):
-        return Weighted((view.start - view.end) / (view.steps.clamp(min=1) * view.lr))
+        length = view.steps.clamp(min=1) * view.lr  # a number, or [D] where step sizes differ
+        told = view.alike and view.even and not length.dim()
+        return Weighted(length if told else (view.start - view.end) / length)
 
     def learn(self, memory: Direction, g: Tensor, report: Weighted, share: float):
-        return g, Direction(report.x)
+        return g, Direction(report.x if report.x.dim() else g / report.x)

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from driftless.errors import UserError
 from driftless.optim import AdamW
 from driftless.piece import Draw, Loss, Piece, View
 from driftless.pieces.generation import Inputs
+from driftless.pieces.samples import class_counts, divergence, input_shape, log_probabilities, one_class, several
 
 ADAM = AdamW(beta1=0.5, beta2=0.9, epsilon=1e-8, weight_decay=0.0)
 TARGETS, COUNTS = ("complementary", "uniform"), "counts"
+REFUSAL = "fedcog makes inputs by gradient descent for wanted classes: samples must be real numbers, labels classes."
 
 
 class Made(NamedTuple):
@@ -53,8 +54,6 @@ class FedCOG(Piece):
     targets: str = "complementary"
     source: Any = Inputs()
 
-    reads = frozenset({"model", "fresh"})
-
     def __post_init__(self) -> None:
         if self.kd_weight != COUNTS and (isinstance(self.kd_weight, str) or self.kd_weight < 0):
             raise UserError(f"fedcog(kd_weight={self.kd_weight}) is no weight: give 0 or more, or {COUNTS}.")
@@ -62,6 +61,10 @@ class FedCOG(Piece):
             raise UserError(f"fedcog(targets={self.targets}) is unknown: use {' or '.join(TARGETS)}.")
         if min(self.samples, self.batch) < 1 or min(self.steps, self.wait, self.dis) < 0:
             raise UserError("fedcog needs samples and batch of 1 or more, and steps, wait and dis of 0 or more.")
+
+    @property
+    def reads(self):
+        return frozenset({"model", "fresh"} if self.kd_weight and self.dis else ())
 
     @classmethod
     def neutral(cls):
@@ -73,22 +76,22 @@ class FedCOG(Piece):
     def objective(self, view: View, loss: Loss):
         if not self.kd_weight or view.round < self.wait:
             return loss
-        made, several = self.generate(view), _several(view)
-        teacher, size = log_probabilities(made.outputs, several), min(self.batch, self.samples)
+        made, bears = self.generate(view), several(view)
+        teacher, size = log_probabilities(made.outputs, bears), min(self.batch, self.samples)
         real, distilled = 1.0, self.kd_weight
         if isinstance(distilled, str):
             real, distilled = balance(class_counts(view, made.outputs.shape[-1]), teacher.dtype)
 
         def value(theta: Tensor, batch: Any) -> Tensor:
             rows = (view.step() * size + torch.arange(size, device=teacher.device)) % self.samples
-            student = log_probabilities(view.task.outputs(theta, made.x[rows]), several)
+            student = log_probabilities(view.task.outputs(theta, made.x[rows]), bears)
             return real * loss(theta, batch) + distilled * divergence(teacher[rows], student)
 
         return value
 
     def generate(self, view: View, steps: int | None = None) -> Made:
         """The inputs after so many steps of Adam (all: None), their targets, and the teacher's outputs on them."""
-        sample, several = _sample(view), _several(view)
+        sample, bears = input_shape(view, several(view) or one_class(view), REFUSAL), several(view)
         everyone = torch.where(view.shared, view.sent, view.model)
         learnt = self.source.begin(view.draws, sample)
         classes = view.task.outputs(everyone, self.source.inputs(learnt, sample)[:1]).shape[-1]
@@ -100,7 +103,7 @@ class FedCOG(Piece):
             outputs = view.task.outputs(everyone, x)
             value = view.task.loss(outputs, y)
             if self.dis:
-                p, q = (log_probabilities(o, several) for o in (outputs, view.task.outputs(view.model, x)))
+                p, q = (log_probabilities(o, bears) for o in (outputs, view.task.outputs(view.model, x)))
                 value = value + dis * (1 - jensen_shannon(p, q))
             return value, ()
 
@@ -123,15 +126,7 @@ class FedCOG(Piece):
         each = allocation(counts if self.targets == "complementary" else torch.zeros_like(counts), self.samples)
         places = torch.arange(self.samples, device=each.device)
         y = (each.cumsum(0)[:, None] <= places).sum(0)[torch.argsort(view.draws["order"])]
-        return (y[:, None] == torch.arange(classes, device=y.device)).to(view.sent.dtype) if _several(view) else y
-
-
-def class_counts(view: View, classes: int) -> Tensor:
-    """How many of the client's samples bear each label. int64 [C]."""
-    y = view.data.pool[1][view.data.index]
-    here = (torch.arange(len(y), device=y.device) < view.data.size)[:, None]
-    bears = y if y.dim() > 1 else y[:, None] == torch.arange(classes, device=y.device)
-    return torch.where(here, bears, 0).sum(0).round().to(torch.int64)
+        return (y[:, None] == torch.arange(classes, device=y.device)).to(view.sent.dtype) if several(view) else y
 
 
 def allocation(counts: Tensor, samples: int) -> Tensor:
@@ -149,33 +144,7 @@ def balance(counts: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return own / (own + lacking), lacking / (own + lacking)
 
 
-def log_probabilities(outputs: Tensor, several: bool) -> Tensor:
-    """Log probabilities [B, C] of classes; [B, C, 2] of labels that a sample bears or not."""
-    if several:
-        return torch.stack([F.logsigmoid(outputs), F.logsigmoid(-outputs)], dim=-1)
-    return F.log_softmax(outputs, dim=-1)
-
-
-def divergence(p: Tensor, q: Tensor) -> Tensor:
-    """KL(p || q), mean over samples, from log probabilities."""
-    return (p.exp() * (p - q)).sum(-1).mean()
-
-
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     """Half the sum of KL(p || m) and KL(q || m), m their mean: 0 to log 2, stable where p or q vanishes."""
     middle = torch.logaddexp(p, q) - math.log(2)
     return 0.5 * (divergence(p, middle) + divergence(q, middle))
-
-
-def _several(view: View) -> bool:
-    return view.data.pool[1].dim() > 1
-
-
-def _sample(view: View) -> tuple[int, ...]:
-    """The shape of one input; raises UserError where inputs cannot be made by descent."""
-    x, y = view.data.pool
-    if not isinstance(x, Tensor) or not x.is_floating_point() or (y.is_floating_point() and y.dim() == 1):
-        raise UserError(
-            "fedcog makes inputs by gradient descent for wanted classes: samples must be real numbers, labels classes."
-        )
-    return tuple(x.shape[1:])

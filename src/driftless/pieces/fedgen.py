@@ -10,8 +10,8 @@ from torch import Tensor
 
 from driftless.errors import UserError
 from driftless.piece import Loss, Piece, Rows, View
-from driftless.pieces.fedcog import class_counts, divergence
 from driftless.pieces.generator_training import Classifier, GeneratorTraining, uniform
+from driftless.pieces.samples import class_counts, divergence, one_class
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class FedGen(GeneratorTraining, Piece):
     def objective(self, view: View, loss: Loss):
         if not (self.alpha or self.beta) or view.round < 1:
             return loss
-        labels = view.data.pool[1]
-        if labels.dim() > 1 or labels.is_floating_point():
+        if not one_class(view):
             raise UserError("fedgen makes features of a class: labels must be classes.")
         fade, (weights, statistics) = self.decay**view.round, view.server
 

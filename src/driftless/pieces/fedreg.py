@@ -10,7 +10,7 @@ from torch import Tensor
 
 from driftless.errors import UserError
 from driftless.piece import Loss, Piece, View
-from driftless.pieces.fedcog import divergence, log_probabilities
+from driftless.pieces.samples import divergence, input_shape, log_probabilities, several
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,8 @@ class FedReg(Piece):
         return slow
 
     def correct(self, view: View):
-        several = view.data.pool[1].dim() > 1
-
         def known(theta: Tensor, x: Tensor) -> Tensor:
-            return log_probabilities(view.task.outputs(theta, x), several)
+            return log_probabilities(view.task.outputs(theta, x), several(view))
 
         def made(batch: Any) -> tuple[Tensor, Tensor, Any]:
             x_s, x_p = (self._climbed(view, batch, eta) for eta in (self.pseudo, self.perturbed))
@@ -74,8 +72,7 @@ class FedReg(Piece):
 
     def _climbed(self, view: View, batch: Any, eta: float) -> Tensor:
         x, y = batch
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            raise UserError("fedreg moves inputs by the sign of a gradient: samples must be real numbers.")
+        input_shape(view, True, "fedreg moves inputs by the sign of a gradient: samples must be real numbers.")
         for _ in range(self.steps):
             by_input = view.task.differentiate(lambda at: (view.task.loss(view.task.outputs(view.start, at), y), ()), x)
             x = x + eta * by_input[0].sign()

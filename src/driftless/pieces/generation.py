@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from driftless.errors import UserError
 from driftless.piece import Draw
 
 Shape = tuple[int, ...]
@@ -43,6 +44,10 @@ class Network:
 
     latent: int = 256
     width: int = 128
+
+    def __post_init__(self) -> None:
+        if min(self.latent, self.width) < 1:
+            raise UserError(f"network(latent={self.latent}, width={self.width}) is no network: give 1 or more of both.")
 
     def draws(self, samples: int) -> tuple[Draw, ...]:
         """The noise [samples, latent] and the weights [P]."""

@@ -28,13 +28,15 @@ class MOON(Piece):
     mu: float = 1.0
     temperature: float = 0.5
 
-    reads = frozenset({"model", "fresh"})
-
     def __post_init__(self) -> None:
         if self.mu < 0 or self.temperature <= 0:
             raise UserError(
                 f"moon(mu={self.mu:g}, temperature={self.temperature:g}): mu must be 0 or more, temperature above 0."
             )
+
+    @property
+    def reads(self):
+        return frozenset({"model", "fresh"} if self.mu else ())
 
     @classmethod
     def neutral(cls):

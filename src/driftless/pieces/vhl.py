@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from driftless.errors import UserError
 from driftless.piece import Draw, Loss, Piece, View
 from driftless.pieces.contrast import contrast
+from driftless.pieces.samples import input_shape, one_class
 from driftless.pieces.wider_head import widened
 
 SPREAD, COARSE = 0.5, 8
+REFUSAL = "vhl makes inputs of noise, with a class each: samples must be real numbers, labels classes."
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class VHL(Piece):
         )
 
     def objective(self, view: View, loss: Loss):
-        sample, middles = _sample(view), view.draws["middles"]
+        sample, middles = input_shape(view, one_class(view), REFUSAL), view.draws["middles"]
         order, size = torch.argsort(view.draws["order"]), min(self.batch, self.samples)
         aligned = self.epochs * -(-view.data.size // len(view.batches[0]))
 
@@ -86,11 +88,3 @@ def _coarse(sample: tuple[int, ...]) -> tuple[int, ...]:
 
 def _enlarged(u: Tensor, sample: tuple[int, ...]) -> Tensor:
     return F.interpolate(u, size=sample[1:], mode="bilinear") if len(sample) == 3 else u
-
-
-def _sample(view: View) -> tuple[int, ...]:
-    """The shape of one input; raises UserError where noise is no input, or a sample has other than one class."""
-    x, y = view.data.pool
-    if not isinstance(x, Tensor) or not x.is_floating_point() or y.dim() > 1 or y.is_floating_point():
-        raise UserError("vhl makes inputs of noise, with a class each: samples must be real numbers, labels classes.")
-    return tuple(x.shape[1:])
