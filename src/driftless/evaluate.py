@@ -133,10 +133,10 @@ class Panel(NamedTuple):
     turns: int = 0
 
     def of(self, clients: list[int], round: int) -> list[int]:
-        parts = -(-len(clients) // self.size)
-        return (
-            clients[round // self.turns % max(parts, 1) :: max(parts, 1)] if self.turns else _spread(clients, self.size)
-        )
+        if not self.turns:
+            return _spread(clients, self.size)
+        parts = max(1, -(-len(clients) // self.size))
+        return clients[round // self.turns % parts :: parts]
 
 
 class Evaluation:
