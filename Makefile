@@ -29,6 +29,7 @@ check: lint test  ## what has to pass before a change goes in
 bench: $(VENV)/ready  ## against a bare PyTorch loop, and many clients
 	$(RUN)/python benchmarks/against_bare_loop.py
 	$(RUN)/python benchmarks/many_clients.py --rounds 10
+	$(RUN)/python benchmarks/engine.py
 
 bench-peers: $(VENV)/ready  ## against pfl, flwr and fluke, each in an environment of its own under .peers (gigabytes)
 	$(RUN)/python benchmarks/peers.py
