@@ -11,7 +11,7 @@ from outer import config
 
 from driftless import algorithms, run
 from driftless.assemble import assemble
-from driftless.drift import dissimilarity
+from driftless.drift import Running, dissimilarity
 from driftless.state import Plan
 
 SETTINGS: dict[str, Any] = {
@@ -72,6 +72,13 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
             norms = (before.params - own).norm(dim=1)
             assert info["update_norm_mean"] == pytest.approx(float(norms.mean()))
             assert info["update_norm_std"] == pytest.approx(float(norms.std(unbiased=False)), abs=1e-12)
+
+
+def test_divergence_of_clients_that_are_the_model_is_not_negative():
+    """Their sums end a little above or below nothing: a distance is never below."""
+    initial, sums = torch.zeros(3), Running(torch.tensor([1.0, 0, 0], dtype=torch.float64), torch.tensor(1.0 - 1e-8))
+    assert sums.divergence(torch.tensor([1.0, 0, 0]), initial, 1) == 0.0
+    assert sums.divergence(torch.tensor([2.0, 0, 0]), initial, 1) == pytest.approx(1.0)
 
 
 def test_gradient_dissimilarity():

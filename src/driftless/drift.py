@@ -36,7 +36,8 @@ class Running(NamedTuple):
     def divergence(self, following: Tensor, initial: Tensor, registered: int) -> float:
         """mean over all clients of ||kept_i - next||^2."""
         u = (following - initial).double()
-        return float(self.square / registered - 2 * (self.offset / registered) @ u + u @ u)
+        mean = self.square / registered - 2 * (self.offset / registered) @ u + u @ u
+        return max(float(mean), 0.0)  # of clients that are where the model is, rounding alone is left
 
 
 def of_round(
