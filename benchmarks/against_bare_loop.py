@@ -27,7 +27,7 @@ from timing import Contender, Row, cpu_of, measure, summary, table
 from torch import Tensor, nn
 
 from driftless import algorithms, memory, models
-from driftless.choice import by_rule, vectorised
+from driftless.choice import by_rule, compiled, vectorised
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.federated import Federated
@@ -120,8 +120,8 @@ def contenders(problem: Problem) -> dict[str, Contender]:
     if DEFAULT_THREADS > 1:
         entries[f"bare, {DEFAULT_THREADS} threads"] = Contender(bare, DEFAULT_THREADS, DEFAULT_THREADS)
     chosen = type(by_rule(space, "cpu", count, 2))
-    together = vectorised(space, "cpu", count, 2)
-    for lift, cores in ((Sequential(), 1), (Threaded(2), 2), (workers := Processes(2), 2), (together, 2)):
+    together, fused = (lift(space, "cpu", count, 2) for lift in (vectorised, compiled))
+    for lift, cores in ((Sequential(), 1), (Threaded(2), 2), (workers := Processes(2), 2), (together, 2), (fused, 2)):
         name = type(lift).__name__.lower() + (" (auto)" if type(lift) is chosen else "")
         elsewhere = (lambda: sum(map(cpu_of, workers.pids()))) if lift is workers else lambda: 0.0
         entries[name] = Contender(lifted(lift), 1, cores, elsewhere)

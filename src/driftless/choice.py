@@ -11,6 +11,7 @@ from typing import Any
 
 from driftless.assemble import Experiment
 from driftless.clients import Clients
+from driftless.compiled import Compiled
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.processes import Processes
 from driftless.state import Plan
@@ -18,6 +19,7 @@ from driftless.state import Plan
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
 LEAST, MOST = 8, 128  # clients a vectorised call
 TOGETHER = 1 << 20  # parameters a vectorised call
+CACHED = 32  # clients a compiled call
 WORTH = 60.0  # seconds of training from which worker processes can win back their start
 TRIALS = 3  # measurements of each candidate; the best counts
 
@@ -45,6 +47,16 @@ def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised
         return Vectorised()
     most = min(MOST, max(LEAST, TOGETHER // space.size), max(LEAST, -(-cohort // 4)))
     return Vectorised(most, workers)
+
+
+def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
+    """The compiled lift on this device. A compiled call costs little by itself, so on the CPU it takes as many clients
+    as its cache is good for; all calls have one size, and the cohort fills an even number of them.
+    """
+    if not str(device).startswith("cpu"):
+        return Compiled(min(cohort, MOST))
+    most = min(CACHED, max(LEAST, TOGETHER // space.size))
+    return Compiled(-(-cohort // (2 * -(-cohort // (2 * most)))), workers)
 
 
 def fastest(experiment: Experiment, threads: Threaded) -> Threaded:

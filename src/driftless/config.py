@@ -95,9 +95,9 @@ class Config:
     """cpu, cuda or cuda:1: where clients train, and their data and the server's state are."""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """Of the vectors; bfloat16 computes the model's passes in it and keeps vectors in float32."""
-    lift: Literal["auto", "vectorised", "threaded", "processes", "sequential", "wired"] = "auto"
+    lift: Literal["auto", "vectorised", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
     """From one client to many; auto takes vectorised for small models without convolutions, else the fastest measured
-    of the others.
+    of threaded, processes and sequential.
     """
     workers: int = 0
     """Threads of the threaded lift, or worker processes (0: one a core)."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -124,17 +125,23 @@ class Vectorised(Parallel):
         def together(chunk: list[Make]) -> list[Any]:
             clients = [task() for task in chunk]
             alike: dict[Any, list[int]] = {}
-            for place, each in enumerate(clients):
-                alike.setdefault(_shapes(each), []).append(place)
+            for place, key in enumerate(_shapes(clients)):
+                alike.setdefault(key, []).append(place)
             replies: dict[int, Any] = {}
             for places in alike.values():
-                replies |= zip(places, _together(operation, shared, [clients[p] for p in places]), strict=True)
+                replies |= zip(places, self.together(operation, shared, [clients[p] for p in places]), strict=True)
             return [replies[place] for place in range(len(chunk))]
 
         tasks = iter(tasks)
         chunks = iter(lambda: list(islice(tasks, self.chunk)), [])
         for replies in self.in_order(lambda chunk=chunk: together(chunk) for chunk in chunks):
             yield from replies
+
+    def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
+        """What the operation makes of these clients, in one call."""
+        counts = [int(each.steps) for each in clients]
+        how = Batched(max(counts), len(set(counts)) > 1)
+        return apart(mapped(operation, how, len(clients))(*stacked(shared, clients)), len(clients))
 
 
 def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
@@ -150,51 +157,69 @@ def _lookup(leaf: Tensor, places: Tensor) -> Tensor:
     return rows.reshape(*places.shape, *leaf.shape[1:])
 
 
-def _shapes(each: Any) -> Any:
-    """Clients with the same key can be stacked: ragged numbers of full batches can, ragged batches or pools cannot."""
-    batches = each.batches
-    one = batches.shape[1:] if isinstance(batches, Tensor) else tuple(b.shape for b in batches)
-    return one, tuple((leaf.shape, leaf.dtype) for leaf in tree_flatten(each.samples.pool)[0])
+def _shapes(clients: list[Any]) -> Iterator[Any]:
+    """For each client a key: those with the same can be stacked. Ragged numbers of full batches can, ragged batches or
+    pools cannot.
+    """
+    pools: dict[int, Any] = {}  # most often there is one
+    for each in clients:
+        batches, pool = each.batches, each.samples.pool
+        one = batches.shape[1:] if isinstance(batches, Tensor) else tuple(b.shape for b in batches)
+        if id(pool) not in pools:
+            pools[id(pool)] = tuple((leaf.shape, leaf.dtype) for leaf in tree_flatten(pool)[0])
+        yield one, pools[id(pool)]
 
 
 def _first(tree: Any) -> Any:
     return tree_flatten(tree)[0][0]
 
 
-def _together(operation: Callable, shared: Any, chunk: list[Any]) -> list[Any]:
-    pool = chunk[0].samples.pool
-    common = all(_first(each.samples.pool) is _first(pool) for each in chunk)  # else made for each: stacked too
-    counts = [int(each.steps) for each in chunk]
-    how = Batched(max(counts), len(set(counts)) > 1)
-    bare = [each._replace(samples=each.samples._replace(pool=())) for each in chunk] if common else chunk
-    stacked = _stack(bare, shared.buffers)
-
-    def one(each: Any, buffers: Tensor) -> Any:
-        each = each._replace(samples=each.samples._replace(pool=pool)) if common else each
-        return operation(how, shared._replace(buffers=buffers), each)
-
-    out = torch.func.vmap(one)(stacked, shared.buffers.repeat(len(chunk), 1))  # moved in place: each client has its own
-    return _apart(out, len(chunk))
+def stacked(shared: Any, clients: list[Any], room: Callable[[int], int] = int) -> tuple[Any, Any, Any]:
+    """(what all are told, the pool that all draw from, the clients with a leading axis); where each has a pool of its
+    own, () and they are stacked too. Leaves of different lengths are padded to `room` for the longest.
+    """
+    pool, stack = clients[0].samples.pool, partial(_stack, like=shared.buffers, room=room)
+    if any(own is not pool and _first(own) is not _first(pool) for own in (each.samples.pool for each in clients)):
+        return shared, (), stack(clients)
+    return shared, pool, stack([_drawing_from((), each) for each in clients])
 
 
-def _stack(trees: Sequence[Any], like: Tensor) -> Any:
+def mapped(operation: Callable, how: Any, count: int) -> Callable[[Any, Any, Any], Any]:
+    """The operation as a function of what `stacked` gives for so many clients."""
+
+    def call(shared: Any, pool: Any, clients: Any) -> Any:
+        def one(each: Any, buffers: Tensor) -> Any:
+            each = each if isinstance(pool, tuple) and not pool else _drawing_from(pool, each)
+            return operation(how, shared._replace(buffers=buffers), each)
+
+        return torch.func.vmap(one)(clients, shared.buffers.repeat(count, 1))  # moved in place: each has its own
+
+    call.__name__ = operation.__name__
+    return call
+
+
+def _drawing_from(pool: Any, each: Any) -> Any:
+    return each._replace(samples=each.samples._replace(pool=pool))
+
+
+def _stack(trees: Sequence[Any], like: Tensor, room: Callable[[int], int]) -> Any:
     """One tree with a leading client axis; shorter leaves are padded at the end by their own last entry."""
     first = trees[0]
     if isinstance(first, Tensor):
-        longest = max(len(t) if t.dim() else 0 for t in trees)
-        return torch.stack([_padded(t, longest) for t in trees])
+        lengths = {len(t) if t.dim() else 0 for t in trees}
+        return torch.stack([_padded(t, room(max(lengths))) for t in trees] if len(lengths) > 1 else list(trees))
     if isinstance(first, dict):
-        return {name: _stack([tree[name] for tree in trees], like) for name in first}
+        return {name: _stack([tree[name] for tree in trees], like, room) for name in first}
     if isinstance(first, tuple):
-        return _like(first, [_stack(parts, like) for parts in zip(*trees, strict=True)])
+        return _like(first, [_stack(parts, like, room) for parts in zip(*trees, strict=True)])
     return to_device(torch.tensor(trees), like.device)
 
 
-def _apart(tree: Any, count: int) -> list[Any]:
+def apart(tree: Any, count: int) -> list[Any]:
     """The trees of which `tree` is the stack."""
     if isinstance(tree, Tensor):
         return list(tree.unbind())
-    parts = [_apart(part, count) for part in (tree.values() if isinstance(tree, dict) else tree)]
+    parts = [apart(part, count) for part in (tree.values() if isinstance(tree, dict) else tree)]
     whole = zip(*parts, strict=True) if parts else [()] * count
     return [dict(zip(tree, each, strict=True)) if isinstance(tree, dict) else _like(tree, each) for each in whole]
 
@@ -205,6 +230,4 @@ def _like(template: tuple, parts: Iterable[Any]) -> Any:
 
 
 def _padded(t: Tensor, length: int) -> Tensor:
-    if not t.dim() or len(t) == length:
-        return t
-    return torch.cat([t, t[-1:].expand(length - len(t), *t.shape[1:])])
+    return t if len(t) == length else torch.cat([t, t[-1:].expand(length - len(t), *t.shape[1:])])

@@ -20,6 +20,13 @@ def _marked(node: Any) -> bool:
     return isinstance(node, MARKS)
 
 
+def _leaves(tree: Any) -> list[Any]:
+    """The marked leaves in the order of `tree_flatten`, at a tenth of its price: this is done for every client."""
+    if isinstance(tree, MARKS):
+        return [tree]
+    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in _leaves(part)]
+
+
 class Totals:
     """Running sums of trees whose leaves are marked Uniform, Weighted, Sum or Rows. Memory does not grow with the
     cohort but for the rows that an algorithm asks for."""
@@ -35,9 +42,9 @@ class Totals:
 
     def add(self, client: int, said: Any, weight: float = 1.0) -> None:
         """Count one client's answer."""
-        leaves, spec = tree_flatten(said, is_leaf=_marked)
+        leaves = _leaves(said)
         if self._spec is None:
-            self._spec, self._marks = spec, [type(leaf) for leaf in leaves]
+            self._spec, self._marks = tree_flatten(said, is_leaf=_marked)[1], [type(leaf) for leaf in leaves]
             self._like = [leaf.x for leaf in leaves]
             self._sums = [
                 () if isinstance(leaf, Rows) else tree_map(lambda x: torch.zeros_like(x, dtype=torch.float64), leaf.x)
@@ -52,7 +59,7 @@ class Totals:
             elif not isinstance(leaf, Rows):
                 tree_map(lambda t, x, factor=factor: t.add_(x.to(torch.float64), alpha=factor), total, leaf.x)
         if Rows in self._marks:
-            self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], spec)
+            self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], self._spec)
 
     def over(self, ranks: Ranks) -> Totals:
         """The totals of all ranks together: the same on each."""

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from driftless import checkpoint, folders, work
 from driftless.assemble import Experiment
-from driftless.choice import by_rule, fastest, vectorised
+from driftless.choice import by_rule, compiled, fastest, vectorised
 from driftless.clients import BadClient, Clients
 from driftless.device import to_device, to_host
 from driftless.drift import Running, of_round
@@ -277,6 +277,8 @@ def _lift(experiment: Experiment) -> Any:
             return Processes(workers)
         case "vectorised":
             return vectorised(space, config.device, experiment.cohort, workers)
+        case "compiled":
+            return compiled(space, config.device, experiment.cohort, workers)
     found = by_rule(space, config.device, experiment.cohort, workers)
     return fastest(experiment, found) if isinstance(found, Threaded) else found
 
