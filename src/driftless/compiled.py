@@ -123,7 +123,7 @@ class Compiled(Vectorised):
 
         try:
             graph = make_fx(flat)(*inputs.tensors)
-        except RuntimeError as error:
+        except Exception as error:  # the call itself has just succeeded
             reason = str(error).partition(" - ")[0]
             _say(f"{name!r} cannot be recorded, so it is not compiled but mapped as it is: {reason}")
             return None
