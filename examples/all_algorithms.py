@@ -4,8 +4,8 @@ Fashion-MNIST, 20 clients with two classes each, half of them a round, and 5 mor
 20 steps of 32, three seeds. The step size of every algorithm is the best of STEP_SIZES by what its clients get (the
 mean of their accuracies) after 30 rounds of a seed of its own, on a search set cut out of the training images: no test
 image is looked at. Where the best is the smallest or the largest, the search goes on in that direction.
-The personal methods are then run with few samples a client too, and those that stay below Local once more, with what
-should bring them up to it if it is their way of working that keeps them below, and no error.
+The personal methods are then run with few samples a client too. Those below Local there run once more with what
+should bring them up to it: where it does, what kept them below is their way of working and not an error.
 `make all-algorithms` runs it; a cell that is finished is kept, one that was stopped goes on. `--data-dir` names the
 folder with fashion_mnist.npz, else DRIFTLESS_DATA does.
 """
@@ -88,10 +88,10 @@ ROWS = (*GLOBAL, *PERSONAL)
 
 
 class Examined(NamedTuple):
-    """A row with few samples again, otherwise: with another value, at another row's step size, or for longer."""
+    """A row with few samples again, otherwise: with another value, for longer, or at another row's step size."""
 
     algorithm: str
-    like: str
+    like: str  # the row whose step size it takes
     rounds: int = FEW_ROUNDS
 
 
@@ -100,6 +100,7 @@ EXAMINED = (
     Examined("ditto(lam=0.1)", "ditto"),
     Examined("pfedme(step_size=0.05)", "pfedme"),
     Examined("per_fedavg(variant=hessian_free, delta=0.1)", "per_fedavg"),
+    Examined("local", "local", LONG),
     Examined("pfedhn", "pfedhn", LONG),
     Examined("pefll", "pefll", LONG),
 )
@@ -119,7 +120,8 @@ BASE = Config(
     checkpoint_every=50,
     workers=1,
 )
-# accuracies shown are the mean of the last so many measurements: one every ten rounds, hence rounds 80, 90 and 100
+# accuracies shown are the mean of the last so many measurements: one every ten rounds, hence rounds 80, 90 and 100;
+# with few samples, the last alone
 LAST = 3
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 FEW_HEADINGS = (
@@ -273,8 +275,13 @@ def run_all(cells: list[Config], jobs: int) -> None:
 
 
 def results(algorithm: str, kind: str = "seed") -> Runs | None:
-    folders = [f for seed in SEEDS if ended(f := folder_of(algorithm) / f"{kind}-{seed}")]
-    return Runs(algorithm, tuple(read_run(f) for f in folders)) if folders else None
+    return runs_in(algorithm, [folder_of(algorithm) / f"{kind}-{seed}" for seed in SEEDS])
+
+
+def runs_in(name: str, folders: Iterable[Path]) -> Runs | None:
+    """The runs in those of the folders that have ended."""
+    found = tuple(read_run(folder) for folder in folders if ended(folder))
+    return Runs(name, found) if found else None
 
 
 def table() -> str:
@@ -286,26 +293,27 @@ def table() -> str:
 def few_table() -> str:
     """The same of clients with few samples."""
     found = {a: r for a in ("fedavg", *PERSONAL) if (r := results(a, "few")) is not None}
-    return markdown(FEW_HEADINGS, [few_row(f"`{a}`", r, found) for a, r in found.items()])
+    return markdown(FEW_HEADINGS, [few_row(f"`{a}`", r, marked(a, r, found, last=1)) for a, r in found.items()])
 
 
 def examined_table() -> str:
-    """Rows with few samples once more, otherwise."""
-    found, lines = {"local": results("local", "few")}, []
+    """Rows with few samples once more, otherwise; each beside a Local of as many rounds."""
+    lines = []
     for e in EXAMINED:
-        folders = [folder for seed in SEEDS if ended(folder := few_folder(e, seed))]
-        if folders and found["local"]:
-            runs = Runs(e.algorithm, tuple(map(read_run, folders)))
+        local = runs_in("local", [few_folder(Examined("local", "local", e.rounds), seed) for seed in SEEDS])
+        runs = runs_in(e.algorithm, [few_folder(e, seed) for seed in SEEDS])
+        if runs and local:
             name = f"`{e.algorithm}`" + (f", {e.rounds} rounds" if e.rounds != FEW_ROUNDS else "")
-            lines.append(few_row(name, runs, found, personal=True))
+            lines.append(few_row(name, runs, below("local", 1.0, "personal_accuracy_mean", runs, local, last=1)))
     return markdown(FEW_HEADINGS, lines)
 
 
-def few_row(name: str, runs: Runs, found: dict[str, Any], personal: bool = False) -> list[str]:
+def few_row(name: str, runs: Runs, mark: str) -> list[str]:
     keys = ("global_accuracy", "personal_accuracy_mean", "personal_accuracy_worst_decile")
-    shown = [told(runs.over(accuracy(k)), percent) for k in keys]
-    shown += [told(runs.over(lambda run, k=k: run.last(k)), percent) for k in ("adapted_accuracy", "unseen_accuracy")]
-    return [name, *shown, str(len(runs.runs)), below(runs.name, runs, found, personal or runs.name in PERSONAL)]
+    shown = [
+        told(runs.over(lambda run, k=k: run.last(k)), percent) for k in (*keys, "adapted_accuracy", "unseen_accuracy")
+    ]
+    return [name, *shown, str(len(runs.runs)), mark]
 
 
 def row(algorithm: str, runs: Runs, found: dict[str, Runs]) -> list[str]:
@@ -327,7 +335,7 @@ def row(algorithm: str, runs: Runs, found: dict[str, Runs]) -> list[str]:
         once("numbers_down"),
         pace(runs, found),
         str(len(runs.runs)),
-        below(algorithm, runs, found, algorithm in PERSONAL),
+        marked(algorithm, runs, found),
     ]
 
 
@@ -341,17 +349,24 @@ def accuracy(key: str) -> Callable[[Run], float | None]:
     return lambda run: run.mean_of_last(key, LAST)
 
 
-def below(algorithm: str, runs: Runs, found: dict[str, Runs], personal: bool) -> str:
-    """Which reference the row is below by more than two standard errors of the differences, seed by seed: what its
-    clients get below Local for one whose clients predict with models of their own, its global model below 0.9 of
-    FedAvg's for any other; nothing of one seed.
+def marked(algorithm: str, runs: Runs, found: dict[str, Runs], last: int = LAST) -> str:
+    """`below` of the reference that the row has: for one whose clients predict with models of their own, what its
+    clients get is held against Local's, for any other its global model against 0.9 of FedAvg's.
     """
+    personal = algorithm in PERSONAL
     name, share, key = ("local", 1.0, "personal_accuracy_mean") if personal else ("fedavg", 0.9, "global_accuracy")
-    other = {run.config["seed"]: accuracy(key)(run) for run in found[name].runs} if name in found else {}
+    return below(name, share, key, runs, found[name], last) if name in found else ""
+
+
+def below(name: str, share: float, key: str, runs: Runs, reference: Runs, last: int = LAST) -> str:
+    """The reference's name where the row is below this share of it by more than two standard errors of the differences,
+    seed by seed; nothing of one seed.
+    """
+    other = {run.config["seed"]: run.mean_of_last(key, last) for run in reference.runs}
     apart = [
         mine - share * theirs
         for run in runs.runs
-        if (mine := accuracy(key)(run)) is not None and (theirs := other.get(run.config["seed"])) is not None
+        if (mine := run.mean_of_last(key, last)) is not None and (theirs := other.get(run.config["seed"])) is not None
     ]
     if len(apart) < 2:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from typing import Any
 
@@ -29,9 +30,9 @@ def recorded(chunk: int = 3, workers: int = 1) -> Compiled:
     return Compiled(chunk, workers, compiler=lambda graph: graph)
 
 
-def programs(lift: Compiled) -> list[bool]:
-    """Whether each operation that was asked for could be recorded."""
-    return [program is not None for program in lift._programs.values()]
+def programs(lift: Compiled) -> list[Any]:
+    """What was recorded."""
+    return list(lift._programs.values())
 
 
 def distance(one: Any, two: Any) -> float:
@@ -54,7 +55,7 @@ def test_a_recording_means_what_was_written(subject, module, settings):
     """Three rounds, each with a step size of its own, ragged clients and absent ones: recorded in the first alone."""
     trial, lift = _Trial(subject, torch.float64, module, settings), recorded()
     gap = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
-    assert gap < TOLERANCE and programs(lift) and all(programs(lift))
+    assert gap < TOLERANCE and programs(lift) and not lift._refused
 
 
 def test_what_asks_a_tensor_for_its_value_is_mapped_as_it_is(caplog):
@@ -63,8 +64,19 @@ def test_what_asks_a_tensor_for_its_value_is_mapped_as_it_is(caplog):
     with caplog.at_level(logging.WARNING, compiled.__name__):
         compiled._said.clear()
         gap = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
-    assert gap < TOLERANCE and not any(programs(lift))
+    assert gap < TOLERANCE and not programs(lift) and len(lift._refused) == 1
     assert len(caplog.messages) == 1 and "'train' cannot be recorded" in caplog.messages[0]
+
+
+class Counting:
+    """A compiler that leaves graphs as they are and counts them."""
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+
+    def __call__(self, graph: Any) -> Any:
+        self.made.append(graph)
+        return graph
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -72,62 +84,88 @@ def test_alike_steps_are_one_whatever_their_number(workers):
     """All between the first and the last, in every program: the number of steps, the round and the step size are
     data.
     """
-    made = []
-
-    def compiler(graph: Any) -> Any:
-        made.append(graph)
-        return graph
-
-    lift = Compiled(4, workers, compiler)
+    counting = Counting()
+    lift = Compiled(4, workers, counting)
     for work in (Work(4, None, 4), Work(9, None, 4)):
         ran = run(federate(named.scaffold(), mlp()), clusters((12,) * 8), work, COHORTS, lift=lift)
         assert distance(ran, run(federate(named.scaffold(), mlp()), clusters((12,) * 8), work, COHORTS)) < 1e-6
-    assert len(programs(lift)) == 2 and len(made) == 3
+    assert len(programs(lift)) == 2 and len(counting.made) == 3
 
 
-def test_masks_of_ragged_clients_are_inputs_of_a_step():
-    made = []
-    lift = Compiled(4, 1, lambda graph: made.append(graph) or graph)
-    work = Work(Between(2, 9), None, 4)
-    data = clusters((12,) * 8)
+def test_what_torch_compiles_does_not_grow_with_the_number_of_steps():
+    """Its own guards see more than the text of a step: shapes, strides. So many graphs, whatever number of steps."""
+    lift, compiled_by_torch = Compiled(4, 1, lambda graph: torch.compile(graph, backend="eager")), []
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for steps in (4, 5, 9):
+        run(federate(named.fedavg(), mlp()), clusters((12,) * 8), Work(steps, None, 4), COHORTS[:1], lift=lift)
+        compiled_by_torch.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert compiled_by_torch == [3, 3, 3]
+
+
+def test_masks_of_ragged_clients_and_their_numbers_of_samples_are_inputs_of_a_step():
+    """Sizes of five to eight samples: one length of their list; and a program for each number of steps at the most."""
+    counting, work, data = Counting(), Work(Between(4, 9), None, 4), clusters((5, 6, 7, 8) * 2)
+    lift = Compiled(4, 1, counting)
     ran = run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=lift)
     assert distance(ran, run(federate(named.fedavg(), mlp()), data, work, COHORTS)) < 1e-6
-    assert len(programs(lift)) > 2 and len(made) == 3
+    assert 1 < len(programs(lift)) <= 6 and len(counting.made) == 3
+    assert len({key[2] for key in lift._programs}) == len({key[1].most for key in lift._programs})
+
+
+def test_steps_that_are_told_apart_by_their_number_run_as_they_are():
+    """FedRep's order is a number for each step: up to eight kinds are compiled, beyond none, whatever was before."""
+    for steps, kinds in ((6, 6), (12, 0)):
+        counting = Counting()
+        data, work = clusters((12,) * 8), Work(steps, None, 4)
+        ran = run(federate(named.fedrep(), mlp()), data, work, COHORTS, lift=Compiled(4, 1, counting))
+        assert distance(ran, run(federate(named.fedrep(), mlp()), data, work, COHORTS)) < 1e-6
+        assert len(counting.made) == kinds
 
 
 def test_calls_are_made_full_by_clients_that_do_not_count():
-    """Five clients in calls of four: two calls; fewer than half a call are not worth a program."""
-    data, work = clusters((12,) * 8), Work(2, None, 4)
-    sizes: list[int] = []
-
-    for cohort, chunk in ((5, 3), (5, 4)):
-        lift = recorded(chunk)
+    """Thirteen clients in calls of eight: the second has five; three more would not be worth a program."""
+    data, work = clusters((12,) * 13), Work(2, None, 4)
+    for cohort, count in ((13, 1), (3, 0)):
+        lift = recorded(8)
         ran = run(federate(named.scaffold(), mlp()), data, work, [range(cohort)] * 2, lift=lift)
         alone = run(federate(named.scaffold(), mlp()), data, work, [range(cohort)] * 2)
         assert distance(ran, alone) < 1e-6 and ran.answers[0].answered == list(range(cohort))
-        sizes.append(len(programs(lift)))
-    assert sizes == [1, 1]
+        assert len(programs(lift)) == count
+
+
+def test_recordings_keep_no_results():
+    """What they hold are graphs and shapes: however many there are, no more vectors of the clients are alive."""
+    lift, federated, alive = recorded(8), federate(named.scaffold(), mlp()), []
+    for steps in (2, 3, 4, 5):
+        ran = run(federated, clusters((12,) * 8), Work(steps, None, 4), [range(8)], lift=lift)
+        gc.collect()
+        alive.append(sum(type(t) is torch.Tensor and t.shape == (8, ran.last.numel()) for t in gc.get_objects()))
+    assert len(programs(lift)) == 4 and len(set(alive)) == 1
 
 
 @pytest.mark.parametrize("cohort, chunk", [(1000, 32), (10, 5), (40, 20), (1, 1), (3, 2)])
-def test_the_cohort_fills_its_calls(cohort, chunk):
+def test_calls_of_a_cohort(cohort, chunk):
     space = federate(named.fedavg(), mlp()).task.space
     assert fitting(space, "cpu", cohort, 2).chunk == chunk
 
 
-def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog):
+@pytest.mark.parametrize("error", [RuntimeError("no working C++ compiler\nand much more"), AssertionError()])
+@pytest.mark.parametrize("late", [True, False])
+def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog, error, late):
     def broken(graph: Any) -> Any:
         def run(*inputs: Any) -> Any:
-            raise RuntimeError("no working C++ compiler\nand much more")
+            raise error
 
-        return run
+        return run if late else run()
 
     data, work = clusters((12,) * 8), Work(3, None, 4)
     with caplog.at_level(logging.WARNING, compiled.__name__):
         compiled._said.clear()
         ran = run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=Compiled(4, 1, broken))
     assert distance(ran, run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=recorded(4))) == 0
-    assert len(caplog.messages) == 1 and caplog.messages[0].endswith("no working C++ compiler")
+    said = str(error).partition("\n")[0] or "AssertionError"
+    assert len(caplog.messages) == 1 and caplog.messages[0].endswith(said)
 
 
 def test_torch_compiles_it():

@@ -51,7 +51,7 @@ def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised
 
 def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
     """The compiled lift on this device. A compiled call costs little by itself, so on the CPU it takes as many clients
-    as its cache is good for; all calls have one size, and the cohort fills an even number of them.
+    as its cache is good for, and at most what shares the cohort out to two workers evenly: calls have one size.
     """
     if not str(device).startswith("cpu"):
         return Compiled(min(cohort, MOST))

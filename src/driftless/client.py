@@ -251,9 +251,11 @@ class OnClient(Bound):
         if augment is None:
             return lambda k: how.take(each.samples.pool, places[k])
 
+        drawn = [tree_map(lambda leaf, k=k: leaf[k], each.augment) for k in range(len(places))]
+
         def batch(k: int) -> Any:
             x, y = how.take(each.samples.pool, places[k])
-            return augment(x, tree_map(lambda leaf: leaf[k][: len(x)], each.augment)), y
+            return augment(x, tree_map(lambda leaf: leaf[: len(x)], drawn[k])), y
 
         return batch
 

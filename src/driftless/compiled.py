@@ -1,10 +1,10 @@
-"""The vectorised lift, compiled: a call is recorded once, cut where local steps begin, and each part is compiled.
+"""The vectorised lift, compiled: a call is recorded once, cut where local steps begin, and the steps are compiled.
 
-What many clients do in one call is recorded as a graph of tensor operations (`make_fx`): closures, pieces and autograd
-are gone from it, whatever they were. Steps that come out alike are one part, compiled once, so that neither the number
-of steps nor of rounds is compiled for. The round and the step size are inputs, calls have one size, steps are masked.
-Compiled code is kept on the disk by torch; an algorithm that asks a tensor for its value while it works (FedCOG's
-rounds to wait) cannot be recorded, and is mapped as it is.
+What many clients do in one call is recorded as a graph of tensor operations (`make_fx`): of closures, pieces and
+autograd only these are left. Steps that come out alike are compiled once, so that neither their number, the round nor
+the step size is compiled for. Calls are made full, steps are masked. Compiled code is kept on the disk by torch.
+Whether something is compiled follows from its recording alone, never from what this process has seen before: a run
+that is resumed computes the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -25,38 +26,39 @@ from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from driftless.device import scalar
-from driftless.lift import Batched, Vectorised, apart, mapped, stacked
+from driftless.lift import Batched, Vectorised, apart, mapped, padded, stacked
 
-PART = "driftless.part"  # which part of the recording an operation belongs to
+PART = "driftless.part"  # which part of the recording an operation belongs to: 0 is before all steps
+FEW = 4  # fewer clients, whose batches have a shape of their own, are not worth a program
+KINDS = 8  # more kinds of step in one recording, told apart by their number, are not worth a compiler's seconds
 
 
 @dataclass(frozen=True)
 class Cut(Batched):
     """Steps between which a recording is cut."""
 
-    parts: Iterator[int] = field(default_factory=count, compare=False)
-
     def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
-        steps = list(super().steps(count))  # masks are made before the first cut: steps differ in nothing but inputs
-        for step in steps:
-            self.here()
+        taken = list(super().steps(count))  # masks are made before the first cut: steps differ in nothing but inputs
+        for step in taken:
+            _cut()
             yield step
-        self.here()
+        _cut()
 
-    def here(self) -> None:
-        """All that was recorded since the last cut is one part."""
-        part, mode = next(self.parts), get_proxy_mode()
-        assert mode is not None, "only what is recorded can be cut"
-        for node in reversed(mode.tracer.graph.nodes):
-            if PART in node.meta:
-                break
-            node.meta[PART] = part
+
+def _cut() -> None:
+    """All that was recorded since the last cut is one part."""
+    mode = get_proxy_mode()
+    assert mode is not None, "only what is recorded can be cut"
+    new = list(takewhile(lambda node: PART not in node.meta, reversed(mode.tracer.graph.nodes)))
+    part = new[-1].prev.meta.get(PART, -1) + 1 if new else 0
+    for node in new:
+        node.meta[PART] = part
 
 
 class Flat(NamedTuple):
     """A tree taken apart: its tensors, and the rest, `Tensor` where one is."""
 
-    tensors: list[Tensor]
+    tensors: Sequence[Tensor]
     rest: tuple
     form: Any
 
@@ -74,81 +76,110 @@ class Flat(NamedTuple):
     @property
     def shape(self) -> Any:
         """All that a recording is for: everything but what is in the tensors."""
-        return self.rest, self.form, tuple((t.shape, t.dtype) for t in self.tensors)
+        return self.rest, self.form, tuple(map(_layout, self.tensors))
 
 
 class Compiled(Vectorised):
     """`chunk` clients in one call, made full by clients that do not count; calls in parallel threads.
 
-    `compiler` makes of a graph what runs it. Where it fails, as without a C++ compiler, graphs run as they are.
+    `compiler` makes of a graph what runs it. Where it fails, as without a C++ compiler, recordings run as they are. An
+    operation that cannot be recorded, since it asks a tensor for its value, is mapped as it is.
     """
 
-    def __init__(self, chunk: int = 16, workers: int = 1, compiler: Callable[[fx.GraphModule], Callable] | None = None):
+    def __init__(self, chunk: int = 32, workers: int = 1, compiler: Callable[[fx.GraphModule], Callable] | None = None):
         super().__init__(chunk, workers)
         self._compiler = compiler or (lambda graph: torch.compile(graph, fullgraph=True, dynamic=False))
-        self._steps: dict[str, Callable] = {}  # compiled, by what they do
-        self._programs: dict[Any, Callable | None] = {}  # what runs an operation on inputs of a shape
-        self._gate = _Gate()
+        self._steps: dict[Any, Callable] = {}  # what runs a step of a kind
+        self._programs: dict[Any, Callable] = {}  # what runs an operation on inputs of a shape
+        self._refused: set[Callable] = set()  # what cannot be recorded
 
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
-        few = 2 * len(clients) < self.chunk  # whose batches have another shape: not worth a program of their own
-        program, inputs = (None, None) if few else self._found(operation, shared, clients)
-        with self._gate.many():
-            if program is None or inputs is None:
+        if len(clients) < min(FEW, self.chunk) or operation in self._refused:
+            with _GATE.many():
                 return super().together(operation, shared, clients)
-            return apart(program(inputs.tensors), self.chunk)[: len(clients)]
+        counts, inputs = [int(each.steps) for each in clients], self._inputs(shared, clients)
+        how = Cut(max(counts), len(set(counts)) > 1)
+        key = operation, how, inputs.shape
+        if key not in self._programs:
+            with _GATE.alone():
+                if key not in self._programs:
+                    result = super().together(operation, shared, clients)  # what is made once is not to be recorded
+                    recording = self._record(operation, how, inputs)
+                    if recording is None:
+                        return result
+                    self._programs[key] = recording
+        with _GATE.many():
+            return apart(self._programs[key](inputs.tensors), self.chunk)[: len(clients)]
 
-    def _found(self, operation: Callable, shared: Any, clients: list[Any]) -> tuple[Callable | None, Flat]:
-        """(what runs the operation on inputs of this shape, None where it cannot be recorded; the inputs)."""
+    def _inputs(self, shared: Any, clients: list[Any]) -> Flat:
+        """A full call's: the round and the step size too, and clients' numbers of samples rounded up, so that few
+        shapes come.
+        """
         full, like = clients + clients[-1:] * (self.chunk - len(clients)), shared.buffers
         told = shared._replace(round=scalar(shared.round, like), lr=scalar(shared.lr, like, like.dtype))
-        room = lambda length: 1 << (length - 1).bit_length()  # few shapes, whatever numbers of samples there are
-        inputs, counts = Flat.of(stacked(told, full, room)), [int(each.steps) for each in clients]
-        most, ragged = max(counts), len(set(counts)) > 1
-        key = operation, most, ragged, inputs.shape
-        if key not in self._programs:
-            with self._gate.alone():
-                if key not in self._programs:
-                    super().together(operation, shared, clients)  # what is made once is made now, and not recorded
-                    call = mapped(operation, Cut(most, ragged), self.chunk)
-                    self._programs[key] = self._recorded(operation.__name__, call, inputs)
-        return self._programs[key], inputs
+        return Flat.of(stacked(told, [each._replace(samples=_with_room(each.samples)) for each in full]))
 
-    def _recorded(self, name: str, call: Callable, inputs: Flat) -> Callable[[list[Tensor]], Any] | None:
-        made: list[Flat] = []
+    def _record(self, operation: Callable, how: Cut, inputs: Flat) -> Callable[[Sequence[Tensor]], Any] | None:
+        call, form = mapped(operation, how, self.chunk), []
 
-        def flat(*tensors: Tensor) -> list[Tensor]:
-            made.append(Flat.of(call(*inputs.whole(tensors))))
-            return made[-1].tensors
+        def flat(*tensors: Tensor) -> Sequence[Tensor]:
+            out = Flat.of(call(*inputs.whole(tensors)))
+            form.append(out._replace(tensors=()))
+            return out.tensors
 
         try:
             graph = make_fx(flat)(*inputs.tensors)
         except Exception as error:  # the call itself has just succeeded
             reason = str(error).partition(" - ")[0]
-            _say(f"{name!r} cannot be recorded, so it is not compiled but mapped as it is: {reason}")
+            _say(f"{operation.__name__!r} cannot be recorded, so it is not compiled but mapped as it is: {reason}")
+            self._refused.add(operation)
             return None
-        last = max(node.meta.get(PART, 0) for node in graph.graph.nodes) + 1
-        program = split_module(graph, torch.nn.Module(), lambda node: node.meta.get(PART, last))
-        steps: list[tuple[str, Any]] = list(program.named_children())[1:-1]
-        for name, step in steps:  # what is before and after all of them runs as it is
-            text = _text(step)
-            if text not in self._steps:
-                self._steps[text] = _Step(self._compiler(step), step)
-            delattr(program, name)
-            setattr(program, name, self._steps[text])
+        program = self._compile(graph, inputs.tensors)
 
         @torch.no_grad()
-        def run(tensors: list[Tensor]) -> Any:
-            return made[0].whole(program(*tensors))
+        def run(tensors: Sequence[Tensor]) -> Any:
+            return form[0].whole(program(*tensors))
 
-        run(inputs.tensors)  # here it is compiled
         return run
+
+    def _compile(self, graph: fx.GraphModule, tensors: Sequence[Tensor]) -> fx.GraphModule:
+        """The recording cut into its parts, with its steps compiled; what is before and after all of them is not."""
+        last = max(node.meta.get(PART, 0) for node in graph.graph.nodes) + 1
+        program = split_module(graph, torch.nn.Module(), lambda node: node.meta.get(PART, last))
+        kinds: dict[str, Any] = {}
+        given: dict[Any, Any] = {}
+
+        def look(name: str, step: Any, inputs: tuple) -> None:
+            kinds[name] = _text(step), tuple(_layout(x) if isinstance(x, Tensor) else x for x in inputs)
+            given.setdefault(kinds[name], inputs)
+
+        steps = {n: p for n, p in program.named_children() if 0 < int(n.rpartition("_")[2]) < last}
+        looks = [p.register_forward_pre_hook(partial(look, n)) for n, p in steps.items()]
+        with torch.no_grad():
+            program(*tensors)
+            for handle in looks:
+                handle.remove()
+            for name, kind in kinds.items() if len(given) <= KINDS else ():
+                if kind not in self._steps:
+                    self._steps[kind] = self._tried(steps[name], given[kind])
+                delattr(program, name)
+                setattr(program, name, self._steps[kind])
+        return program
+
+    def _tried(self, step: Any, inputs: tuple) -> Callable:
+        """The step compiled, or as it is where that fails."""
+        try:
+            compiled = self._compiler(step)
+            compiled(*inputs)
+        except Exception as error:  # whatever a missing or a broken compiler makes of it
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            _say(f"nothing can be compiled here, so recorded operations run as they are: {reason}")
+            return step
+        return compiled
 
 
 class _Gate:
-    """Many threads may run what is compiled, or one alone records: torch runs nothing compiled meanwhile, in no
-    thread.
-    """
+    """Many threads run what is compiled, or one alone records: torch lets nothing compiled run meanwhile."""
 
     def __init__(self) -> None:
         self._fewer, self._running = threading.Condition(), 0
@@ -171,36 +202,24 @@ class _Gate:
                 self._fewer.notify_all()
 
 
-class _Step:
-    """A compiled graph; the graph itself from where its compiler failed."""
+_GATE = _Gate()  # of the process, as what it guards is
 
-    def __init__(self, compiled: Callable, graph: Callable):
-        self._run, self._graph = compiled, graph
 
-    def __call__(self, *inputs: Any) -> Any:
-        if self._run is self._graph:
-            return self._graph(*inputs)
-        try:
-            return self._run(*inputs)
-        except Exception as error:  # whatever a missing or a broken compiler makes of it
-            _say(f"nothing can be compiled here, so recorded operations run as they are: {str(error).splitlines()[0]}")
-            self._run = self._graph
-            return self._graph(*inputs)
+def _with_room(samples: Any) -> Any:
+    """A client's samples, their list padded to a power of two."""
+    return samples._replace(index=padded(samples.index, 1 << (len(samples.index) - 1).bit_length()))
+
+
+def _layout(tensor: Tensor) -> Any:
+    return tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _text(graph: fx.GraphModule) -> str:
     """What a graph does, whatever its operations are called."""
     names = {node: f"%{place}" for place, node in enumerate(graph.graph.nodes)}
-
-    def plain(argument: Any) -> Any:
-        return map_aggregate(argument, lambda a: names[a] if isinstance(a, fx.Node) else str(a))
-
-    return str(
-        [
-            (n.op, "" if n.op == "placeholder" else str(n.target), plain(n.args), plain(n.kwargs))
-            for n in graph.graph.nodes
-        ]
-    )
+    plain = lambda argument: map_aggregate(argument, lambda a: names[a] if isinstance(a, fx.Node) else str(a))
+    said = ((n.op, "" if n.op == "placeholder" else str(n.target), n.args, n.kwargs) for n in graph.graph.nodes)
+    return str([(op, target, plain(args), plain(kwargs)) for op, target, args, kwargs in said])
 
 
 _said: set[str] = set()

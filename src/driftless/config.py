@@ -97,10 +97,10 @@ class Config:
     """Of the vectors; bfloat16 computes the model's passes in it and keeps vectors in float32."""
     lift: Literal["auto", "vectorised", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
     """From one client to many; auto takes vectorised for small models without convolutions, else the fastest measured
-    of threaded, processes and sequential.
+    of threaded, processes and sequential. compiled is vectorised with its local steps compiled, for longer runs.
     """
     workers: int = 0
-    """Threads of the threaded lift, or worker processes (0: one a core)."""
+    """Threads that clients or calls of many clients run in, or worker processes (0: one a core)."""
     on_bad_client: Literal["stop", "skip"] = "stop"
     """What a client that becomes non-finite does: stops the run, or is left out and counted."""
     checkpoint_every: int = 1

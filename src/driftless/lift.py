@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -174,14 +173,14 @@ def _first(tree: Any) -> Any:
     return tree_flatten(tree)[0][0]
 
 
-def stacked(shared: Any, clients: list[Any], room: Callable[[int], int] = int) -> tuple[Any, Any, Any]:
+def stacked(shared: Any, clients: list[Any]) -> tuple[Any, Any, Any]:
     """(what all are told, the pool that all draw from, the clients with a leading axis); where each has a pool of its
-    own, () and they are stacked too. Leaves of different lengths are padded to `room` for the longest.
+    own, () and they are stacked too.
     """
-    pool, stack = clients[0].samples.pool, partial(_stack, like=shared.buffers, room=room)
+    pool = clients[0].samples.pool
     if any(own is not pool and _first(own) is not _first(pool) for own in (each.samples.pool for each in clients)):
-        return shared, (), stack(clients)
-    return shared, pool, stack([_drawing_from((), each) for each in clients])
+        return shared, (), _stack(clients, shared.buffers)
+    return shared, pool, _stack([_drawing_from((), each) for each in clients], shared.buffers)
 
 
 def mapped(operation: Callable, how: Any, count: int) -> Callable[[Any, Any, Any], Any]:
@@ -202,16 +201,16 @@ def _drawing_from(pool: Any, each: Any) -> Any:
     return each._replace(samples=each.samples._replace(pool=pool))
 
 
-def _stack(trees: Sequence[Any], like: Tensor, room: Callable[[int], int]) -> Any:
+def _stack(trees: Sequence[Any], like: Tensor) -> Any:
     """One tree with a leading client axis; shorter leaves are padded at the end by their own last entry."""
     first = trees[0]
     if isinstance(first, Tensor):
         lengths = {len(t) if t.dim() else 0 for t in trees}
-        return torch.stack([_padded(t, room(max(lengths))) for t in trees] if len(lengths) > 1 else list(trees))
+        return torch.stack([padded(t, max(lengths)) for t in trees] if len(lengths) > 1 else list(trees))
     if isinstance(first, dict):
-        return {name: _stack([tree[name] for tree in trees], like, room) for name in first}
+        return {name: _stack([tree[name] for tree in trees], like) for name in first}
     if isinstance(first, tuple):
-        return _like(first, [_stack(parts, like, room) for parts in zip(*trees, strict=True)])
+        return _like(first, [_stack(parts, like) for parts in zip(*trees, strict=True)])
     return to_device(torch.tensor(trees), like.device)
 
 
@@ -229,5 +228,6 @@ def _like(template: tuple, parts: Iterable[Any]) -> Any:
     return getattr(template, "_make", tuple)(parts)
 
 
-def _padded(t: Tensor, length: int) -> Tensor:
+def padded(t: Tensor, length: int) -> Tensor:
+    """The tensor made so long by repeating its last entry."""
     return t if len(t) == length else torch.cat([t, t[-1:].expand(length - len(t), *t.shape[1:])])

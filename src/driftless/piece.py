@@ -74,8 +74,8 @@ class Samples(NamedTuple):
         return _map(lambda leaf: leaf[where], self.pool)
 
     def places(self, batches: Any) -> Sequence[Tensor]:
-        """Where in the pool each step's rows lie: looked up once for all steps."""
-        return self.index[batches].unbind() if isinstance(batches, Tensor) else [self.index[rows] for rows in batches]
+        """Where in the pool each step's rows lie: looked up once, and each apart, for steps that are to be alike."""
+        return [self.index[rows] for rows in batches]
 
     def all(self) -> Any:
         """Every sample (padded by repetition to the common length where clients are stacked)."""
