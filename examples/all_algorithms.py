@@ -99,7 +99,7 @@ EXAMINED = (
     Examined("fedavg + fine_tune(epochs=20)", "fedavg + fine_tune(epochs=1)"),
     Examined("ditto(lam=0.1)", "ditto"),
     Examined("pfedme(step_size=0.05)", "pfedme"),
-    Examined("per_fedavg(variant=hessian_free, delta=0.1)", "per_fedavg"),
+    Examined("per_fedavg(alpha=0.001, variant=hessian_free)", "per_fedavg"),
     Examined("local", "local", LONG),
     Examined("pfedhn", "pfedhn", LONG),
     Examined("pefll", "pefll", LONG),
