@@ -88,7 +88,7 @@ class Compiled(Vectorised):
 
     def __init__(self, chunk: int = 32, workers: int = 1, compiler: Callable[[fx.GraphModule], Callable] | None = None):
         super().__init__(chunk, workers)
-        self._compiler = compiler or (lambda graph: torch.compile(graph, fullgraph=True, dynamic=False))
+        self._compiler = compiler or _by_torch
         self._steps: dict[Any, Callable] = {}  # what runs a step of a kind
         self._programs: dict[Any, Callable] = {}  # what runs an operation on inputs of a shape
         self._refused: set[Callable] = set()  # what cannot be recorded
@@ -203,6 +203,11 @@ class _Gate:
 
 
 _GATE = _Gate()  # of the process, as what it guards is
+
+
+def _by_torch(graph: fx.GraphModule) -> Callable:
+    """Compiled to one call of C++, in which other threads have the interpreter."""
+    return torch.compile(graph, fullgraph=True, dynamic=False, options={"cpp_wrapper": True})
 
 
 def _with_room(samples: Any) -> Any:
