@@ -274,8 +274,12 @@ def run_all(cells: list[Config], jobs: int) -> None:
             print(done, flush=True)
 
 
-def results(algorithm: str, kind: str = "seed") -> Runs | None:
-    return runs_in(algorithm, [folder_of(algorithm) / f"{kind}-{seed}" for seed in SEEDS])
+def results(algorithm: str) -> Runs | None:
+    return runs_in(algorithm, [folder_of(algorithm) / f"seed-{seed}" for seed in SEEDS])
+
+
+def few_results(examined: Examined) -> Runs | None:
+    return runs_in(examined.algorithm, [few_folder(examined, seed) for seed in SEEDS])
 
 
 def runs_in(name: str, folders: Iterable[Path]) -> Runs | None:
@@ -292,7 +296,7 @@ def table() -> str:
 
 def few_table() -> str:
     """The same of clients with few samples."""
-    found = {a: r for a in ("fedavg", *PERSONAL) if (r := results(a, "few")) is not None}
+    found = {a: r for a in ("fedavg", *PERSONAL) if (r := few_results(Examined(a, a))) is not None}
     return markdown(FEW_HEADINGS, [few_row(f"`{a}`", r, marked(a, r, found, last=1)) for a, r in found.items()])
 
 
@@ -300,8 +304,7 @@ def examined_table() -> str:
     """Rows with few samples once more, otherwise; each beside a Local of as many rounds."""
     lines = []
     for e in EXAMINED:
-        local = runs_in("local", [few_folder(Examined("local", "local", e.rounds), seed) for seed in SEEDS])
-        runs = runs_in(e.algorithm, [few_folder(e, seed) for seed in SEEDS])
+        local, runs = few_results(Examined("local", "local", e.rounds)), few_results(e)
         if runs and local:
             name = f"`{e.algorithm}`" + (f", {e.rounds} rounds" if e.rounds != FEW_ROUNDS else "")
             lines.append(few_row(name, runs, below("local", 1.0, "personal_accuracy_mean", runs, local, last=1)))

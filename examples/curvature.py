@@ -13,13 +13,15 @@ import argparse
 import os
 
 import torch
-from torch import Tensor
+from torch.autograd.functional import vhp
 
 from driftless import models
 from driftless.data.federation import tensors
 from driftless.data.sources import load
+from driftless.lift import Loop
+from driftless.optim import clip
 from driftless.space import Space
-from driftless.task import cross_entropy
+from driftless.task import Passes, Task, TaskView
 
 STEPS, EVERY, BATCH, LR, ALPHA, CLIP, CLASSES = 60, 6, 32, 0.1, 0.01, 10.0, (0, 1)
 
@@ -33,25 +35,17 @@ def compare(dtype: torch.dtype, data_dir: str | None) -> None:
     torch.manual_seed(0)
     space = Space(models.lenet(tuple(x.shape[1:]), 10), dtype=dtype)
     theta, none, draws = space.ravel(), space.ravel_buffers(), torch.Generator().manual_seed(0)
-
-    def gradient(at: Tensor, part: Tensor, create: bool = False) -> tuple[Tensor, Tensor]:
-        at = at.detach().requires_grad_()
-        loss = cross_entropy(space.training_outputs(at, x[part], none)[0], y[part])
-        return torch.autograd.grad(loss, at, create_graph=create)[0], at
-
-    def product(v: Tensor, part: Tensor) -> Tensor:
-        g, at = gradient(theta, part, create=True)
-        return torch.autograd.grad((g * v).sum(), at)[0]
+    task = Task(space)
+    gradient = TaskView(task, none, Loop().differentiate).gradient
 
     for step in range(STEPS + 1):
-        parts = torch.randint(len(x), (BATCH,), generator=draws).tensor_split(3)
-        v = gradient(theta - ALPHA * gradient(theta, parts[0])[0], parts[1])[0]
-        v = v * torch.clamp(CLIP / v.norm(), max=1.0)
-        exact = product(v, parts[2])
+        one, two, three = ((x[p], y[p]) for p in torch.randint(len(x), (BATCH,), generator=draws).tensor_split(3))
+        v = clip(gradient(theta - ALPHA * gradient(theta, one), two), CLIP)
+        exact = vhp(lambda at, batch=three: Passes(task, none).loss(at, batch), theta, v)[1]
         if step % EVERY == 0:
             told = [f"{float(exact.norm() / v.norm()):6.1f}"]
             for delta in (1e-3, 1e-1):
-                ahead, behind = (gradient(theta + side * v, parts[2])[0] for side in (delta, -delta))
+                ahead, behind = (gradient(theta + side * v, three) for side in (delta, -delta))
                 error = ((ahead - behind) / (2 * delta) - exact).norm() / exact.norm()
                 told.append(f"{float(error):5.2f}")
             print(f"{str(dtype).removeprefix('torch.'):<8}{step:>5}   |Hv|/|v| {told[0]}   error {told[1]} {told[2]}")

@@ -136,9 +136,9 @@ class Alone:
 @contextmanager
 def there() -> Iterator[Pretend]:
     """Within it, a run is on the pretended device, whatever device it names."""
-    lift_of, pretend = run._lift, Pretend()
+    lift_of, pretend = run.lift_of, Pretend()
     with pytest.MonkeyPatch.context() as patch, pretend:
         patch.setattr(device, "named", lambda name: NAME)
-        patch.setattr(run, "_lift", lambda experiment: Inside(lift_of(experiment), pretend))
+        patch.setattr(run, "lift_of", lambda experiment: Inside(lift_of(experiment), pretend))
         patch.setattr(evaluate, "ThreadPoolExecutor", Alone)
         yield pretend

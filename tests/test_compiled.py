@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import clusters, federate, mlp, run
+from helpers import clusters, federate, gap, mlp, run
 from subjects import normed
 from test_contract import brief
 
@@ -36,7 +36,7 @@ def programs(lift: Compiled) -> list[Any]:
 
 
 def distance(one: Any, two: Any) -> float:
-    return float((one.servers[-1].params - two.servers[-1].params).abs().max())
+    return gap(one.last, two.last)
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def distance(one: Any, two: Any) -> float:
 def test_a_recording_means_what_was_written(subject, module, settings):
     """Three rounds, each with a step size of its own, ragged clients and absent ones: recorded in the first alone."""
     trial, lift = _Trial(subject, torch.float64, module, settings), recorded()
-    gap = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
-    assert gap < TOLERANCE and programs(lift) and not lift._refused
+    away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
+    assert away < TOLERANCE and programs(lift) and not lift._refused
 
 
 def test_what_asks_a_tensor_for_its_value_is_mapped_as_it_is(caplog):
     subject = combine([brief(part) for part in named.fedcog().parts], "fedcog")
     trial, lift = _Trial(subject, torch.float64, model, {}), recorded()
     with caplog.at_level(logging.WARNING, compiled.__name__):
-        compiled._said.clear()
-        gap = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
-    assert gap < TOLERANCE and not programs(lift) and len(lift._refused) == 1
+        compiled._say.cache_clear()
+        away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
+    assert away < TOLERANCE and not programs(lift) and len(lift._refused) == 1
     assert len(caplog.messages) == 1 and "'train' cannot be recorded" in caplog.messages[0]
 
 
@@ -161,7 +161,7 @@ def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog, error, lat
 
     data, work = clusters((12,) * 8), Work(3, None, 4)
     with caplog.at_level(logging.WARNING, compiled.__name__):
-        compiled._said.clear()
+        compiled._say.cache_clear()
         ran = run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=Compiled(4, 1, broken))
     assert distance(ran, run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=recorded(4))) == 0
     said = str(error).partition("\n")[0] or "AssertionError"
@@ -172,5 +172,5 @@ def test_torch_compiles_it():
     """By torch's own compiler, where there is one for C++; in float64, the clients' models too."""
     trial = _Trial(named.scaffold(), torch.float64, model, {"client": AdamW(), "watch": frozenset({"divergence"})})
     for lift in (Compiled(3), Vectorised(3)):
-        gap = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=2), trial.run(lift, rounds=2))
-        assert gap < TOLERANCE
+        away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=2), trial.run(lift, rounds=2))
+        assert away < TOLERANCE

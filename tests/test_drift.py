@@ -39,7 +39,7 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
     """Over the cohort that answered, and over all clients, those that never trained at the initial model."""
     experiment = assemble(config(algorithm=algorithm, absent=absent, **SETTINGS))
     federated = experiment.federated
-    clients = run._clients(experiment, None, "", run._lift(experiment))
+    clients = run._clients(experiment, None, "", run.lift_of(experiment))
     state, _ = run._start(experiment, clients, None, "", False)
     shared, layers = federated.periods.shared, federated.task.space.layer_index()
 

@@ -169,10 +169,7 @@ class Bound:
         if each.seen < 0:
             return theta, buffers
         own = self.own_model(theta, each.row, each.seen)
-        if self.periods.lengths == (NEVER,):
-            mine = own
-        else:
-            mine = torch.where(self.periods.never, own, theta) if self.periods.personal else theta
+        mine = torch.where(self.periods.never, own, theta) if self.periods.personal else theta
         if self.buffer_periods.personal:
             kept = buffers.index_copy(0, self.buffer_periods.own, each.row["buffers"])
             buffers = torch.where(self.buffer_periods.never, kept, buffers)

@@ -6,14 +6,17 @@ lift gives bitwise the same run, and the fastest may be taken.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 from driftless.assemble import Experiment
 from driftless.clients import Clients
 from driftless.compiled import Compiled
+from driftless.errors import UserError
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.processes import Processes
+from driftless.ranks import join
 from driftless.state import Plan
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
@@ -22,6 +25,36 @@ TOGETHER = 1 << 20  # parameters a vectorised call
 CACHED = 32  # clients a compiled call
 WORTH = 60.0  # seconds of training from which worker processes can win back their start
 TRIALS = 3  # measurements of each candidate; the best counts
+
+
+def lift_of(experiment: Experiment) -> Any:
+    """The lift that the configuration names; under auto the one that fits."""
+    config, space = experiment.config, experiment.federated.task.space
+    workers = config.workers or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    if wired(experiment):
+        from driftless.wired import Wired
+
+        if join().world > 1:
+            raise UserError("lift='wired' is for one process: begin the run without torchrun, or take another lift.")
+        return Wired.of(experiment, workers)
+    match config.lift:
+        case "sequential" | "wired":
+            return Sequential()
+        case "threaded":
+            return Threaded(workers)
+        case "processes":
+            return Processes(workers)
+        case "vectorised":
+            return vectorised(space, config.device, experiment.cohort, workers)
+        case "compiled":
+            return compiled(space, config.device, experiment.cohort, workers)
+    found = by_rule(space, config.device, experiment.cohort, workers)
+    return fastest(experiment, found) if isinstance(found, Threaded) else found
+
+
+def wired(experiment: Experiment) -> bool:
+    """Whether every client is a process of its own; the pooled data of `centralised` have no client to be one."""
+    return experiment.config.lift == "wired" and experiment.training is experiment.federation
 
 
 def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
@@ -56,7 +89,8 @@ def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
     if not str(device).startswith("cpu"):
         return Compiled(min(cohort, MOST))
     most = min(CACHED, max(LEAST, TOGETHER // space.size))
-    return Compiled(-(-cohort // (2 * -(-cohort // (2 * most)))), workers)
+    calls = 2 * -(-cohort // (2 * most))
+    return Compiled(-(-cohort // calls), workers)
 
 
 def fastest(experiment: Experiment, threads: Threaded) -> Threaded:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -97,8 +97,7 @@ class Compiled(Vectorised):
         if len(clients) < min(FEW, self.chunk) or operation in self._refused:
             with _GATE.many():
                 return super().together(operation, shared, clients)
-        counts, inputs = [int(each.steps) for each in clients], self._inputs(shared, clients)
-        how = Cut(max(counts), len(set(counts)) > 1)
+        how, inputs = Cut.of(clients), self._inputs(shared, clients)
         key = operation, how, inputs.shape
         if key not in self._programs:
             with _GATE.alone():
@@ -227,10 +226,7 @@ def _text(graph: fx.GraphModule) -> str:
     return str([(op, target, plain(args), plain(kwargs)) for op, target, args, kwargs in said])
 
 
-_said: set[str] = set()
-
-
+@cache
 def _say(what: str) -> None:
-    if what not in _said:
-        _said.add(what)
-        logging.getLogger(__name__).warning(what)
+    """Once."""
+    logging.getLogger(__name__).warning(what)

@@ -114,9 +114,10 @@ def _average_open(
     for client in clients.touched():
         row, seen = clients.row(client)
         trained = [p != 1 and (p == float("inf") or (seen // p == round // p)) for p in periods.lengths]
-        for group in (g for g, counts_now in enumerate(trained) if counts_now):
-            total[group] += row[field]
-            counts[group] += 1
+        for group, counted in enumerate(trained):
+            if counted:
+                total[group] += row[field]
+                counts[group] += 1
     if not counts.any():
         return vector, False
     group, (total, counts) = periods.group[kept], to_device((total, counts), vector.device)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -49,6 +49,12 @@ class Batched:
 
     most: int
     ragged: bool
+
+    @classmethod
+    def of(cls, clients: Sequence[Any]) -> Self:
+        """For these clients' numbers of steps."""
+        counts = {int(each.steps) for each in clients}
+        return cls(max(counts), len(counts) > 1)
 
     def differentiate(self, function: Callable, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
         gradient, (value, auxiliary) = torch.func.grad_and_value(function, has_aux=True)(theta)
@@ -138,9 +144,7 @@ class Vectorised(Parallel):
 
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
         """What the operation makes of these clients, in one call."""
-        counts = [int(each.steps) for each in clients]
-        how = Batched(max(counts), len(set(counts)) > 1)
-        return apart(mapped(operation, how, len(clients))(*stacked(shared, clients)), len(clients))
+        return apart(mapped(operation, Batched.of(clients), len(clients))(*stacked(shared, clients)), len(clients))
 
 
 def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
@@ -188,12 +192,10 @@ def mapped(operation: Callable, how: Any, count: int) -> Callable[[Any, Any, Any
 
     def call(shared: Any, pool: Any, clients: Any) -> Any:
         def one(each: Any, buffers: Tensor) -> Any:
-            each = each if isinstance(pool, tuple) and not pool else _drawing_from(pool, each)
-            return operation(how, shared._replace(buffers=buffers), each)
+            return operation(how, shared._replace(buffers=buffers), _drawing_from(pool or each.samples.pool, each))
 
         return torch.func.vmap(one)(clients, shared.buffers.repeat(count, 1))  # moved in place: each has its own
 
-    call.__name__ = operation.__name__
     return call
 
 

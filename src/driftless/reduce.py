@@ -108,7 +108,7 @@ def with_rows(mean: Any, said: list[Any]) -> Any:
     leaves, spec = tree_flatten(mean, is_leaf=_marked)
     if not any(isinstance(leaf, Rows) for leaf in leaves):
         return mean
-    each = zip(*(tree_flatten(one, is_leaf=_marked)[0] for one in said), strict=True)  # theirs hold nothing but rows
+    each = zip(*map(_leaves, said), strict=True)  # theirs hold nothing but rows
     stacked = (Rows(tree_map(lambda *x: torch.stack(x), *(one.x for one in rows))) for rows in each)
     return tree_unflatten([next(stacked) if isinstance(leaf, Rows) else leaf for leaf in leaves], spec)
 

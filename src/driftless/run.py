@@ -21,15 +21,14 @@ from torch import Tensor
 
 from driftless import checkpoint, folders, work
 from driftless.assemble import Experiment
-from driftless.choice import by_rule, compiled, fastest, vectorised
+from driftless.choice import lift_of, wired
 from driftless.clients import BadClient, Clients
 from driftless.device import to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, Panel, global_model
-from driftless.lift import Loop, Parallel, Sequential, Threaded
+from driftless.lift import Loop, Parallel, Sequential
 from driftless.memory import keep_freed
-from driftless.processes import Processes
 from driftless.ranks import Ranks, join
 from driftless.rows import Layout, MemoryRows, Rows
 from driftless.shared_rows import SharedRows
@@ -90,7 +89,7 @@ def execute(
     torch.set_num_threads(1)
     keep_freed()
     config, federated = experiment.config, experiment.federated
-    lift = _lift(experiment)
+    lift = lift_of(experiment)
     digest, ranks = folders.digest(config), join()
     if folder is not None and not resume:
         ranks.first(lambda: folders.begin(folder, experiment, lift))
@@ -143,7 +142,7 @@ def trained(experiment: Experiment, folder: Path) -> Result:
     """What a run's newest whole checkpoint holds, without going on; UserError where there is none yet."""
     digest = folders.digest(experiment.config)
     with folders.alone(folder):
-        lift = _lift(experiment) if _wired(experiment) else Sequential()
+        lift = lift_of(experiment) if wired(experiment) else Sequential()
         clients = _clients(experiment, folder, digest, lift)
         state, metrics = _start(experiment, clients, folder, digest, resume=True)
     if not state.server.round:
@@ -259,38 +258,9 @@ def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
     return State(server, traffic, Running(tensors["offset"], tensors["square"]))
 
 
-def _lift(experiment: Experiment) -> Any:
-    config, space = experiment.config, experiment.federated.task.space
-    workers = config.workers or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    if _wired(experiment):
-        from driftless.wired import Wired
-
-        if join().world > 1:
-            raise UserError("lift='wired' is for one process: begin the run without torchrun, or take another lift.")
-        return Wired.of(experiment, workers)
-    match config.lift:
-        case "sequential" | "wired":
-            return Sequential()
-        case "threaded":
-            return Threaded(workers)
-        case "processes":
-            return Processes(workers)
-        case "vectorised":
-            return vectorised(space, config.device, experiment.cohort, workers)
-        case "compiled":
-            return compiled(space, config.device, experiment.cohort, workers)
-    found = by_rule(space, config.device, experiment.cohort, workers)
-    return fastest(experiment, found) if isinstance(found, Threaded) else found
-
-
-def _wired(experiment: Experiment) -> bool:
-    """Whether every client is a process of its own; the pooled data of `centralised` have no client to be one."""
-    return experiment.config.lift == "wired" and experiment.training is experiment.federation
-
-
 def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any) -> Clients:
     config, fresh = experiment.config, experiment.federated.fresh_row()
-    if _wired(experiment):
+    if wired(experiment):
         from driftless.wired import WiredClients
 
         return WiredClients.open(experiment, folder, digest, lift)
