@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import pairwise
 
 import pytest
 import torch
@@ -146,6 +147,29 @@ def test_the_seed_alone_decides_the_start(build, shape, classes):
 def test_nothing_is_random_in_a_forward_pass():
     for build, shape, classes in CASES:
         assert not [m for m in build(shape, classes).modules() if "Dropout" in type(m).__name__]
+
+
+@pytest.mark.parametrize(
+    "build", [models.lenet, models.cnn_fedcog, models.cnn_fedcog_cifar100, models.cnn, models.vgg11]
+)
+def test_a_pool_before_its_relu_is_bitwise_a_relu_before_its_pool(build):
+    """Papers write the latter."""
+    torch.manual_seed(0)
+    model = build(CIFAR, 10)
+    written = nn.Sequential(*model)
+    for place, (pool, relu) in enumerate(pairwise(model)):
+        if isinstance(pool, nn.MaxPool2d):
+            assert isinstance(relu, nn.ReLU)
+            written[place], written[place + 1] = relu, pool
+    assert list(map(type, written)) != list(map(type, model))
+    x, y = torch.randn(4, *CIFAR), torch.arange(4)
+
+    def made(by: nn.Module) -> list[torch.Tensor]:
+        at = x.clone().requires_grad_()
+        scores = by(at)
+        return [scores, *torch.autograd.grad(nn.functional.cross_entropy(scores, y), [at, *model.parameters()])]
+
+    assert all(map(torch.equal, made(model), made(written)))
 
 
 def test_names_are_readable():

@@ -132,9 +132,8 @@ def vgg11(shape: Shape, classes: int) -> nn.Sequential:
     channels, _, _ = _image("vgg11", shape, smallest=32)
     layers: dict[str, nn.Module] = {}
     for number, width in enumerate((64, 128, 256, 256, 512, 512, 512, 512), start=1):
-        layers |= {f"conv{number}": nn.Conv2d(channels, width, 3, padding=1), f"relu{number}": nn.ReLU()}
-        if number in (1, 2, 4, 6, 8):
-            layers[f"pool{number}"] = nn.MaxPool2d(2)
+        layers[f"conv{number}"] = nn.Conv2d(channels, width, 3, padding=1)
+        layers |= _pooled(number) if number in (1, 2, 4, 6, 8) else {f"relu{number}": nn.ReLU()}
         channels = width
     layers["mean"] = nn.AdaptiveAvgPool2d(1)
     model = _he_normal(_classifier(layers, 512, (), classes))
@@ -175,15 +174,22 @@ def _stage(channels: int, width: int, blocks: int, stride: int, norm: Norm, kern
 def _trunk(
     model: str, shape: Shape, widths: Sequence[int], kernel: int, smallest: int, padding: int = 0
 ) -> tuple[dict[str, nn.Module], int]:
-    """Convolution, ReLU and 2x2 pool for each width, and the number of features that come out."""
+    """Convolution, 2x2 pool and ReLU for each width, and the number of features that come out."""
     channels, height, across = _image(model, shape, smallest)
     layers: dict[str, nn.Module] = {}
     for number, width in enumerate(widths, start=1):
         layers[f"conv{number}"] = nn.Conv2d(channels, width, kernel, padding=padding)
-        layers |= {f"relu{number}": nn.ReLU(), f"pool{number}": nn.MaxPool2d(2)}
+        layers |= _pooled(number)
         height, across = ((side + 2 * padding - kernel + 1) // 2 for side in (height, across))
         channels = width
     return layers, channels * height * across
+
+
+def _pooled(number: int) -> dict[str, nn.Module]:
+    """2x2 pool and ReLU: papers write ReLU first, which gives bitwise the same outputs and gradients from four times as
+    many numbers.
+    """
+    return {f"pool{number}": nn.MaxPool2d(2), f"relu{number}": nn.ReLU()}
 
 
 def _classifier(trunk: dict[str, nn.Module], features: int, hidden: Sequence[int], classes: int) -> nn.Sequential:

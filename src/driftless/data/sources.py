@@ -168,12 +168,13 @@ def _from_hub(source: Source, folders: list[Path]) -> Dataset:
         import datasets
 
         download: Any = datasets.load_dataset
-        data = from_huggingface(download(*source.hub), source.name)
-    except (ImportError, OSError, ValueError) as error:
+        found = download(*source.hub)
+    except Exception as error:  # without a network, or one that breaks off, its HTTP client's own errors come through
         raise UserError(
             f"{source.name}: no {source.files[0]} {looked}, and no download ({type(error).__name__}); put a file "
             f"of that name with x_train, y_train, x_test, y_test into a folder given by --data-dir or DRIFTLESS_DATA."
         ) from error
+    data = from_huggingface(found, source.name)
     return data if source.mean is None else replace(data, mean=source.mean, std=source.std)
 
 
