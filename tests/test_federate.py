@@ -16,6 +16,7 @@ import driftless
 from driftless import federate, report
 from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
+from driftless.piece import Piece
 from driftless.pieces.proximal import Proximal
 
 RNG = np.random.default_rng(0)
@@ -148,6 +149,17 @@ def test_an_algorithm_of_ones_own():
     result = federate(Mine(), (X, Y), algorithm, **QUICK)
     assert result.experiment.config.algorithm == "mine" and named.experiment.config.algorithm == "fedprox(mu=0.5)"
     assert result.metrics[-1]["parameters_up"] < named.metrics[-1]["parameters_up"]
+
+
+@pytest.mark.parametrize(("said", "kind"), [(None, "NoneType"), ({"norm": 1.0}, "float"), ((torch.ones(2),), "Tensor")])
+@pytest.mark.parametrize("lift", ["sequential", "vectorised"])
+def test_a_report_without_a_mark_is_refused_by_name(said, kind, lift):
+    class Telling(Piece):
+        def report(self, view):
+            return said
+
+    with pytest.raises(UserError, match=f"Telling's report has a {kind} without a mark: wrap it in Uniform"):
+        federate(nn.Linear(4, 3), (X, Y), driftless.algorithm(Telling(), name="mine"), **QUICK, lift=lift)
 
 
 def test_a_run_folder_and_going_on_from_python(tmp_path):

@@ -17,6 +17,7 @@ from driftless.bound import Bound
 from driftless.descend import Local, descend
 from driftless.device import scalar
 from driftless.piece import Message, Rows, Sum, View, Weighted
+from driftless.reduce import marked
 from driftless.state import Each, Reply, Shared, restore
 from driftless.synchronise import select
 from driftless.task import Passes, TaskView
@@ -83,7 +84,7 @@ class OnClient(Bound):
         delta = sent - kept
         masked = delta if closes is True else torch.where(closes, delta, 0.0)
         moved = select(self.buffer_periods.closes(t), buffers_sent - last.buffers, torch.zeros_like(last.buffers))
-        reports = tuple(p.report(view) for p, view in zip(self.pieces, after, strict=True))
+        reports = tuple(marked(p.report(view), p) for p, view in zip(self.pieces, after, strict=True))
         reports = select(closes, reports, tree_map(torch.zeros_like, reports))
         message = Message(masked, moved, reports, scalar(each.weight, delta, torch.float64))
         for piece, view in zip(self.pieces, after, strict=True):

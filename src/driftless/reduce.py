@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from driftless.errors import UserError
 from driftless.piece import Rows, Sum, Uniform, Weighted
 from driftless.ranks import Ranks, flat
 
@@ -18,6 +19,17 @@ MARKS = (Uniform, Weighted, Sum, Rows)
 
 def _marked(node: Any) -> bool:
     return isinstance(node, MARKS)
+
+
+def marked(said: Any, who: Any) -> Any:
+    """A piece's report, each leaf of which has to bear a mark."""
+    for leaf in tree_leaves(said, is_leaf=_marked):
+        if not _marked(leaf):
+            raise UserError(
+                f"{type(who).__name__}'s report has a {type(leaf).__name__} without a mark: "
+                "wrap it in Uniform, Weighted, Sum or Rows, which say what the server makes of it."
+            )
+    return said
 
 
 def _leaves(tree: Any) -> list[Any]:
