@@ -19,13 +19,13 @@ from torch import Tensor
 
 from driftless import files, folders
 from driftless.assemble import Experiment, assemble, reading_of
-from driftless.broadcast import Pipeline
+from driftless.broadcast import Pipeline, Table
 from driftless.clients import Clients
 from driftless.data.archives import archive
 from driftless.data.federation import Federation, federation, tensors
 from driftless.data.split import Split
 from driftless.data.texts import from_jsonl
-from driftless.descriptors import ROUNDS, Table, new_descriptor
+from driftless.descriptors import ROUNDS, new_descriptor
 from driftless.device import to_host
 from driftless.errors import UserError
 from driftless.evaluate import score

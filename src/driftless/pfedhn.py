@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from driftless.broadcast import GENERATED, Setting
-from driftless.descriptors import Table, first
+from driftless.broadcast import GENERATED, Setting, Table
+from driftless.descriptors import first
 from driftless.device import to_device
 from driftless.errors import UserError
 from driftless.optim import OnServer, Sgd
