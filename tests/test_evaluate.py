@@ -259,3 +259,29 @@ def test_clients_without_test_samples_have_no_accuracy():
     place = result.experiment.federation
     empty = [c for c in range(700) if not len(place.test_rows(c))]
     assert empty and not set(empty) & set(result.accuracy) and len(result.accuracy) == 700 - len(empty)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["local", "ditto", "fedper", "apfl", "pefll", "pfedhn", "fedavg + fine_tune(epochs=2)"]
+)
+def test_many_models_in_one_call_are_measured_as_each_alone(algorithm):
+    result = made(algorithm=algorithm, lift="vectorised", clients=7, rounds=2)
+    evaluation = Evaluation(result.experiment.federated, result.experiment.federation, result.clients, Panel(5), 1)
+    assert evaluation.by_model and not evaluation.uniform
+    asked = {c: rows for c in range(7) if len(rows := result.experiment.federation.test_rows(c))}
+    assert len({len(rows) for rows in asked.values()}) > 1  # shorter ones are padded
+    given = asked, result.server.params, result.server.buffers, result.server, 0.1
+    result.clients.lift.chunk = 3  # the last call is a smaller one
+    together, alone = (
+        {client: ways[""] for client, ways in found.items()}
+        for found in (evaluation._together(*given), evaluation._each(*given))
+    )
+    assert together == pytest.approx(alone) and len(set(alone.values())) > 1
+    assert result.accuracy == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("algorithm", ["knn_per", "pefll + class_mask"])
+def test_what_is_no_model_is_measured_client_by_client(algorithm):
+    result = made(algorithm=algorithm, lift="vectorised", rounds=1)
+    evaluation = Evaluation(result.experiment.federated, result.experiment.federation, result.clients, Panel(5), 1)
+    assert not evaluation.by_model and len(result.accuracy) == 6

@@ -4,8 +4,9 @@ docs/design.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +18,15 @@ from driftless.clients import Clients
 from driftless.device import to_device
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
-from driftless.lift import Loop
+from driftless.lift import Loop, Vectorised, padded
 from driftless.piece import Piece
 from driftless.state import Server
 from driftless.task import Passes, Task, targets
 
 CHUNK, TOKENS = 100, 8192  # samples a forward pass, or tokens: a LeNet's activations stay in a core's cache
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
+Asked = dict[int, Tensor]  # client -> its test samples
+Ways = dict[str, float]  # accuracies by `Piece.without`
 
 
 class Scores(NamedTuple):
@@ -74,8 +77,7 @@ def score(
         with torch.no_grad():
             x, y = tree_map(lambda leaf: leaf[index], pool)
             outputs, count = predict(x), targets(y)
-            loss = float(task.loss(outputs, y)) * int(count.sum())
-            return task.metric(outputs, y).reshape(-1).to(torch.float64), count, loss
+            return _values(task, outputs, y), count, float(task.loss(outputs, y)) * int(count.sum())
 
     if not len(rows):
         return Scores(torch.zeros(0, dtype=torch.float64), float("nan"), torch.zeros(0))
@@ -83,6 +85,27 @@ def score(
     values, counts, losses = zip(*parts, strict=True)
     count = torch.cat(counts)
     return Scores(torch.cat(values), sum(losses) / int(count.sum()), count)
+
+
+@torch.no_grad()
+def score_together(
+    task: Task, models: Sequence[tuple[Tensor, Tensor]], pool: tuple[Tensor, Any], rows: Sequence[Tensor]
+) -> list[Scores]:
+    """The metric of S models (parameters, buffers), each on rows of its own, in calls that take all models at once."""
+    length = max(map(len, rows))
+    thetas, buffers = (torch.stack(parts) for parts in zip(*models, strict=True))
+    places = torch.stack([padded(own, length) for own in rows])  # [S, length]
+    forward = torch.func.vmap(task.space.outputs)
+    passes = [forward(thetas, pool[0][part], buffers) for part in places.split(_samples_a_pass(pool), 1)]
+    outputs, scores = torch.cat(passes, 1), []
+    for own, index in zip(outputs, rows, strict=True):
+        y = tree_map(lambda leaf, index=index: leaf[index], pool[1])
+        scores.append(Scores(_values(task, own[: len(index)], y), float("nan"), targets(y)))
+    return scores
+
+
+def _values(task: Task, outputs: Tensor, y: Any) -> Tensor:
+    return task.metric(outputs, y).reshape(-1).to(torch.float64)
 
 
 def _samples_a_pass(pool: Any) -> int:
@@ -160,6 +183,12 @@ class Evaluation:
             )
         )
 
+    @property
+    def by_model(self) -> bool:
+        """Whether what a client predicts with is a model, which many can be evaluated of in one call."""
+        plain = all(type(p).predict is Piece.predict and not p.without for p in self.federated.pieces)
+        return plain and isinstance(self.federation.test_pool[0], Tensor)
+
     def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
         """The metrics after a round with this step size, by name, and the accuracy of each client measured (all:
         `everyone`).
@@ -185,10 +214,8 @@ class Evaluation:
         if self.uniform:
             ways = {client: {"": overall.mean_of(rows)} for client, rows in asked.items()}
         else:
-            own = lambda client, rows: self._own(client, theta, buffers, server, lr, rows)
-            large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
-            found = (self._threads.map if large else map)(own, asked, asked.values())
-            ways = dict(zip(asked, found, strict=True))
+            together = isinstance(self.clients.lift, Vectorised) and self.by_model
+            ways = (self._together if together else self._each)(asked, theta, buffers, server, lr)
         accuracy = {client: own[""] for client, own in ways.items()}
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
         strangers = [accuracy[c] for c in unseen if c in accuracy]
@@ -218,25 +245,39 @@ class Evaluation:
             out |= {name: float(np.mean(values))} if values else {}
         return out
 
-    def _own(
-        self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float, rows: Tensor
-    ) -> dict[str, float]:
-        """A client's accuracy by `Piece.without`."""
+    def _each(self, asked: Asked, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> dict[int, Ways]:
+        """Clients' accuracies by `Piece.without`, client by client."""
+        task, pool = self.federated.task, self.federation.test_pool
+
+        def own(client: int, rows: Tensor) -> Ways:
+            found = self.federated.predictors(Loop(), *self._before(client, theta, buffers, server, lr))
+            return {name: score(task, predict, pool, rows).mean for name, predict in found.items()}
+
+        large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
+        return dict(zip(asked, (self._threads.map if large else map)(own, asked, asked.values()), strict=True))
+
+    def _together(self, asked: Asked, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> dict[int, Ways]:
+        """The same, as many models in a call as the lift has clients."""
+        task, pool, ways = self.federated.task, self.federation.test_pool, {}
+        clients = iter(asked)
+        while some := list(islice(clients, self.clients.lift.chunk)):
+            befores = (self._before(client, theta, buffers, server, lr) for client in some)
+            models = [self.federated.predicting(Loop(), *before) for before in befores]
+            scores = score_together(task, models, pool, [asked[client] for client in some])
+            ways |= {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
+        return ways
+
+    def _before(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> tuple:
+        """What a client's predictor is made from: the global model as it is sent to it, and what it has itself."""
         each = self.clients.each(client, server.round)
         theta = self.federated.broadcast.model(theta, server.broadcast, each)
-        found = self.federated.predictors(Loop(), theta, buffers, self.federated.shared(server, lr), each)
-        task, pool = self.federated.task, self.federation.test_pool
-        return {name: score(task, predict, pool, rows).mean for name, predict in found.items()}
+        return theta, buffers, self.federated.shared(server, lr), each
 
     def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float | None:
-        rows = self.federation.test_rows(client)
-        if not len(rows):
+        rows, before = self.federation.test_rows(client), self._before(client, theta, buffers, server, lr)
+        if not len(rows) or not before[-1].steps:
             return None
-        each = self.clients.each(client, server.round)
-        if not each.steps:
-            return None
-        theta = self.federated.broadcast.model(theta, server.broadcast, each)
-        predict = self.federated.adapted(Loop(), theta, buffers, self.federated.shared(server, lr), each)
+        predict = self.federated.adapted(Loop(), *before)
         return score(self.federated.task, predict, self.federation.test_pool, rows).mean
 
     def _gradient(self, client: int, theta: Tensor, buffers: Tensor) -> Tensor | None:
