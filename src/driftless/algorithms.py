@@ -241,7 +241,7 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, form: str = "hsu") -> Algorithm:
 
 
 def fedadam(
-    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6
+    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float | None = None
 ) -> Algorithm:
     """Adam on the server, not bias-corrected; initial: its second moment at first, tau squared (Reddi et al. 2021)."""
     from driftless import optimisers
@@ -251,7 +251,7 @@ def fedadam(
 
 
 def fedyogi(
-    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6
+    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float | None = None
 ) -> Algorithm:
     """Yogi on the server: a second moment that moves additively (Reddi et al. 2021)."""
     from driftless import optimisers
@@ -260,7 +260,7 @@ def fedyogi(
     return algorithm(Server(optimisers.yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
 
 
-def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float = 1e-6) -> Algorithm:
+def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float | None = None) -> Algorithm:
     """Adagrad on the server: a second moment that is summed (Reddi et al. 2021)."""
     from driftless import optimisers
     from driftless.composition import Server, algorithm

@@ -150,32 +150,21 @@ class OnClient(Bound):
         own, zero = self.own_model(theta, each.row, each.seen), theta.new_zeros(())
         fresh = scalar(each.seen < 0, theta)
         memory = restore(self.templates["memory"], each.row, "memory") if self.pieces else ()
-        late = (TaskView(self.task, own_buffers, how.differentiate), self._descend(how, own_buffers, each, shared.lr))
-        facts = (self.periods.shared, self._step_size(shared.lr), shared.round, fresh, each.who)
+        trained: list[Local] = []
+        again = self._descend(how, own_buffers, each, shared.lr, trained)
+        late = (TaskView(self.task, own_buffers, how.differentiate), again)
+        facts = (self.periods.shared, self._step_size(shared.lr), shared.round, fresh, each.who, each.samples)
         views = [
-            View(
-                theta,
-                own,
-                mine,
-                mine,
-                zero,
-                None,
-                *facts,
-                each.samples,
-                each.batches,
-                draws,
-                told,
-                client,
-                (),
-                (),
-                *late,
-            )
+            View(theta, own, mine, mine, zero, None, *facts, each.batches, draws, told, client, (), (), *late)
             for told, client, draws in zip(shared.told, memory, each.draws, strict=True)
         ]
         at = mine
         for piece, view in zip(self.pieces, views, strict=True):
             at = piece.personal(view._replace(end=at), at)
-        return at, own_buffers, views
+        moved = _statistics(trained, at, own_buffers)
+        if self.periods.personal:  # a synchronised layer's statistics stay with it
+            moved = torch.where(self.buffer_periods.never, moved, own_buffers)
+        return at, moved, views
 
     def adapted(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> Callable[[Any], Tensor]:
         """What a client predicts with once it has done a round's local work, on the loss alone, from `predicting`."""
@@ -195,11 +184,13 @@ class OnClient(Bound):
     def _step_size(self, lr: Any) -> Any:
         return lr if self.recipe.scale is None else lr * self.recipe.scale
 
-    def _descend(self, how: Any, buffers: Tensor, each: Each, lr: Any) -> Callable[..., Tensor]:
+    def _descend(
+        self, how: Any, buffers: Tensor, each: Each, lr: Any, trained: list[Local] | None = None
+    ) -> Callable[..., Tensor]:
         """`view.descend`: a second training of this client, on the round's batches and with its step size unless
-        others are given.
+        others are given. What comes of each is put into `trained`, by which a model is known by its statistics.
         """
-        usual = self._step_size(lr)
+        usual, made = self._step_size(lr), [] if trained is None else trained
 
         def again(
             start: Tensor,
@@ -209,9 +200,9 @@ class OnClient(Bound):
             lr: Any = None,
             correct: Any = None,
         ) -> Tensor:
-            return self._again(
-                how, buffers, each, usual if lr is None else lr, start, objective, batches, optimiser, correct
-            ).theta
+            step, at = usual if lr is None else lr, _statistics(made, start, buffers)
+            made.append(self._again(how, at, each, step, start, objective, batches, optimiser, correct))
+            return made[-1].theta
 
         return again
 
@@ -292,3 +283,8 @@ class OnClient(Bound):
     @cached_property
     def _layer_index(self) -> Tensor:
         return self.task.space.layer_index()
+
+
+def _statistics(trained: list[Local], theta: Tensor, otherwise: Tensor) -> Tensor:
+    """The buffers that were trained with these very parameters."""
+    return next((local.buffers for local in reversed(trained) if local.theta is theta), otherwise)

@@ -40,6 +40,10 @@ class StepSize:
     which: Selector
     factor: float
 
+    def __post_init__(self) -> None:
+        if self.factor < 0:
+            raise UserError(f"a step size of {self.factor:g} times the run's would climb: give a factor of 0 or more.")
+
     def neutral(self) -> tuple[StepSize, str]:
         return replace(self, factor=1.0), "fedavg"
 
@@ -150,7 +154,7 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
                 once("cohort", part.rule)
             case _:
                 once("broadcast", part)
-    result = replace(result, **single)
+    result = replace(result, **single, pieces=tuple(sorted(result.pieces, key=lambda piece: piece.late)))
     return result if result.broadcast.common else _models_of_their_own(result)
 
 
@@ -168,6 +172,5 @@ def _check(new: Piece, present: tuple[Piece, ...], name: str) -> None:
     for old in present:
         if type(old) is type(new):
             raise UserError(f"{old!r} and {new!r} are the same piece twice in {name!r}: keep one of them.")
-        reason = new.excludes.get(type(old).__name__) or old.excludes.get(type(new).__name__)
-        if reason:
+        if reason := new.clash(old) or old.clash(new):
             raise UserError(f"{old!r} and {new!r} cannot be composed in {name!r}: {reason}.")

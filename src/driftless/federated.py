@@ -40,11 +40,11 @@ class Federated(OnClient):
         answer = cohort.map("train", shared._replace(model=model), sent.each)
         if not answer.answered:
             return server._replace(round=server.round + 1), answer
-        (g, answer), memory = sent.back(answer), []
+        (g, answer), memory = sent.back(answer), list(server.memory)
         reports = with_rows(answer.mean.reports, [answer.rows[c].reports for c in answer.answered if c in answer.rows])
-        for piece, old, report in zip(self.pieces, server.memory, reports, strict=True):
-            g, new = piece.learn(old, g, report, len(answer.answered) / clients.registered)
-            memory.append(new)
+        for place, piece in sorted(enumerate(self.pieces), key=lambda numbered: not numbered[1].late):
+            share = len(answer.answered) / clients.registered
+            g, memory[place] = piece.learn(memory[place], g, reports[place], share)
         params, optimiser = self.server_optimiser.step(g, server.params, server.optimiser)
         due, buffers_due = self.periods.closes(server.round), self.buffer_periods.closes(server.round)
         params, optimiser, memory = select(

@@ -70,6 +70,11 @@ class AdamW:
     epsilon: float = 1e-8
     weight_decay: float | Tensor = 0.01  # a number, or [D]
 
+    def __post_init__(self) -> None:
+        betas = 0 <= self.beta1 < 1 and 0 <= self.beta2 < 1
+        if not (betas and self.epsilon > 0) or (not isinstance(self.weight_decay, Tensor) and self.weight_decay < 0):
+            raise UserError(f"{self!r}: betas lie in [0, 1), epsilon is above 0 and weight_decay is not negative.")
+
     def init(self, theta: Tensor) -> Moments:
         return Moments(torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros_like(theta))
 
@@ -122,11 +127,16 @@ class OnServer:
     lr: float
     norm: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.lr < 0 or (self.norm is not None and self.norm <= 0):
+            raise UserError(
+                f"the server's own optimiser needs lr of 0 or more and clip above 0: {self.lr}, {self.norm}."
+            )
+
     def init(self, theta: Tensor) -> Any:
         state = self.optimiser.init(theta)
-        return (
-            state._replace(steps=theta.new_zeros(())) if isinstance(state, Moments) else state
-        )  # all take the same steps
+        counts = isinstance(state, Moments)  # all take the same steps
+        return state._replace(steps=theta.new_zeros(())) if counts else state
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
         g = gradient if self.norm is None else clip(gradient, self.norm)
@@ -143,6 +153,10 @@ class Descent:
     """
 
     lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise UserError(f"{self!r}: lr is above 0.")
 
     def neutral(self) -> tuple[Descent, str]:
         return Descent(), "fedavg"
@@ -164,6 +178,10 @@ class Momentum:
 
     beta: float = 0.9
     lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.beta < 1 and self.lr > 0):
+            raise UserError(f"{self!r}: beta lies in [0, 1) and lr is above 0.")
 
     def neutral(self) -> tuple[Momentum, str]:
         return type(self)(beta=0.0), "fedavg"
@@ -236,13 +254,20 @@ class _AdaptiveServer:
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
-    initial: float = 1e-6  # v at the start: tau squared, the least that the paper allows
+    initial: float | None = None  # v at the start: tau squared where none is given, the least that the paper allows
+
+    def __post_init__(self) -> None:
+        betas = 0 <= self.beta1 < 1 and 0 <= self.beta2 < 1
+        if not (betas and min(self.lr, self.tau) > 0 and (self.initial or 0.0) >= 0):
+            raise UserError(f"{self!r}: betas lie in [0, 1), lr and tau are above 0, and initial is not negative.")
 
     def neutral(self) -> str:
         return "its step is divided by the root of v in every coordinate: no value averages"
 
     def init(self, theta: Tensor) -> Adaptive:
-        return Adaptive(torch.zeros_like(theta), torch.full_like(theta, self.initial))
+        return Adaptive(
+            torch.zeros_like(theta), torch.full_like(theta, self.tau**2 if self.initial is None else self.initial)
+        )
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         raise NotImplementedError

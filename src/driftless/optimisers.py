@@ -38,21 +38,25 @@ def momentum(beta: float = 0.9, lr: float = 1.0) -> Any:
     return Momentum(beta, lr)
 
 
-def adam(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6) -> Any:
+def adam(
+    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float | None = None
+) -> Any:
     """The server's: FedAdam (Reddi et al. 2021)."""
     from driftless.optim import Adam
 
     return Adam(lr, beta1, beta2, tau, initial)
 
 
-def yogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float = 1e-6) -> Any:
+def yogi(
+    lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float | None = None
+) -> Any:
     """The server's: FedYogi (Reddi et al. 2021)."""
     from driftless.optim import Yogi
 
     return Yogi(lr, beta1, beta2, tau, initial)
 
 
-def adagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float = 1e-6) -> Any:
+def adagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float | None = None) -> Any:
     """The server's: FedAdagrad (Reddi et al. 2021)."""
     from driftless.optim import Adagrad
 

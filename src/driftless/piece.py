@@ -143,13 +143,20 @@ class Piece:
 
     `reads` names what of the View must be kept for this piece between rounds ("model", "gradient", "fresh"). `neutral`
     is the value of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that
-    says why there is none. `excludes` maps the names of pieces that this one cannot be composed with to the reason.
-    `without`, if any, is the name under which what clients predict without this piece is measured as well.
+    says why there is none. `excludes` maps the names of pieces that this one cannot be composed with to the reason. A
+    `late` piece comes behind the others wherever it stands in a sum, and learns before them: it scales what all have
+    put into the message, and its mean, or trains on from the model that all have made. `without`, if any, is the name
+    under which what clients predict without this piece is measured as well.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
     excludes: ClassVar[dict[str, str]] = {}
+    late: ClassVar[bool] = False
     without: ClassVar[str] = ""
+
+    def clash(self, other: Piece) -> str:
+        """Why this piece cannot be composed with that one, if it cannot."""
+        return self.excludes.get(type(other).__name__, "")
 
     @classmethod
     def neutral(cls) -> tuple[Piece, str] | str:

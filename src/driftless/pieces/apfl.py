@@ -10,6 +10,7 @@ from torch import Tensor
 
 from driftless.errors import UserError
 from driftless.piece import Piece, View
+from driftless.pieces.ditto import OWN
 
 TURNS = {"adaptive": 1.0, "fixed": 0.0}  # how often a round the share is learnt
 
@@ -36,9 +37,11 @@ class Mixture(Piece):
     at m_i = a_i v_i + (1 - a_i) w_i, all three from the same point and batch; a_i moves in the first step of a round
     where `rule` is adaptive, never where it is fixed. Deng et al., "Adaptive Personalized Federated Learning", 2020,
     Algorithm 1, and its section on an adaptive alpha. `alpha` is the first a_i; v_i starts at the initial model; its
-    steps are plain SGD. Stored: v_i and a_i. Sent: w_i alone. The client predicts with a_i v_i + (1 - a_i) global; one
-    never seen, with the global model.
+    steps are plain SGD. Statistics of normalisation are the global model's. Stored: v_i and a_i. Sent: w_i alone. The
+    client predicts with a_i v_i + (1 - a_i) global; one never seen, with the global model.
     """
+
+    excludes = {"MoreauEnvelope": OWN}
 
     alpha: float = 0.5
     rule: str = "adaptive"

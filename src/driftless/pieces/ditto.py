@@ -18,14 +18,19 @@ class Own(NamedTuple):
     model: Tensor  # [1, D]: no vector over parameters, so no synchronisation withholds it
 
 
+OWN = "each has a model of the client's own, and a client predicts with one"
+
+
 @dataclass(frozen=True)
 class Ditto(Piece):
     """v_i <- v_i - lr (g_i(v_i) + lam (v_i - sent)), as many steps on the same batches as the global model takes.
 
-    Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1; v_i
-    starts at the initial model. Stored: v_i. Sent: as without it. The client predicts with v_i; one never seen, with
-    the global model.
+    Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1; v_i starts
+    at the initial model. A personal parameter is held near the client's own. Statistics of normalisation are the global
+    model's. Stored: v_i. Sent: as without it. The client predicts with v_i; one never seen, with the global model.
     """
+
+    excludes = dict.fromkeys(("Mixture", "MoreauEnvelope"), OWN)
 
     lam: float = 1.0
 
@@ -41,8 +46,10 @@ class Ditto(Piece):
         return Own(theta[None])
 
     def remember(self, view: View):
+        near = torch.where(view.shared, view.sent, view.model)
+
         def pull(scratch, g, theta, batch):
-            return scratch, g + self.lam * (theta - view.sent)
+            return scratch, g + self.lam * (theta - near)
 
         return Own(view.descend(view.client.model[0], correct=pull)[None])
 

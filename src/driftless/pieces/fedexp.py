@@ -26,6 +26,8 @@ class FedExP(Piece):
     A client never seen: the global model.
     """
 
+    late = True
+
     epsilon: float = 1e-3
 
     def __post_init__(self) -> None:

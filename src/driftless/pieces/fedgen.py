@@ -52,10 +52,10 @@ class FedGen(GeneratorTraining, Piece):
         return uniform(2, self.batch, self.noise, name="noise"), uniform(self.batch, name="labels")
 
     def objective(self, view: View, loss: Loss):
-        if not (self.alpha or self.beta) or view.round < 1:
-            return loss
         if not one_class(view):
             raise UserError("fedgen makes features of a class: labels must be classes.")
+        if not (self.alpha or self.beta) or view.round < 1:
+            return loss
         fade, (weights, statistics) = self.decay**view.round, view.server
 
         def made(theta: Tensor, noise: Tensor, y: Tensor) -> Tensor:
@@ -74,8 +74,9 @@ class FedGen(GeneratorTraining, Piece):
         return value
 
     def report(self, view: View):
+        said = torch.where(view.shared, view.end, view.sent)  # what is personal stays with the client
         width = self.network.parameters[-1].shape[0]
-        axes = torch.eye(width, dtype=view.end.dtype, device=view.end.device)
+        axes = torch.eye(width, dtype=said.dtype, device=said.device)
         points = torch.cat([axes.new_zeros(1, width), axes])
-        scores = view.task.head(view.end, points)
+        scores = view.task.head(said, points)
         return Classifier(Rows(scores), Rows(class_counts(view, scores.shape[-1]).to(scores.dtype)))

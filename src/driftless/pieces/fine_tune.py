@@ -31,8 +31,10 @@ class FineTune(Piece):
 
     The +FT rows of Wang et al., "Federated Evaluation of On-device Personalization", 2019, section 3; never on test
     data. `lr` is the round's where none is given, `optimiser` the clients'. Stored and sent: nothing. A client never
-    seen: like any other, from the model that the pieces before this one give it.
+    seen: like any other, from the model that the other pieces give it.
     """
+
+    late = True
 
     epochs: int = 1
     steps: int = 0

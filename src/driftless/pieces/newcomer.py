@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from driftless.errors import UserError
 from driftless.piece import Piece, View
 from driftless.pieces.fine_tune import ORDER, passes
 
@@ -23,6 +24,10 @@ class Newcomer(Piece):
 
     epochs: int = 20
     batch: int = 32
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.batch < 1:
+            raise UserError(f"{self!r} is impossible: give 0 or more epochs, and batches of 1 or more.")
 
     @classmethod
     def neutral(cls):

@@ -36,6 +36,10 @@ class HessianFree:
     delta: float = 1e-3
     parts = 3
 
+    def __post_init__(self) -> None:
+        if self.delta <= 0:
+            raise UserError(f"per_fedavg(delta={self.delta:g}) divides by delta: give more than 0.")
+
     def correct(self, view: View, alpha: float) -> Any:
         def rule(scratch: Any, v: Tensor, theta: Tensor, batch: Any):
             third = part(batch, 2, self.parts)

@@ -22,9 +22,9 @@ class MoreauEnvelope(Piece):
 
     Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1; theta starts the
     round at w and goes on from batch to batch. `steps` of 5 are the authors' code's K, and PeFLL's comparison (A.2) has
-    3; lr lam above 1 overshoots; g is neither clipped nor the composed objective's. Stored: theta_i, a copy. Sent: w_i.
-    The client predicts with theta_i; one never seen, with what `epochs` passes of the same theta-steps make of the
-    global model.
+    3; lr lam above 1 overshoots; g is neither clipped nor the composed objective's. Statistics of normalisation are the
+    global model's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one never seen, with what
+    `epochs` passes of the same theta-steps make of the global model.
     """
 
     lam: float = 15.0
@@ -33,13 +33,14 @@ class MoreauEnvelope(Piece):
     epochs: int = 20
     batch: int = 32
 
-    excludes = dict.fromkeys(
-        ("Scaffold", "Proximal", "MetaStep", "FedDyn", "FedCM", "FedSAM", "FedReg", "FedGen", "VHL"), REPLACED
-    )
-
     def __post_init__(self) -> None:
-        if self.lam < 0 or self.steps < 1:
-            raise UserError(f"pfedme(lam={self.lam:g}, steps={self.steps}) is impossible: give 0 or more, 1 or more.")
+        if min(self.lam, self.step_size, self.epochs) < 0 or min(self.steps, self.batch) < 1:
+            raise UserError(f"{self!r} is impossible: give steps and batch of 1 or more, the others of 0 or more.")
+
+    def clash(self, other: Piece) -> str:
+        """Whatever else would be in the gradient."""
+        kind = type(other)
+        return REPLACED if kind.objective is not Piece.objective or kind.correct is not Piece.correct else ""
 
     @classmethod
     def neutral(cls):

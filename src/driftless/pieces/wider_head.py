@@ -23,10 +23,15 @@ class WiderHead(nn.Linear):
 
 
 def widened(module: nn.Module) -> nn.Module:
-    """A copy of the module with a wider last layer; raises UserError where that layer is not linear."""
+    """A copy of the module with a wider last layer; raises UserError where that layer is not linear, or is tied."""
     module = copy.deepcopy(module)
-    weights = [name for name, p in module.named_parameters() if p.requires_grad and p.dim() > 1]
-    path = weights[-1].rpartition(".")[0] if weights else ""
+    named = module.named_parameters(remove_duplicate=False)
+    weights = [(name, p) for name, p in named if p.requires_grad and p.dim() > 1]
+    path = weights[-1][0].rpartition(".")[0] if weights else ""
+    if tied := next((name for name, p in weights[:-1] if p is weights[-1][1]), None):
+        raise UserError(
+            f"the classifier is widened, and {weights[-1][0]} is tied to {tied}: end in a Linear of its own."
+        )
     head, (owner, _, name) = module.get_submodule(path), path.rpartition(".")
     if not isinstance(head, nn.Linear):
         raise UserError(f"the classifier is widened, and the model's last layer with weights is {head}: end in Linear.")
