@@ -22,10 +22,12 @@ from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
 from driftless.expression import build, parse
 from driftless.federated import Federated
+from driftless.fitting import check_outputs, check_small_batches
+from driftless.optim import Descent
 from driftless.randomness import generator
 from driftless.space import Space
 from driftless.task import Task, accuracy, cross_entropy
-from driftless.work import Work, bernoulli_cohort, cohort, work_of
+from driftless.work import Between, Work, bernoulli_cohort, cohort, work_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 REFERENCES = ("centralised", "local")
@@ -89,9 +91,9 @@ def assemble(
     setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
     module, federated = federated_of(config, setting, module, loss, metric, chosen)
     clients = clients.on(federated.initial.device)
-    _check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
+    check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
     size = _cohort_size(config, len(clients.seen))
-    _check_small_batches(federated.task, federated.initial, federated.initial_buffers, clients, work_of(config))
+    check_small_batches(federated.task, federated.initial, federated.initial_buffers, clients, work_of(config))
     training, work, size = _reference(chosen, clients, work_of(config), size)
     (schedule,) = _one(config.schedule, schedules, "schedule")
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)
@@ -120,6 +122,8 @@ def federated_of(
         theta, buffers = _read_model(config.init, space)
     (client,) = _one(config.optimizer, optimisers, "optimizer", optimisers.CLIENTS)
     (server,) = _one(config.server, optimisers, "server", optimisers.SERVERS)
+    if server != Descent() and (chosen.server is not None or not chosen.broadcast.common):
+        raise UserError(f"server={config.server!r} and {chosen.name!r} both decide the server's optimiser: keep one.")
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
     wanted -= set() if chosen.broadcast.common else {"divergence"}  # from a global model, which there is none of
     watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
@@ -148,6 +152,10 @@ def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
         if "centralised" in (total.name, term.name):
             raise UserError(f"algorithm={text!r}: centralised is a reference row of its own; take it alone.")
         total = total + term
+    if total.server is not None and not total.broadcast.common:
+        raise UserError(
+            f"{total.server!r} and {total.broadcast!r} both decide the server's optimiser: keep one of them."
+        )
     return replace(total, name=text)
 
 
@@ -236,11 +244,11 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
         [torch.arange(len(clients.test_pool[1]), device=rows.device)],
         ["everyone"],
     )
-    if work.epochs is not None:
-        return pooled, work, 1
-    steps = work.steps
-    total = cohort * (steps if isinstance(steps, int) else (steps.low + steps.high) // 2 if steps else 0)
-    return pooled, replace(work, steps=total), 1
+    if work.epochs is not None:  # what the cohort's own passes come to, whose last batches may be small
+        each = sum(work.count(0, 0, "", clients.size(i)) for i in clients.seen) / len(clients.seen)
+    else:
+        each = work.steps if not isinstance(work.steps, Between) else (work.steps.low + work.steps.high) / 2
+    return pooled, replace(work, steps=round(cohort * (each or 0)), epochs=None), 1
 
 
 def _read_model(path: str, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
@@ -251,48 +259,3 @@ def _read_model(path: str, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
         return space.from_state_dict(load_file(path))
     except (OSError, SafetensorError) as error:
         raise UserError(f"init={path!r} cannot be read as a model.safetensors: {error}.") from None
-
-
-def _check_outputs(
-    task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool
-) -> None:
-    client = next((c for c in clients.seen if clients.size(c)), None)
-    if client is None:
-        raise UserError("no client has a training sample: give more data or fewer clients.")
-    samples = clients.samples(client)
-    x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
-    try:
-        outputs = task.space.outputs(theta, x, buffers)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise UserError(
-            f"the model does not take samples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}"
-        ) from None
-    if usual and y.dim() < 2 and (outputs.dim() != 2 or outputs.shape[1] < classes):
-        raise UserError(
-            f"the model's output has shape {list(outputs.shape[1:])} a sample, but the labels have {classes} classes: "
-            f"its last layer must give {classes} scores."
-        )
-    try:
-        shape = list(task.loss(outputs, y).shape)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise UserError(
-            f"the loss does not take outputs {list(outputs.shape)} and labels {list(y.shape)}: "
-            f"{str(error).splitlines()[0]}"
-        ) from None
-    if shape:
-        raise UserError(f"the loss gives numbers of shape {shape} for a batch: it must give one, their mean.")
-    if task.metric(outputs, y).numel() != len(outputs):
-        raise UserError("the metric must give one value a sample: their mean is taken over each client's own samples.")
-
-
-def _check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:
-    """Name a client whose local work has a batch of one sample, where the model cannot be trained on one."""
-    samples = clients.samples(next(c for c in clients.seen if clients.size(c)))
-    x, _ = samples.batch(samples.index.new_zeros(1))
-    try:
-        task.space.training_outputs(theta, x, buffers)
-    except UserError as error:
-        for client, name in enumerate(clients.names):
-            size = clients.size(client)
-            if size and work.smallest(size) == 1:
-                raise UserError(f"client {name!r} (training samples: {size}) has a batch of one, and {error}") from None

@@ -6,11 +6,12 @@ lift gives bitwise the same run, and the fastest may be taken.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import Any
 
-from driftless.assemble import Experiment
+from driftless.assemble import OWN, Experiment
 from driftless.clients import Clients
 from driftless.compiled import Compiled
 from driftless.errors import UserError
@@ -44,12 +45,31 @@ def lift_of(experiment: Experiment) -> Any:
             return Threaded(workers)
         case "processes":
             return Processes(workers)
-        case "vectorised":
-            return vectorised(space, config.device, experiment.cohort, workers)
-        case "compiled":
-            return compiled(space, config.device, experiment.cohort, workers)
+        case "vectorised" | "compiled" as name:
+            found = {"vectorised": vectorised, "compiled": compiled}[name](
+                space, config.device, experiment.cohort, workers
+            )
+            if reason := _unfit(experiment, found):
+                raise UserError(f"your model cannot run under lift={name!r}: {reason}; take lift='threaded'.")
+            return found
     found = by_rule(space, config.device, experiment.cohort, workers)
+    if isinstance(found, Vectorised) and (reason := _unfit(experiment, found)):
+        logging.getLogger(__name__).warning("clients are not vectorised: %s", reason)
+        found = _parallel(experiment.cohort, workers)
     return fastest(experiment, found) if isinstance(found, Threaded) else found
+
+
+def _unfit(experiment: Experiment, lift: Vectorised) -> str:
+    """Why a module of the user's own cannot run vectorised, if it cannot: tried on the first clients of the run."""
+    if experiment.config.model != OWN:
+        return ""
+    try:
+        seconds(experiment, lift, experiment.cohort_of(0)[:2])
+    except UserError:
+        return ""  # it is the run's to say
+    except Exception as error:  # whatever vmap makes of an operation that it does not know
+        return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    return ""
 
 
 def wired(experiment: Experiment) -> bool:
@@ -68,6 +88,10 @@ def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | 
     convolves = any(len(entry.shape) > 2 for entry in space.parameters)
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
         return vectorised(space, device, cohort, workers)
+    return _parallel(cohort, workers)
+
+
+def _parallel(cohort: int, workers: int) -> Sequential | Threaded:
     parallel = min(workers, cohort)
     return Threaded(parallel) if parallel > 1 else Sequential()
 

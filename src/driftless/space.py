@@ -114,6 +114,12 @@ class Space:
             module.load_state_dict({k: v for k, v in state.items() if k not in self._dropped})
         except RuntimeError as error:
             raise UserError(f"the saved model does not fit this one: {str(error).splitlines()[-1].strip()}") from None
+        for name, p in module.named_parameters():
+            if not p.requires_grad and not torch.equal(p, self.module.get_parameter(name)):
+                raise UserError(
+                    f"the saved model's frozen {name!r} is not this module's, and what is frozen stays as it is: "
+                    "load the file into the module first."
+                )
         return self.ravel(module), self.ravel_buffers(module)
 
     # --- calls --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+"""A model, a loss and a metric of one's own: what does not fit is refused, and what does runs by default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from outer import config
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from driftless import federate, report
+from driftless.assemble import assemble
+from driftless.errors import UserError
+from driftless.run import execute
+
+RNG = np.random.default_rng(0)
+Y = np.arange(300) % 3
+X = (RNG.normal(size=(300, 20)) + 2 * np.eye(3, 20)[Y]).astype(np.float32)
+QUICK: dict[str, Any] = {"clients": 10, "split": "iid", "rounds": 1, "steps": 2, "batch": 8}
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    monkeypatch.setattr(report, "write_report", lambda *_: None)
+
+
+class Recurrent(nn.Module):
+    """What vmap has no rule for."""
+
+    def __init__(self, cell: type[nn.Module] = nn.GRU, **more: Any):
+        super().__init__()
+        self.cell, self.out = cell(4, 8, batch_first=True, **more), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.cell(x.view(len(x), 5, 4))[0][:, -1])
+
+
+class Branching(nn.Linear):
+    """Decides by a tensor's value."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input if input.mean() > -100 else -input)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Recurrent(), Branching(20, 3), nn.Sequential(parametrizations.spectral_norm(nn.Linear(20, 8)), nn.Linear(8, 3))],
+    ids=["recurrent", "branching", "spectral norm"],
+)
+def test_a_module_that_cannot_be_vectorised_runs_by_default(module, caplog):
+    auto, alone = (federate(module, (X, Y), lift=lift, **QUICK).model() for lift in ("auto", "sequential"))
+    assert all(torch.equal(auto[name], alone[name]) for name in alone)
+    assert "not vectorised" in caplog.text
+    with pytest.raises(UserError, match="your model cannot run under lift='vectorised'"):
+        federate(module, (X, Y), lift="vectorised", **QUICK)
+
+
+class Noisy(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input + torch.randn_like(input) * self.training)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Noisy(20, 3),
+        nn.Sequential(nn.Linear(20, 8), nn.RReLU(), nn.Linear(8, 3)),
+        Recurrent(nn.LSTM, num_layers=2, dropout=0.5),
+    ],
+    ids=["noise", "randomised relu", "dropout between layers"],
+)
+def test_a_model_that_draws_for_itself_is_refused(module):
+    with pytest.raises(UserError, match="draws random numbers"):
+        federate(module, (X, Y), **QUICK)
+    plain, state = nn.Linear(20, 3), torch.get_rng_state()
+    federate(plain, (X, Y), **QUICK)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_losses_metrics_and_outputs_of_another_kind():
+    class Two(nn.Linear):
+        def forward(self, input: Tensor) -> Any:
+            scores = super().forward(input)
+            return scores, scores.exp(), scores.square()
+
+    with pytest.raises(UserError, match="gives a tuple, and the usual loss"):
+        federate(Two(20, 3), (X, Y), **QUICK)
+    own = {"loss": lambda out, y: F.cross_entropy(out[0], y), "metric": lambda out, y: (out[0].argmax(1) == y).float()}
+    assert federate(Two(20, 3), (X, Y), **own, **QUICK).metrics[-1]["global_accuracy"] > 0.3
+    with pytest.raises(UserError, match="loss gives a float"):
+        federate(nn.Linear(20, 3), (X, Y), loss=lambda out, y: float(F.cross_entropy(out, y)), **QUICK)
+    with pytest.raises(UserError, match="one value a sample, as a tensor"):
+        federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: (out.argmax(1) == y).numpy(), **QUICK)
+
+
+def test_a_file_that_would_change_what_is_frozen_is_refused(tmp_path):
+    def frozen() -> nn.Sequential:
+        module = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
+        module[0].requires_grad_(False)
+        return module
+
+    module, other = frozen(), frozen()
+    save_file(other.state_dict(), tmp_path / "other.safetensors")
+    save_file(module.state_dict(), tmp_path / "same.safetensors")
+    with pytest.raises(UserError, match="frozen '0.weight' is not this module's"):
+        federate(module, (X, Y), init=str(tmp_path / "other.safetensors"), **QUICK)
+    federate(module, (X, Y), init=str(tmp_path / "same.safetensors"), **QUICK)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavgm", "pefll", "pefll + fedadam", "fedavgm + pfedhn"])
+def test_two_optimisers_of_the_server_are_refused(algorithm):
+    with pytest.raises(UserError, match="both decide the server's optimiser"):
+        assemble(config(algorithm=algorithm, server="average" if "+" in algorithm else "adam(lr=0.1)"))
+
+
+@pytest.mark.parametrize(
+    "work", [{"steps": "4"}, {"steps": "uniform(1,2)"}, {"epochs": 2}], ids=lambda w: "=".join(map(str, *w.items()))
+)
+def test_centralised_does_as_much_work_as_a_cohort(work):
+    """As many local steps a round, but for what is drawn and for rounding."""
+    settings = {"model": "softmax_regression", "clients": 20, "cohort": 5, "rounds": 6, "split": "iid", "batch": 16}
+    fed, central = (
+        execute(assemble(config(algorithm=name, **work, **settings))).metrics for name in ("fedavg", "centralised")
+    )
+    steps = [sum(info["steps"] for info in of) for of in (fed, central)]
+    assert steps[1] == pytest.approx(steps[0], rel=0.15 if "uniform" in str(work) else 0.0)
