@@ -14,6 +14,7 @@ from torch import Tensor
 from driftless.assemble import assemble
 from driftless.evaluate import Evaluation, Panel, Personal, global_model, score
 from driftless.lift import Loop
+from driftless.pieces.newcomer import Newcomer
 from driftless.run import Result, execute
 from driftless.task import accuracy
 
@@ -285,3 +286,17 @@ def test_what_is_no_model_is_measured_client_by_client(algorithm):
     result = made(algorithm=algorithm, lift="vectorised", rounds=1)
     evaluation = Evaluation(result.experiment.federated, result.experiment.federation, result.clients, Panel(5), 1)
     assert not evaluation.by_model and len(result.accuracy) == 6
+
+
+def test_who_never_trained_is_trained_for_a_measurement_at_the_end_alone(monkeypatch):
+    """Twenty passes over its data: of a hundred clients of whom ten take part, ninety would train at every round's."""
+    asked: list[int] = []
+    own = Newcomer.personal
+    monkeypatch.setattr(
+        Newcomer, "personal", lambda self, view, theta: asked.append(view.who) or own(self, view, theta)
+    )
+    result = made(algorithm="local(epochs=1)", clients=6, cohort=2, rounds=2, eval_every=1)
+    drawn = {client for t in range(2) for client in result.experiment.cohort_of(t)}
+    first, rest = asked[: len(result.experiment.cohort_of(0))], asked[len(result.experiment.cohort_of(0)) :]
+    assert set(first) == set(result.experiment.cohort_of(0)) and set(rest) >= set(range(6))
+    assert "personal_accuracy_mean" in result.metrics[0] and drawn < set(result.experiment.federation.seen)

@@ -206,10 +206,12 @@ class Evaluation:
         if len(overall.values):
             metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
         seen, unseen = list(self.federation.seen), list(self.federation.unseen)
-        if not everyone and any(type(p).personal is not Piece.personal for p in self.federated.pieces):
-            unseen = []  # a newcomer may be trained for it, twenty times over its data: at the end alone
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
+            if any(type(p).personal is not Piece.personal for p in self.federated.pieces):
+                # who has not trained yet may be trained for it, twenty times over its data: at the end alone
+                unseen = []
+                seen = [c for c in seen if self.clients.seen(c) >= 0] if self.clients.fresh else seen
         asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}
         if self.uniform:
             ways = {client: {"": overall.mean_of(rows)} for client, rows in asked.items()}
