@@ -116,7 +116,11 @@ def test_saved_splits_that_do_not_fit_are_refused(tmp_path):
     make_split(DATA, Iid(), 10, 0).save(path)
     small = from_arrays("small", DATA.x_train[:50], DATA.y_train[:50], DATA.x_test, DATA.y_test)
     few = from_arrays("few", DATA.x_train, DATA.y_train, DATA.x_test[:50], DATA.y_test[:50])
-    unfit = [(DATA, 9, "holds 10 clients, not 9"), (small, 10, "50 samples"), (few, 10, "50 test samples")]
+    unfit = [
+        (DATA, 9, "holds 10 clients, not 9"),
+        (small, 10, r"'toy'.*'small' \(50 \+ 1000"),
+        (few, 10, r"2000 \+ 50"),
+    ]
     for data, clients, words in unfit:
         with pytest.raises(UserError, match=words):
             make_split(data, Saved(str(path)), clients, 0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from driftless.data import sound
 from driftless.errors import UserError
 from driftless.randomness import generator
 
@@ -61,17 +62,19 @@ def from_arrays(
     """A data set from arrays; labels may be anything that sorts, and become 0, 1, ... in that order.
 
     Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured.
+    Floats are read as [n, channels, H, W] where their shape leaves no doubt, else as [n, H, W, channels].
     """
-    x_train, y_train = np.asarray(x_train), np.asarray(y_train)
-    if np.issubdtype(y_train.dtype, np.floating) and (y_train != np.rint(y_train)).any():
-        raise UserError(f"{name}: labels are no classes but numbers with fractions; give a Federation of such targets.")
+    x_train, y_train = sound.samples(name, "training", x_train), sound.labels(name, "training", y_train)
     alike = len(x_train) == len(y_train) and (natural_train is None or len(natural_train) == len(x_train))
-    if alike and (x_test is None or y_test is None):
+    if x_test is not None and y_test is not None:
+        x_test, y_test = sound.samples(name, "test", x_test), sound.labels(name, "test", y_test)
+    elif alike:
         held = held_out(y_train, TEST_SHARE)
         x_test, y_test, x_train, y_train = x_train[held], y_train[held], x_train[~held], y_train[~held]
         if natural_train is not None:
             natural_train, natural_test = natural_train[~held], natural_train[held]
-    x_test, y_test = np.asarray(x_test), np.asarray(y_test)
+    else:
+        x_test, y_test = x_train[:0], y_train[:0]
     columns = ((x_train, y_train, natural_train, "training"), (x_test, y_test, natural_test, "test"))
     for x, y, natural, part in columns:
         if not len(x) or len(x) != len(y) or (natural is not None and len(natural) != len(x)):
@@ -87,7 +90,6 @@ def from_arrays(
     if np.issubdtype(known.dtype, np.integer) and known[0] >= 0:  # numbers stay as they are, with gaps if there are any
         known, y = np.arange(known[-1] + 1), np.concatenate([y_train, y_test])
     y = y.astype(np.int64)
-    x_train, x_test = (x if x.dtype == np.uint8 else np.asarray(x, dtype=np.float32) for x in (x_train, x_test))
     if mean is None and x_train.dtype == np.uint8 and x_train.ndim > 2:
         mean, std = moments(x_train)
     return Dataset(
@@ -106,7 +108,10 @@ def held_out(labels: np.ndarray, share: float) -> np.ndarray:
 
 
 def moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel of uint8 images [n, H, W] or [n, H, W, channels], scaled to [0, 1], exactly."""
+    """Mean and deviation per channel of uint8 images [n, H, W] or [n, H, W, channels], scaled to [0, 1], exactly.
+
+    A channel of one level alone has the deviation 1, so that it becomes 0 and not 0 / 0.
+    """
     channels = images[..., None] if images.ndim == 3 else images
     counts = np.zeros((channels.shape[-1], 256))
     for start in range(0, len(images), 4096):
@@ -114,5 +119,6 @@ def moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
             row += np.bincount(channels[start : start + 4096, ..., channel].ravel(), minlength=256)
     levels, share = np.arange(256) / 255, counts / counts.sum(axis=1, keepdims=True)
     mean = share @ levels
-    std = np.sqrt(share @ levels**2 - mean**2)
-    return tuple(mean.tolist()), tuple(std.tolist())
+    constant = (counts > 0).sum(axis=1) == 1  # there the difference below is a residue of rounding, perhaps negative
+    variance = np.where(constant, 1, share @ levels**2 - mean**2)
+    return tuple(mean.tolist()), tuple(np.sqrt(variance).tolist())

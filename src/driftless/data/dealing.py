@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from driftless.data import sound
 from driftless.errors import UserError
 
 Parts = list[np.ndarray]  # one array of indices per client
@@ -48,6 +49,18 @@ def redraw(splitter: object, draw: Callable[[], np.ndarray], minimum: int) -> np
         f"{splitter}: in {REDRAWS} draws the smallest client never had more than {best} samples, "
         f"it should have {minimum}; ask for {smaller}fewer clients or a larger alpha."
     )
+
+
+def owned(splitter: object, natural: np.ndarray | None, otherwise: str) -> np.ndarray:
+    """Whose each sample is; refused where the data do not say so, of all or of some."""
+    if natural is None:
+        raise UserError(f"{splitter}: this data set does not say whose each sample is; {otherwise}.")
+    gone = int(sound.missing(natural).sum())
+    if gone:
+        raise UserError(
+            f"{splitter}: of {gone} of {len(natural)} samples it is missing whose they are; drop them or {otherwise}."
+        )
+    return natural
 
 
 def check(splitter: object, samples: int, clients: int, minimum: int = 1, **alphas: float) -> None:

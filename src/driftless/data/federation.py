@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from driftless.data import sound
 from driftless.data.arrays import Dataset
 from driftless.data.batches import channels_first, normalise
 from driftless.data.split import Split
@@ -110,7 +111,7 @@ def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32)
         return torch.from_numpy(x)
     if x.ndim < 3:
         return torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
-    images = channels_first(x)
+    images = channels_first(sound.channels_last(f"{dataset.name}, samples", x))
     out = torch.empty(images.shape, dtype=dtype)
     for i in range(0, len(images), 4096):  # scaled in pieces: the integers stay small until they are needed
         part = images[i : i + 4096]

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from driftless.data.archives import archive
-from driftless.data.dealing import Parts, check, cumulative, deal, in_order, pools, redraw
+from driftless.data.dealing import Parts, check, cumulative, deal, in_order, owned, pools, redraw
 from driftless.errors import UserError, nearest
 
 
@@ -215,9 +215,7 @@ class Shards:
         if self.by not in ("label", "natural"):
             raise UserError(f"{self}: there is no order by {self.by!r}; {nearest(self.by, ('label', 'natural'))}")
         if self.by == "natural":
-            if natural is None:
-                raise UserError(f"{self}: this data set does not say whose each sample is; sort by=label.")
-            labels = natural
+            labels = owned(self, natural, "sort by=label")
         shards = clients * self.per_client
         size = len(labels) // shards
         ordered = np.argsort(labels, kind="stable")[: shards * size].reshape(shards, size)
@@ -249,10 +247,7 @@ class Natural:
     minimum: int = 1
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
-        if natural is None:
-            raise UserError(
-                f"{self}: this data set does not say whose each sample is; use another split, such as dirichlet."
-            )
+        natural = owned(self, natural, "use another split, such as dirichlet")
         owners, inverse, sizes = np.unique(natural, return_inverse=True, return_counts=True)
         able = np.flatnonzero(sizes >= self.minimum)
         if not 1 <= clients <= len(able):

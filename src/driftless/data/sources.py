@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from driftless.data import sound
 from driftless.data.archives import archive
 from driftless.data.arrays import Dataset, from_arrays
 from driftless.data.texts import from_jsonl
@@ -72,19 +73,40 @@ def from_table(path: str | Path, label: str = "label", client: str = "client", s
     features = [column for column in table.columns if column not in (label, client, split)]
     if label not in table.columns or not features:
         raise UserError(f"{path}: columns are {', '.join(map(str, table.columns))}; it needs {label!r} and a feature.")
-    try:
-        x = np.concatenate([np.stack(table[column].to_list()).reshape(len(table), -1) for column in features], axis=1)
-        x = x.astype(np.float32)
-    except ValueError as error:
-        raise UserError(
-            f"{path}: features must be numbers or lists of one length ({error}); drop or encode the others."
-        ) from None
-    y, natural = table[label].to_numpy(), table[client].to_numpy() if client in table.columns else None
+    x = _features(str(path), table, features)
+    y, natural = _column(table[label]), _column(table[client]) if client in table.columns else None
+    sound.present(f"{path}, column {label!r}", y)
     if split not in table.columns:
         return from_arrays(Path(path).stem, x, y, natural_train=natural)
     test = (table[split] == "test").to_numpy()
     owners = (None, None) if natural is None else (natural[~test], natural[test])
     return from_arrays(Path(path).stem, x[~test], y[~test], x[test], y[test], *owners)
+
+
+def _features(where: str, table: Any, columns: list[str]) -> np.ndarray:
+    """Columns of numbers, or of lists of numbers, side by side: [n, d]."""
+    blocks = []
+    for column in columns:
+        try:
+            block = np.stack(table[column].to_list()).reshape(len(table), -1)
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+                blocks.append(block.astype(np.float32))
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{where}: features must be numbers or lists of one length ({error}); drop or encode the others, "
+                f"such as {column!r}."
+            ) from None
+        sound.finite(f"{where}, column {column!r}", blocks[-1])
+    return np.concatenate(blocks, axis=1)
+
+
+def _column(column: Any) -> np.ndarray:
+    """A column of a table, with None for pandas' own missing value, which not even `==` takes."""
+    values, gone = column.to_numpy(), column.isna().to_numpy()
+    if values.dtype == object and gone.any():
+        values = values.copy()
+        values[gone] = None
+    return values
 
 
 def _table(path: Path) -> Any:
@@ -111,25 +133,33 @@ def from_huggingface(dataset: Any, name: str = "huggingface") -> Dataset:
     """A `datasets.Dataset`, or a dictionary of them with "train" and perhaps "test": an image and a label column.
 
     The image is the first column of images, the label `label`, `fine_label` or the first of classes; a column named
-    client, client_id, writer_id, user_id or user tells whose each sample is.
+    client, client_id, writer_id, user_id or user tells whose each sample is. Where there is no image, all other columns
+    are features, numbers or lists of numbers.
     """
     parts = dataset if isinstance(dataset, dict) else {"train": dataset}
     if "train" not in parts:
         raise UserError(f"{name}: has the parts {', '.join(parts)}; it needs one named train.")
+    if not all(hasattr(part, "__len__") for part in parts.values()):
+        raise UserError(f"{name}: it is a stream without a length; load it as a whole, without streaming=True.")
     kinds = {column: type(feature).__name__ for column, feature in parts["train"].features.items()}
     image = next((column for column, kind in kinds.items() if kind == "Image"), None)
     labels = [column for column, kind in kinds.items() if kind == "ClassLabel"]
     label = next((column for column in ("label", "fine_label", *labels) if column in kinds), None)
     client = next((column for column in _CLIENT_COLUMNS if column in kinds), None)
-    if image is None or label is None:
-        raise UserError(f"{name}: columns are {', '.join(kinds)}; it needs one of images and one named label.")
+    features = [column for column in kinds if column not in (label, client)]
+    if label is None or not features:
+        raise UserError(
+            f"{name}: columns are {', '.join(kinds)}; it needs one of images, or some of numbers, and one named label."
+        )
 
-    def columns(part: Any) -> list[np.ndarray | None]:
-        x = np.stack([np.asarray(row[image]) for row in part])
-        return [x, np.asarray(part[label]), None if client is None else np.asarray(part[client])]
+    def columns(part: Any) -> list[Any]:
+        if image is None:
+            x = _features(name, part.to_pandas(), features)
+        else:
+            x = sound.one_shape(name, [np.asarray(row[image]) for row in part])
+        return [x, part[label][:], None if client is None else np.asarray(part[client])]
 
     x, y, natural = columns(parts["train"])
-    assert x is not None and y is not None
     x_test, y_test, natural_test = columns(parts["test"]) if "test" in parts else (None, None, None)
     return from_arrays(name, x, y, x_test, y_test, natural, natural_test)
 
@@ -190,8 +220,6 @@ def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
                         yield np.asarray(plain, dtype=np.uint8), folder.name
 
     pairs = list(read())
-    shapes = sorted({x.shape for x, _ in pairs})
-    if len(shapes) != 1:
-        found = f"images of {len(shapes)} shapes, {shapes[:3]}" if shapes else "no images"
-        raise UserError(f"{path}: {found} found; it needs folders, one per class, of images of one size.")
-    return np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
+    if not pairs:
+        raise UserError(f"{path}: no images found; it needs folders, one per class, of images.")
+    return sound.one_shape(str(path), [x for x, _ in pairs]), np.array([y for _, y in pairs])

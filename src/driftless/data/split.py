@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from driftless import files
 from driftless.data.archives import archive
+from driftless.data.dealing import owned
 from driftless.data.partitions import Natural, Saved, Splitter
+from driftless.datasets import SOURCES
 from driftless.errors import UserError
 from driftless.randomness import generator
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from driftless.data.arrays import Dataset
 
+_OTHERWISE = "take another split"
 _PARTS = ("train", "validation", "test")
 
 
@@ -33,6 +36,8 @@ class Split:
     names: list[str]
     unseen: tuple[int, ...] = ()  # clients that never train
     recipe: str = ""  # how it was made
+    data: str = ""  # whose samples these are numbers of; "" where that is not known
+    samples: tuple[int, ...] = ()  # how many of them there are: (training, test)
 
     def counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """How many training samples of each class each client has. labels: of the training samples -> [N, C]."""
@@ -47,7 +52,9 @@ class Split:
             arrays[f"{part}_sizes"] = np.array([len(own) for own in each])
         content = io.BytesIO()
         unseen = np.array(self.unseen, dtype=int)
-        np.savez_compressed(content, **arrays, names=np.array(self.names), unseen=unseen, recipe=self.recipe)
+        samples = np.array(self.samples, dtype=int)
+        about = {"recipe": self.recipe, "data": self.data, "samples": samples}
+        np.savez_compressed(content, **arrays, names=np.array(self.names), unseen=unseen, **about)
         files.atomic_write(Path(path), content.getvalue())
 
     @classmethod
@@ -68,7 +75,10 @@ class Split:
                 np.split(stored[part], np.cumsum(stored[f"{part}_sizes"])[:-1]) for part in _PARTS
             )
             names, unseen = stored["names"].tolist(), tuple(stored["unseen"].tolist())
-            return cls(train, validation, test, names, unseen, str(stored["recipe"]))
+            made = cls(train, validation, test, names, unseen, str(stored["recipe"]))
+            if not {"data", "samples"} <= set(stored.files):  # a file of before these were kept
+                return made
+            return replace(made, data=str(stored["data"]), samples=tuple(stored["samples"].tolist()))
 
     def __str__(self) -> str:
         lines = [f"{len(self.train)} clients, {len(self.unseen)} of them unseen", self.recipe]
@@ -103,10 +113,11 @@ def make_split(
 
     `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
     of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
-    `Natural` and the same people in the test set, all keep their own test samples. A `Saved` split is taken as it is.
+    `Natural` and the same people in the test set, all keep their own test samples. A `Saved` split is taken as it is,
+    and `unseen` and `validation` may only be 0 or what it was made with.
     """
     if isinstance(splitter, Saved):
-        return _restore(splitter, dataset, clients, seed)
+        return _restore(splitter, dataset, clients, seed, unseen, validation)
     strangers = round(unseen * clients) if 0 < unseen < 1 else int(unseen)
     if unseen < 0 or (unseen >= 1 and unseen != strangers) or strangers >= clients:
         raise UserError(
@@ -130,8 +141,10 @@ def make_split(
     if isinstance(splitter, Natural) and natural is not None:
         owners = [natural[part[0]] for part in parts]
         names = [str(owner) for owner in owners]
-        if dataset.natural_test is not None and np.isin(owners, dataset.natural_test).any():
-            test = [np.flatnonzero(dataset.natural_test == owner) for owner in owners]
+        if dataset.natural_test is not None:
+            held_owners = owned(splitter, dataset.natural_test, _OTHERWISE)
+            if np.isin(owners, held_owners).any():
+                test = [np.flatnonzero(held_owners == owner) for owner in owners]
     rng = generator(seed, "validation")
     held = [_systematic(part, labels, validation, rng) for part in parts]
     if validation:  # where samples repeat, no one trains on what another validates on
@@ -140,7 +153,8 @@ def make_split(
         parts = [part[free[part]] for part in parts]
         if not all(len(part) for part in parts):
             raise UserError(f"validation={validation}: a client would have nothing left to train on; hold out less.")
-    return Split(parts, held, test, names, tuple(range(clients - strangers, clients)), recipe)
+    strange = tuple(range(clients - strangers, clients))
+    return Split(parts, held, test, names, strange, recipe, dataset.name, _samples(dataset))
 
 
 def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, scaled: bool = False) -> list[np.ndarray]:
@@ -187,7 +201,8 @@ def _kinds(dataset: Dataset, splitter: Splitter) -> tuple[np.ndarray, np.ndarray
     own, held = dataset.natural_train, dataset.natural_test
     if getattr(splitter, "by", "label") != "natural" or own is None or held is None:
         return dataset.y_train, dataset.y_test, dataset.classes
-    known, codes = np.unique(np.concatenate([own, held]), return_inverse=True)
+    both = [owned(splitter, natural, _OTHERWISE) for natural in (own, held)]
+    known, codes = np.unique(np.concatenate(both), return_inverse=True)
     return codes[: len(own)], codes[len(own) :], len(known)
 
 
@@ -196,11 +211,29 @@ def _overlap(parts: list[np.ndarray]) -> bool:
     return len(np.unique(together)) < len(together)
 
 
-def _restore(splitter: Saved, dataset: Dataset, clients: int, seed: int) -> Split:
-    splitter(dataset.y_train, clients, generator(seed, "split"))  # checks that it fits
+def _samples(dataset: Dataset) -> tuple[int, int]:
+    return len(dataset.y_train), len(dataset.y_test)
+
+
+def _restore(splitter: Saved, dataset: Dataset, clients: int, seed: int, unseen: float, validation: float) -> Split:
     split = Split.load(splitter.path)
+    samples = _samples(dataset)
+    named = {split.data, dataset.name} & SOURCES.keys()  # one's own arrays go by any name
+    if split.data and (len(named) > 1 or split.samples != samples):
+        made, given = (
+            f"{name!r} ({n} + {m} samples)" for name, (n, m) in ((split.data, split.samples), (dataset.name, samples))
+        )
+        raise UserError(f"{splitter}: the file was made for {made}, not for {given}; load the same data set.")
+    splitter(dataset.y_train, clients, generator(seed, "split"))  # checks that it fits
     if max(int(part.max(initial=-1)) for part in split.test) >= len(dataset.y_test):
         raise UserError(
             f"{splitter}: the file was made for more than these {len(dataset.y_test)} test samples; load the same data."
         )
-    return split
+    strangers = round(unseen * clients) if 0 < unseen < 1 else unseen
+    held = not validation or f"validation={validation:g}" in split.recipe.split(", ")
+    if strangers not in (0, len(split.unseen)) or not held:
+        raise UserError(
+            f"{splitter}: unseen={unseen} and validation={validation} are not what the file was made with, "
+            f"{len(split.unseen)} unseen clients and {split.recipe or 'no recipe'!r}; leave them at 0 to take it."
+        )
+    return replace(split, data=dataset.name, samples=samples)
