@@ -19,6 +19,7 @@ from driftless.config import Config, from_toml
 from driftless.errors import UserError
 
 SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
+EITHER = (("steps", "epochs"), ("seed", "seeds"))  # settings of which one alone can be meant
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_repeated(words)
+        _refuse_both(words)
         defaults, words = _config_file(words)
         with _registry():
             command = tyro.extras.subcommand_cli_from_dict(
@@ -63,6 +65,25 @@ def _refuse_repeated(words: list[str]) -> None:
             raise UserError(f"{flag} is given more than once, and only the last would count: say {example}.")
 
 
+def _given(words: list[str], setting: str) -> bool:
+    return any(word.partition("=")[0] == f"--{setting}" for word in words)
+
+
+def _refuse_both(words: list[str]) -> None:
+    """Refuse two flags of which the second would silently leave the first without effect."""
+    for one, other in EITHER:
+        if _given(words, one) and _given(words, other):
+            raise UserError(f"--{one} and --{other} are both given, and only --{other} would count: leave one out.")
+
+
+def _under(defaults: Config, words: list[str]) -> Config:
+    """A file's settings under the flags given: a flag also clears the setting that it stands instead of."""
+    usual = Config()
+    pairs = [*EITHER, *(pair[::-1] for pair in EITHER)]
+    cleared = {other: getattr(usual, other) for one, other in pairs if _given(words, one)}
+    return replace(defaults, **cleared)
+
+
 def _registry() -> ConstructorRegistry:
     """How flags are read that are not a plain value: seeds, with commas."""
     registry = ConstructorRegistry()
@@ -90,7 +111,7 @@ def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
             if not equals and i + 1 == len(words):
                 raise UserError("--config wants the path of a TOML file.")
             rest = words[:i] + words[i + (1 if equals else 2) :]
-            return from_toml(value if equals else words[i + 1]), rest
+            return _under(from_toml(value if equals else words[i + 1]), rest), rest
     return None, words
 
 

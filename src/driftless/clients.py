@@ -143,7 +143,7 @@ class Clients:
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
         replies = self.lift.run(getattr(self.federated, operation), shared, tasks)
         for client, reply in zip(working, replies, strict=True):
-            yield client, reply, count.of(own.get(client, ()), reply.said, self.seen(client))
+            yield client, reply, count.of(own.get(client, ()), reply, self.seen(client))
 
 
 def local_work(
@@ -202,6 +202,7 @@ class Place:
         mine = home.ranks.share(working)
         totals, watched, skipped, traffic, stop = Totals(), Totals(), [], Traffic(), ""
         for client, reply, crossed in home.replies(operation, shared, own, mine, self.round):
+            traffic = traffic.plus(crossed)
             if not bool(reply.finite):
                 if home.on_bad_client != "skip":
                     stop = _cause(home, client, self.round, shared.lr)
@@ -212,7 +213,6 @@ class Place:
             totals.add(client, reply.said, 1.0 if weight is None else float(weight.x))
             if reply.watched:
                 watched.add(client, reply.watched)
-            traffic = traffic.plus(crossed)
             if reply.row:
                 home.rows.stage(self.round, client, to_host(reply.row))
         told = home.ranks.everyone((stop, skipped, traffic))
@@ -235,7 +235,8 @@ def _cause(home: Clients, client: int, round: int, lr: float) -> str:
     suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
     return (
         f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is "
-        f"too large; lower it, clip gradients with --clip 10, or go on without such clients with --on-bad-client skip."
+        f"too large; lower it or clip gradients with --clip 10 in a new run, or go on without such clients: `driftless "
+        f"resume FOLDER --on-bad-client skip`."
     )
 
 
@@ -247,9 +248,11 @@ class _Count:
         self._known: dict[Any, tuple[int, int, int, int]] = {}
         self._up: tuple[int, int, int, int] | None = None
 
-    def of(self, own: Any, said: Any, seen: int) -> Traffic:
+    def of(self, own: Any, reply: Reply, seen: int) -> Traffic:
         key = self.federated.periods.pattern(self.round, seen)
         if key not in self._known:
             self._known[key] = measure(down(self.federated, self.shared, own, seen))
-        self._up = self._up or measure(up(self.federated, said, self.round))
+        if not bool(reply.finite):  # it is told of by a message without tensors
+            return Traffic(*measure({}), *self._known[key])
+        self._up = self._up or measure(up(self.federated, reply.said, self.round))
         return Traffic(*self._up, *self._known[key])

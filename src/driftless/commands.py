@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from driftless.config import Config
+from driftless.config import Config, check
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
 
@@ -68,11 +68,13 @@ class Resume:
     folder: Positional[Folder]
     device: str | None = None
     """Another device than the run's: cpu, cuda. The same run but for rounding."""
+    on_bad_client: Literal["stop", "skip"] | None = None
+    """What a client that becomes non-finite does from here on, if not what the run was begun with."""
 
     def __call__(self) -> None:
         from driftless.launch import resume
 
-        resume(Path(self.folder), progress=True, device=self.device)
+        resume(Path(self.folder), True, self.device, self.on_bad_client)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Compare:
     def __call__(self) -> None:
         from driftless.launch import compare
 
+        check(Config(target=self.target))
         compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
 
 
@@ -105,8 +108,10 @@ class Report:
 
     def __call__(self) -> None:
         from driftless.report import write_report
+        from driftless.results import begun
 
-        print(write_report([Path(f) for f in self.folders], Path(self.out), self.target))
+        check(Config(target=self.target))
+        print(write_report(begun(self.folders), Path(self.out), self.target))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from driftless.datasets import SOURCES
 from driftless.errors import UserError, nearest
+from driftless.grammar import Call, parse
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,27 @@ def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
     if type(value) is {"bool": bool, "int": int}.get(kind.partition(" ")[0]):
         return value
     raise UserError(f"{where}: {name}={value!r} is not allowed; it must be of type {kind}.")
+
+
+def located(config: Config) -> Config:
+    """The configuration with the files that it names by their absolute paths, so that it means them from anywhere."""
+    named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
+    data = config.data if config.data.lower().replace("_", "-") in SOURCES else _absolute(config.data)
+    calls = [_saved(call) if call.name == "saved" else call for call in parse(config.split)]
+    split = str(calls[0]) if [call.name for call in calls] == ["saved"] else config.split
+    return dataclasses.replace(config, data=data, split=split, **named)
+
+
+def _absolute(path: str) -> str:
+    """The absolute path of what is there; of what is not, the words given, which are then refused."""
+    return str(Path(path).absolute()) if Path(path).exists() else path
+
+
+def _saved(call: Call) -> Call:
+    arguments = tuple(_absolute(a) if isinstance(a, str) else a for a in call.arguments)
+    return dataclasses.replace(
+        call, arguments=arguments, keywords=tuple((k, _absolute(str(v))) for k, v in call.keywords)
+    )
 
 
 def to_table(config: Config) -> dict[str, Any]:

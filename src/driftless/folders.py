@@ -9,7 +9,7 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftless import files, observed, plugins
-from driftless.config import Config, from_toml, to_table
+from driftless import checkpoint, files, observed, plugins
+from driftless.config import Config, from_toml, located, to_table
 from driftless.errors import UserError
+from driftless.results import line, logged, without_infinities
 
 if TYPE_CHECKING:
     from driftless.assemble import Experiment
@@ -30,11 +31,32 @@ NOT_IDENTITY = {"out", "seeds", "data_dir", "tensorboard", "workers", "target", 
 PACKAGES = ("driftless", "torch", "numpy", "scikit-learn", "safetensors")
 
 
-def digest(config: Config) -> str:
-    """Sixteen characters for what a run is: every setting that its result depends on by more than rounding."""
+INIT = "init.safetensors"  # a run's own copy of what it started from
+UNDECIDED = {"run.toml.tmp", INIT, f"{INIT}.tmp"}  # what a start may leave before its run.toml
+
+
+def as_kept(folder: Path, config: Config) -> Config:
+    """The configuration in the words of the run that lies in the folder, if one does, where both name the same file:
+    a run's identity depends on the words of an earlier day.
+    """
+    config = located(config)
+    if not (folder / "run.toml").is_file():
+        return config
+    there = read_config(folder)
+    same = {name: getattr(there, name) for name in ("init", "data", "split")}
+    return replace(config, **{k: v for k, v in same.items() if getattr(located(there), k) == getattr(config, k)})
+
+
+def digest(config: Config, folder: Path | None = None) -> str:
+    """Sixteen characters for what a run is: every setting that its result depends on by more than rounding, and the
+    content of what it starts from. A folder from before that was kept has its path there.
+    """
     table = {k: v for k, v in to_table(replace(config, device="cpu")).items() if k not in NOT_IDENTITY}
     if config.plugin:
         table["plugin"] = plugins.hashes(config.plugin)
+    kept = folder is None or not (folder / "run.toml").is_file() or (folder / INIT).is_file()
+    if config.init is not None and kept:
+        table["init"] = hashlib.sha256(_content(config.init)).hexdigest()
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -42,7 +64,7 @@ def refuse_existing(folder: Path) -> None:
     """Raise UserError where the folder of a new run exists; what a start left that never got to its run.toml is no
     run.
     """
-    if folder.exists() and (not folder.is_dir() or any(path.name != "run.toml.tmp" for path in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(path.name not in UNDECIDED for path in folder.iterdir())):
         raise UserError(
             f"the run folder {str(folder)!r} exists: take another --out, remove it, or go on with "
             f"`driftless resume {folder}`."
@@ -58,8 +80,8 @@ def refuse_another(folder: Path, config: Config) -> None:
     """Raise UserError, naming the settings that differ, where the run of another configuration lies in the folder."""
     if not (folder / "run.toml").is_file():
         return
-    there = read_config(folder)
-    if digest(there) == digest(config):
+    there, config = read_config(folder), as_kept(folder, config)
+    if digest(there, folder) == digest(config, folder):
         return
     one, two = to_table(there), to_table(config)
     differ = [k for k in one | two if k not in NOT_IDENTITY and one.get(k) != two.get(k)]
@@ -87,12 +109,30 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
 
 
 def write_config(folder: Path, config: Config, resolved: Mapping[str, Any] | None = None) -> None:
-    """Write run.toml: from now on the folder is this run's."""
+    """Write a copy of what the run starts from, then run.toml: from now on the folder is this run's."""
     import tomli_w
+
+    if config.init is not None:
+        _keep_init(folder, _content(config.init))
 
     table = {"config": to_table(config), "resolved": resolved or {}, "versions": versions()}
     files.make_folder(folder)
     files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
+
+
+def _keep_init(folder: Path, content: bytes) -> None:
+    path = folder / INIT
+    if path.exists() and path.read_bytes() != content:
+        raise UserError(f"{path} is there, and not what this run starts from: take another --out, or remove it.")
+    files.make_folder(folder)
+    files.atomic_write(path, content)
+
+
+def _content(init: str) -> bytes:
+    try:
+        return Path(init).read_bytes()
+    except OSError as error:
+        raise UserError(f"init={init!r} cannot be read ({error.strerror}): give a model.safetensors.") from None
 
 
 def keep_split(folder: Path, split: Any) -> None:
@@ -131,7 +171,13 @@ def read_config(folder: Path) -> Config:
     """The configuration of a run's folder."""
     if not (folder / "run.toml").is_file():
         raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run.")
-    return from_toml(folder / "run.toml")
+    return with_own_init(folder, from_toml(folder / "run.toml"))
+
+
+def with_own_init(folder: Path, config: Config) -> Config:
+    """The configuration of a folder's run with the folder's copy of what it started from, where there is one."""
+    own = (folder / INIT).absolute()
+    return replace(config, init=str(own)) if config.init is not None and own.is_file() else config
 
 
 def read_one(folder: Path) -> Config:
@@ -150,7 +196,7 @@ def log(folder: Path, info: Mapping[str, Any]) -> None:
     there = path.exists()
     file = files.open_existing(path) if there else files.create(path)
     try:
-        files.pwrite(file, (json.dumps(info) + "\n").encode(), path.stat().st_size if there else 0)
+        files.pwrite(file, line(info).encode(), path.stat().st_size if there else 0)
     finally:
         files.close(file)
 
@@ -167,24 +213,41 @@ def settle(folder: Path) -> None:
         files.sync_folder(folder)
 
 
-def rewind(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """The log's first so many rounds; later ones, and a torn last line, are dropped from the file."""
-    path, kept = folder / "metrics.jsonl", []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            info = json.loads(line)
-        except json.JSONDecodeError:
+def read_log(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """The log's first so many rounds; UserError where a line among them cannot be read."""
+    kept: list[dict[str, Any]] = []
+    for info in logged(folder / "metrics.jsonl") if rounds else ():
+        kept += [info] if info["round"] <= rounds else []
+        if info["round"] >= rounds:  # a crash may have spoilt what comes after a checkpoint
             break
-        if info["round"] > rounds:
-            break
-        kept.append(info)
-    files.atomic_write(path, "".join(json.dumps(info) + "\n" for info in kept).encode())
     return kept
+
+
+def rewind(folder: Path, kept: list[dict[str, Any]]) -> None:
+    """Make these rounds all that the log has."""
+    files.atomic_write(folder / "metrics.jsonl", "".join(map(line, kept)).encode())
+
+
+def say(text: str) -> None:
+    """Say something about a run to whoever watches."""
+    print(f"driftless: {text}", file=sys.stderr)
+
+
+def newest(folder: Path, digest: str, tell: Callable[[str], None]) -> checkpoint.Checkpoint | None:
+    """The run's newest whole checkpoint, None where it has none yet, and why newer ones were refused is told; UserError
+    where all were.
+    """
+    found, refused = checkpoint.latest(folder, digest)
+    for reason in refused:
+        tell(reason)
+    if found is None and refused:
+        raise UserError(f"no checkpoint of {folder} can be used: {refused[0]}")
+    return found
 
 
 def note(folder: Path, text: str) -> None:
     """Say something about a run to whoever watches, and keep it beside the run."""
-    print(f"driftless: {text}", file=sys.stderr)
+    say(text)
     with open(folder / "notes.txt", "a") as file:
         file.write(text + "\n")
 
@@ -210,7 +273,7 @@ def finish(folder: Path, result: Result) -> None:
             }
             for i, name in enumerate(place.names)
         ]
-        files.atomic_write(folder / "clients.json", json.dumps(records).encode())
+        files.atomic_write(folder / "clients.json", json.dumps(without_infinities(records), allow_nan=False).encode())
     files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
     observed.save(folder, result)
     write_report([folder], folder, experiment.config.target)

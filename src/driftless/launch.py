@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors.torch
 import torch
@@ -15,7 +15,7 @@ from torch import nn
 from driftless import files, folders, plugins
 from driftless.assemble import OWN, REFERENCES, Experiment, assemble
 from driftless.composition import Algorithm
-from driftless.config import Config, check, from_table, to_table
+from driftless.config import Config, check, from_table, located, to_table
 from driftless.data.arrays import Dataset, from_arrays
 from driftless.data.sources import from_huggingface
 from driftless.device import to_numpy
@@ -59,11 +59,11 @@ def federate(
         raise UserError(
             f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each."
         )
-    experiment = assemble(config, dataset, module, loss, metric, custom, clients)
     folder = Path(config.out) if config.out else None
-    return _watched(
-        experiment, folder, on_round, progress, resume and folder is not None and (folder / "run.toml").is_file()
-    )
+    there = resume and folder is not None and (folder / "run.toml").is_file()
+    config = folders.as_kept(folder, config) if folder is not None and there else located(config)
+    experiment = assemble(config, dataset, module, loss, metric, custom, clients)
+    return _watched(experiment, folder, on_round, progress, there)
 
 
 def as_dataset(data: Any) -> Dataset:
@@ -74,7 +74,8 @@ def as_dataset(data: Any) -> Dataset:
         x, y, *test = (to_numpy(a) if isinstance(a, torch.Tensor) else a for a in data)
         x_test, y_test = test or (None, None)
         return from_arrays(OWN, x, y, x_test, y_test)
-    if hasattr(data.get("train") if isinstance(data, dict) else data, "features"):
+    parts = data.values() if isinstance(data, dict) else [data]
+    if any(hasattr(part, "features") for part in parts):
         return from_huggingface(data, OWN)
     raise UserError(
         f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, "
@@ -92,7 +93,7 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
         resume(out, progress)
         return []
 
-    config = replace(config, plugin=plugins.pinned(config.plugin))
+    config = located(replace(config, plugin=plugins.pinned(config.plugin)))
 
     def begin(out: Path) -> None:
         folders.refuse_existing(out)
@@ -116,12 +117,19 @@ def _each(config: Config, folder: Path | None) -> list[tuple[Config, Path | None
     return [(replace(config, seed=seed, seeds=(), out=str(part) if part else None), part) for seed, part in parts]
 
 
-def resume(folder: Path, progress: bool = False, device: str | None = None) -> None:
-    """Go on with a run, or with those of its seeds that are there, and begin the others: on its device, or on this."""
+def resume(
+    folder: Path,
+    progress: bool = False,
+    device: str | None = None,
+    on_bad_client: Literal["stop", "skip"] | None = None,
+) -> None:
+    """Go on with a run, or with those of its seeds that are there, and begin the others: on its device and with its
+    answer to bad clients, or on and with these.
+    """
     from driftless.report import write_report
 
     config = folders.read_config(folder)
-    config = config if device is None else replace(config, device=device)
+    config = replace(config, device=device or config.device, on_bad_client=on_bad_client or config.on_bad_client)
     for one, part in _each(config, folder):
         assert part is not None
         there = join().everyone((part / "run.toml").is_file())[0]
@@ -138,6 +146,7 @@ def ensure(config: Config, folder: Path, progress: bool = False) -> None:
     Raises UserError where the run of another configuration lies there.
     """
     folders.refuse_another(folder, config)
+    config = folders.as_kept(folder, config)
     if not folders.ended(folder):
         there = (folder / "run.toml").is_file()
         _watched(assemble(replace(config, out=str(folder))), folder, None, progress, resume=there)
@@ -148,8 +157,9 @@ def compare(paths: list[Path], references: bool, out: Path | None, target: float
     there.
     """
     from driftless.report import write_report
-    from driftless.results import read_runs
+    from driftless.results import begun, read_runs
 
+    paths = begun(paths)
     rows = read_runs(paths)
     first = rows[0]
     present = {str(row.config.get("algorithm")) for row in rows}
@@ -165,7 +175,7 @@ def _reference(name: str, first: Any, beside: Path) -> list[Path]:
     made = []
     for run in first.runs:
         own = {"algorithm": name, "plugin": ()}
-        given = from_table(run.config | own, str(run.path))
+        given = folders.with_own_init(run.path, from_table(run.config | own, str(run.path)))
         config = replace(given, out=None, seeds=(), absent=0.0, tensorboard=False)
         folder = beside.parent / f"{name}-{folders.digest(config)}"
         ensure(config, folder, progress=True)

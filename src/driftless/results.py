@@ -6,8 +6,10 @@ A folder is a run (`run.toml`, `metrics.jsonl`, at its end `clients.json`) or ho
 from __future__ import annotations
 
 import json
+import math
+import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,22 @@ __all__ = [
     "Run",
     "Runs",
     "Spread",
+    "begun",
     "differing",
+    "line",
+    "logged",
     "moving_average",
     "read_run",
     "read_runs",
     "spread",
+    "without_infinities",
 ]
 
 DEPTH = 3  # how far below a named folder runs are looked for
+
+
+class NotBegun(UserError):
+    """A folder without a finished round."""
 
 
 def read_run(folder: str | Path) -> Run:
@@ -72,6 +82,23 @@ def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
     return [Runs(name, row.runs) for name, row in zip(_labels(groups), groups, strict=True)]
 
 
+def begun(folders: Iterable[str | Path]) -> list[Path]:
+    """The folders that hold a finished round, the others named on stderr; UserError where there is none at all."""
+    kept, left = [], []
+    for path in map(Path, folders):
+        try:
+            if not path.is_file():
+                read_runs(path)
+            kept.append(path)
+        except NotBegun as problem:
+            left.append((path, problem))
+    if left and all(path.is_file() for path in kept):
+        raise left[0][1]
+    for path, _ in left:
+        print(f"driftless: {path} has no finished round, and is left out.", file=sys.stderr)
+    return kept
+
+
 def differing(rows: Iterable[Runs]) -> list[str]:
     """The settings in which rows differ, in the order of the files."""
     configs = [row.config for row in rows]
@@ -86,7 +113,7 @@ def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
         return [folder]
     paths = _walk(folder, depth)
     if not paths and not (folder / "run.toml").is_file():
-        raise UserError(f"{folder} holds no run that has finished a round: name a folder that `driftless run` wrote.")
+        raise NotBegun(f"{folder} holds no run that has finished a round: name a folder that `driftless run` wrote.")
     return paths or [folder]  # a run that did not get far is refused by name where it is read
 
 
@@ -103,21 +130,49 @@ def _order(path: Path) -> tuple[str, int]:  # seed-2 before seed-10
     return stem, int(path.name[len(stem) :] or 0)
 
 
-def _read_metrics(path: Path) -> list[dict[str, Any]]:
+def logged(path: Path) -> Iterator[dict[str, Any]]:
+    """The rounds of a metrics.jsonl, one line after the other, without a last line that a crash cut off; UserError
+    where another cannot be read.
+    """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    rounds: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            rounds[int(row["round"])] = row  # after a resume the later line counts
+            row["round"] = int(row["round"])
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
-                break  # a line that a crash cut off
+                return
             raise UserError(f"{path}, line {number}, is not a round's metrics: mend or delete that line.") from error
+        yield _measured(row)
+
+
+def _measured(value: Any) -> Any:
+    """What was measured, NaN for null: JSON has no other word for what is not finite."""
+    if isinstance(value, dict):
+        return {key: _measured(part) for key, part in value.items()}
+    return math.nan if value is None else value
+
+
+def line(info: Mapping[str, Any]) -> str:
+    """A round as its line of metrics.jsonl."""
+    return json.dumps(without_infinities(info), allow_nan=False) + "\n"
+
+
+def without_infinities(value: Any) -> Any:
+    """The value with null for numbers that are not finite, which JSON has no words for."""
+    if isinstance(value, Mapping):
+        return {key: without_infinities(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [without_infinities(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    rounds = {row["round"]: row for row in logged(path)}  # after a resume the later line counts
     if not rounds:
-        raise UserError(f"{path.parent} has no finished round in metrics.jsonl: wait for one, or name another folder.")
+        raise NotBegun(f"{path.parent} has no finished round in metrics.jsonl: wait for one, or name another folder.")
     return [rounds[t] for t in sorted(rounds)]
 
 

@@ -90,7 +90,7 @@ def execute(
     keep_freed()
     config, federated = experiment.config, experiment.federated
     lift = lift_of(experiment)
-    digest, ranks = folders.digest(config), join()
+    digest, ranks = folders.digest(config, folder), join()
     if folder is not None and not resume:
         ranks.first(lambda: folders.begin(folder, experiment, lift))
     with ExitStack() as stack:
@@ -140,14 +140,17 @@ def execute(
 
 def trained(experiment: Experiment, folder: Path) -> Result:
     """What a run's newest whole checkpoint holds, without going on; UserError where there is none yet."""
-    digest = folders.digest(experiment.config)
+    digest = folders.digest(experiment.config, folder)
     with folders.alone(folder):
         lift = lift_of(experiment) if wired(experiment) else Sequential()
         clients = _clients(experiment, folder, digest, lift)
-        state, metrics = _start(experiment, clients, folder, digest, resume=True)
-    if not state.server.round:
-        clients.close()
-        raise UserError(f"{str(folder)!r} has no checkpoint yet: run `driftless resume {folder}` first.")
+        found = folders.newest(folder, digest, folders.say)
+        if found is None or not found.number:  # a first round that failed leaves a checkpoint of none
+            clients.close()
+            raise UserError(f"{str(folder)!r} has no checkpoint yet: run `driftless resume {folder}` first.")
+        metrics = folders.read_log(folder, found.number)
+        clients.restore(found.number, found.about["rows"])
+    state = _unpacked(found.tensors, _first(experiment), found.number)
     return Result(metrics, experiment, state.server, _measured(experiment, clients), folder, {})
 
 
@@ -200,22 +203,22 @@ def _round(experiment: Experiment, clients: Clients, state: State, t: int, chose
 def _start(
     experiment: Experiment, clients: Clients, folder: Path | None, digest: str, resume: bool
 ) -> tuple[State, list[Info]]:
-    federated = experiment.federated
-    first = State(federated.start(), Traffic(), Running.zero(federated.initial))
+    first, ranks = _first(experiment), clients.ranks
     if folder is None or not resume:
         return first, []
-    ranks = clients.ranks
-    found, refused = checkpoint.latest(folder, digest)
+    found = folders.newest(folder, digest, lambda reason: folders.note(folder, reason) if ranks.leads else None)
     ranks.everyone(None)  # all have read what is now changed
-    for reason in refused if ranks.leads else ():
-        folders.note(folder, reason)
-    if found is None and refused:
-        raise UserError(f"no checkpoint of {folder} can be used: {refused[0]}")
     number = found.number if found else 0
+    metrics = ranks.first(lambda: folders.read_log(folder, number)) or []  # refused, where it is, before any change
     ranks.first(lambda: checkpoint.set_aside(folder, number))
     clients.restore(number, found.about["rows"] if found else None)
-    metrics = ranks.first(lambda: folders.rewind(folder, number)) or []
+    ranks.first(lambda: folders.rewind(folder, metrics))
     return (_unpacked(found.tensors, first, number) if found else first), metrics
+
+
+def _first(experiment: Experiment) -> State:
+    federated = experiment.federated
+    return State(federated.start(), Traffic(), Running.zero(federated.initial))
 
 
 def _save(folder: Path, digest: str, state: State, clients: Clients) -> None:

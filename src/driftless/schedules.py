@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from driftless.errors import UserError
 
 
+def _refuse_outside(name: str, value: float, lowest: str, inside: bool) -> None:
+    if not inside:
+        raise UserError(f"{name}={value:g} makes no schedule: give a number from {lowest} to 1.")
+
+
 @dataclass(frozen=True)
 class Constant:
     """1 in every round."""
@@ -22,6 +27,9 @@ class Exponential:
 
     decay: float = 0.998
 
+    def __post_init__(self) -> None:
+        _refuse_outside("decay", self.decay, "above 0", 0 < self.decay <= 1)
+
     def __call__(self, round: int, rounds: int) -> float:
         return self.decay**round
 
@@ -31,6 +39,9 @@ class Cosine:
     """Half a cosine from 1 in the first round to `floor` at the end of the last."""
 
     floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _refuse_outside("floor", self.floor, "0", 0 <= self.floor <= 1)
 
     def __call__(self, round: int, rounds: int) -> float:
         return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * round / max(rounds, 1)))
@@ -43,9 +54,12 @@ class Steps:
     every: int
     factor: float = 0.1
 
-    def __call__(self, round: int, rounds: int) -> float:
+    def __post_init__(self) -> None:
         if self.every < 1:
             raise UserError(f"a schedule cannot drop every {self.every} rounds: give 1 or more.")
+        _refuse_outside("factor", self.factor, "above 0", 0 < self.factor <= 1)
+
+    def __call__(self, round: int, rounds: int) -> float:
         return self.factor ** (round // self.every)
 
 

@@ -192,7 +192,7 @@ class WiredClients(Clients):
                 continue
             header, tensors = wire.unpack(answer)
             if header.operation == NOT_FINITE:
-                yield client, Reply((), {}, {}, False), Traffic()
+                yield client, Reply((), {}, {}, False), Traffic(*measure(tensors, len(answer)), *crossed)
                 continue
             self._refuse(client, header, tensors)
             assert header[:3] == (self.run, operation, round), f"{header} answers another message"
