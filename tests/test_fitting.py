@@ -92,6 +92,11 @@ def test_losses_metrics_and_outputs_of_another_kind():
         federate(Two(20, 3), (X, Y), **QUICK)
     own = {"loss": lambda out, y: F.cross_entropy(out[0], y), "metric": lambda out, y: (out[0].argmax(1) == y).float()}
     assert federate(Two(20, 3), (X, Y), **own, **QUICK).metrics[-1]["global_accuracy"] > 0.3
+    one = {"loss": lambda out, y: (out[:, 0] - y).square().mean()}
+    with pytest.raises(UserError, match="of which there is no accuracy"):
+        federate(nn.Linear(20, 1), (X, Y), **one, **QUICK)
+    near = {"metric": lambda out, y: -(out[:, 0] - y).abs()}
+    assert federate(nn.Linear(20, 1), (X, Y), **one, **near, **QUICK).metrics[-1]["global_accuracy"] < 0
     with pytest.raises(UserError, match="loss gives a float"):
         federate(nn.Linear(20, 3), (X, Y), loss=lambda out, y: float(F.cross_entropy(out, y)), **QUICK)
     with pytest.raises(UserError, match="one value a sample, as a tensor"):

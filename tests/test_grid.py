@@ -129,6 +129,19 @@ def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
         assert result(out / algorithm.replace(" ", "") / "seed-0") == result(whole)
 
 
+def test_a_grid_with_a_file_of_ones_own_goes_on(tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from driftless import Algorithm, algorithm\nfrom driftless.pieces.proximal import Proximal\n"
+        "__all__ = ['mine']\n"
+        'def mine() -> Algorithm:\n    """Mine (Me 2026)."""\n    return algorithm(Proximal(0.1), name="mine")\n'
+    )
+    for _ in range(2):
+        ended = table(tmp_path / "grid", "fedavg", "nothing, mine", "--plugin", plugin)
+        assert ended.code == 0, ended
+    assert len(cells(tmp_path / "grid")) == 1
+
+
 def test_a_grid_grows(tmp_path):
     assert table(tmp_path / "g", "fedavg", "nothing").code == 0
     kept = (tmp_path / "g" / "fedavg" / "seed-0" / "model.safetensors").stat().st_mtime_ns

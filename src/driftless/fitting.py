@@ -8,7 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from driftless.errors import UserError
-from driftless.task import Task
+from driftless.task import Task, accuracy
 from driftless.work import Work
 
 
@@ -46,6 +46,10 @@ def check_outputs(
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
+    if task.metric is accuracy and isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,):
+        raise UserError(
+            "the model gives one number a sample, of which there is no accuracy: give a metric of your own."
+        )
     values = task.metric(outputs, y)
     if not isinstance(values, torch.Tensor) or values.numel() != len(tree_leaves(x)[0]):
         raise UserError(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from driftless import folders
+from driftless import folders, plugins
 from driftless.assemble import assemble, chosen_algorithm, federated_of
 from driftless.clients import BadClient
 from driftless.config import Config, check, flags
@@ -54,6 +54,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
     with, and where the run of another configuration lies in a cell's folder.
     """
     key = _checked(config, metric)
+    config = replace(config, plugin=plugins.pinned(config.plugin))
     out, seeds = Path(str(config.out)), config.seeds or (config.seed,)
     names = _names(rows, "rows", config.plugin), _names(columns, "columns", config.plugin, nothing=True)
     cells = _plan(config, *names, out)
