@@ -14,6 +14,7 @@ from torch import Tensor
 
 from driftless import folders
 from driftless.assemble import assemble
+from driftless.clients import Clients
 from driftless.evaluate import Evaluation, Panel, Personal, global_model
 from driftless.lift import Loop
 from driftless.pieces.newcomer import Newcomer
@@ -333,3 +334,17 @@ def test_who_never_trained_is_trained_for_a_measurement_at_the_end_alone(monkeyp
     first, rest = asked[: len(result.experiment.cohort_of(0))], asked[len(result.experiment.cohort_of(0)) :]
     assert set(first) == set(result.experiment.cohort_of(0)) and set(rest) >= set(range(6))
     assert "personal_accuracy_mean" in result.metrics[0] and drawn < set(result.experiment.federation.seen)
+
+
+@pytest.mark.parametrize(
+    "algorithm, drawn",
+    [("local", {5}), ("fedper + fedcog(samples=8)", {5}), ("pefll", set()), ("fine_tune", set(range(6))),
+     ("knn_per", set(range(6)))],
+)  # fmt: skip
+def test_nothing_is_drawn_for_who_predicts_with_what_it_has(monkeypatch, algorithm, drawn):
+    """Batches and draws are for who works before it predicts: a newcomer (client 5), or all of whom a piece asks it."""
+    result, asked, each = made(algorithm=algorithm, rounds=2, cohort=1.0), set(), Clients.each
+    monkeypatch.setattr(Clients, "each", lambda self, client, *of: asked.add(client) or each(self, client, *of))
+    evaluation = Evaluation(result.experiment.federated, result.experiment.federation, result.clients, Panel(5), 1)
+    assert evaluation(result.server, 0.1, everyone=True)[1] == result.accuracy
+    assert asked == drawn

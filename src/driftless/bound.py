@@ -97,6 +97,11 @@ class Bound:
         return torch.arange(self.task.space.size, device=self.initial.device) if reads else self.periods.own
 
     @cached_property
+    def keeps_personal(self) -> bool:
+        """Whether what is kept of a client's own model is its personal parameters and nothing else."""
+        return len(self.kept) == int(self.periods.never.sum())
+
+    @cached_property
     def recipe(self) -> Recipe:
         step = None
         for part in self.algorithm.step_sizes:
@@ -170,7 +175,7 @@ class Bound:
         if each.seen < 0:
             return theta, buffers
         own = self.own_model(theta, each.row, each.seen)
-        mine = torch.where(self.periods.never, own, theta) if self.periods.personal else theta
+        mine = own if self.keeps_personal else torch.where(self.periods.never, own, theta)
         if self.buffer_periods.personal:
             kept = buffers.index_copy(0, self.buffer_periods.own, each.row["buffers"])
             buffers = torch.where(self.buffer_periods.never, kept, buffers)

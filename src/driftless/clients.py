@@ -132,6 +132,12 @@ class Clients:
             sent,
         )
 
+    def at_rest(self, client: int) -> Each:
+        """What one client has, where it is looked at and takes no step: nothing is drawn for it."""
+        (row, seen), samples = self.row(client), self.federation.samples(client)
+        each = Each((), client, seen, row, samples, (), 0, (), ((),) * len(self.federated.pieces), 1.0)
+        return to_device(each, self.federated.initial.device)
+
     def replies(
         self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
     ) -> Iterator[tuple[int, Reply, Traffic]]:

@@ -20,7 +20,7 @@ from driftless.federated import Federated
 from driftless.lift import Loop, Parallel, Vectorised
 from driftless.piece import Piece
 from driftless.scoring import CHUNK, score, score_together
-from driftless.state import Server
+from driftless.state import Each, Server
 from driftless.task import Passes
 
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
@@ -108,14 +108,9 @@ class Evaluation:
     @property
     def uniform(self) -> bool:
         """Whether every client predicts with the global model."""
-        common = self.federated.broadcast.common and not self.federated.periods.personal
-        return (
-            common
-            and not self.federated.buffer_periods.personal
-            and all(
-                (type(p).predict, type(p).personal) == (Piece.predict, Piece.personal) for p in self.federated.pieces
-            )
-        )
+        personal = self.federated.periods.personal or self.federated.buffer_periods.personal
+        plain = not any(_has_a_say(p, newcomer=True) for p in self.federated.pieces)
+        return self.federated.broadcast.common and not personal and plain
 
     @property
     def by_model(self) -> bool:
@@ -192,7 +187,8 @@ class Evaluation:
         task, pool = self.federated.task, self.federation.test_pool
 
         def own(client: int, rows: Tensor) -> Ways:
-            found = self.federated.predictors(Loop(), *self._before(client, theta, buffers, server, lr))
+            each = self._looked_at(client, server.round)
+            found = self.federated.predictors(Loop(), *self._before(each, theta, buffers, server, lr))
             return {name: score(task, predict, pool, rows).mean for name, predict in found.items()}
 
         large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
@@ -204,20 +200,27 @@ class Evaluation:
         task, pool, ways = self.federated.task, self.federation.test_pool, {}
         clients = iter(asked)
         while some := list(islice(clients, self.clients.lift.chunk)):
-            befores = (self._before(client, theta, buffers, server, lr) for client in some)
+            eaches = (self._looked_at(client, server.round) for client in some)
+            befores = (self._before(each, theta, buffers, server, lr) for each in eaches)
             models = [self.federated.predicting(Loop(), *before) for before in befores]
             scores = score_together(task, models, pool, [asked[client] for client in some])
             ways |= {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
         return ways
 
-    def _before(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> tuple:
+    def _before(self, each: Each, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> tuple:
         """What a client's predictor is made from: the global model as it is sent to it, and what it has itself."""
-        each = self.clients.each(client, server.round)
         theta = self.federated.broadcast.model(theta, server.broadcast, each)
         return theta, buffers, self.federated.shared(server, lr), each
 
+    def _looked_at(self, client: int, round: int) -> Each:
+        """What the client has, and where a piece may let it work before it predicts, what it works on."""
+        newcomer = self.clients.seen(client) < 0
+        works = any(_has_a_say(piece, newcomer) for piece in self.federated.pieces)
+        return self.clients.each(client, round) if works else self.clients.at_rest(client)
+
     def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float:
-        predict = self.federated.adapted(Loop(), *self._before(client, theta, buffers, server, lr))
+        each = self.clients.each(client, server.round)
+        predict = self.federated.adapted(Loop(), *self._before(each, theta, buffers, server, lr))
         return score(self.federated.task, predict, self.federation.test_pool, self.federation.test_rows(client)).mean
 
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:
@@ -234,6 +237,12 @@ class Evaluation:
         batch = samples.batch(torch.arange(min(PROBE, int(samples.size)), device=samples.index.device))
         gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
         return torch.where(self.federated.periods.shared, gradient, 0.0)
+
+
+def _has_a_say(piece: Piece, newcomer: bool) -> bool:
+    """Whether the piece may change what a client, newcomer or not, predicts with."""
+    personal = type(piece).personal is not Piece.personal and (newcomer or not piece.newcomers)
+    return personal or type(piece).predict is not Piece.predict
 
 
 def _spread(clients: list[int], count: int) -> list[int]:

@@ -146,13 +146,15 @@ class Piece:
     says why there is none. `excludes` maps the names of pieces that this one cannot be composed with to the reason. A
     `late` piece comes behind the others wherever it stands in a sum, and learns before them: it scales what all have
     put into the message, and its mean, or trains on from the model that all have made. `without`, if any, is the name
-    under which what clients predict without this piece is measured as well.
+    under which what clients predict without this piece is measured as well. Where a piece is for `newcomers`, its
+    `personal` leaves the model of a client that took part as it is.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
     excludes: ClassVar[dict[str, str]] = {}
     late: ClassVar[bool] = False
     without: ClassVar[str] = ""
+    newcomers: ClassVar[bool] = False
 
     def clash(self, other: Piece) -> str:
         """Why this piece cannot be composed with that one, if it cannot."""

@@ -22,6 +22,8 @@ class Newcomer(Piece):
     predict with what they have.
     """
 
+    newcomers = True
+
     epochs: int = 20
     batch: int = 32
 
