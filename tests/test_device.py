@@ -21,7 +21,7 @@ from pretend import Misplaced, there
 from recipes import RECIPES, SMALL, result
 from torch import Tensor, nn
 
-from driftless import algorithm, algorithms, device, federate, report
+from driftless import algorithm, algorithms, device, federate, federated, report
 from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
 from driftless.piece import Piece
@@ -104,6 +104,25 @@ def test_what_crosses_does_not_grow_with_the_steps():
         return pretended.crossed
 
     assert crossed("2") == crossed("7")
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold + fedals(alpha=2)", "fednova", "fedcm + relaxed_init", "pfedhn"])
+def test_what_the_host_waits_for_in_a_round_does_not_grow_with_the_cohort(algorithm, monkeypatch):
+    """Of a vectorised call it reads rows, weights and whether they are finite at once."""
+    counted: list[dict[str, int]] = []
+
+    def round(self: Any, server: Any, clients: Any, plan: Any) -> Any:
+        before, after = dict(pretended.crossed), whole(self, server, clients, plan)
+        counted.append({name: pretended.crossed[name] - before[name] for name in ("waits", "out")})
+        return after
+
+    whole = federated.Federated.round
+    monkeypatch.setattr(federated.Federated, "round", round)
+    for cohort in (2, 5):
+        with there() as pretended:
+            federate(**(QUICK | {"cohort": cohort, "algorithm": algorithm, "lift": "vectorised", "rounds": 1}))
+    few, many = counted
+    assert few == many and (few["waits"] == 0 or "fedals" in algorithm)  # slow groups are cut out by masks
 
 
 @pytest.mark.parametrize("first", ["cuda", "cpu"])

@@ -26,7 +26,7 @@ from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from driftless.device import scalar
-from driftless.lift import Batched, Vectorised, apart, mapped, padded, stacked
+from driftless.lift import Batched, Vectorised, mapped, padded, replies, stacked
 
 PART = "driftless.part"  # which part of the recording an operation belongs to: 0 is before all steps
 FEW = 4  # fewer clients, whose batches have a shape of their own, are not worth a program
@@ -108,7 +108,7 @@ class Compiled(Vectorised):
                         return result
                     self._programs[key] = recording
         with _GATE.many():
-            return apart(self._programs[key](inputs.tensors), self.chunk)[: len(clients)]
+            return replies(self._programs[key](inputs.tensors), self.chunk)[: len(clients)]
 
     def _inputs(self, shared: Any, clients: list[Any]) -> Flat:
         """A full call's: the round and the step size too, and clients' numbers of samples rounded up, so that few

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 from driftless.device import to_device
+from driftless.state import Reply
 
 Make = Callable[[], Any]  # makes one client's Each
 
@@ -147,7 +148,7 @@ class Vectorised(Parallel):
 
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
         """What the operation makes of these clients, in one call."""
-        return apart(mapped(operation, Batched.of(clients), len(clients))(*stacked(shared, clients)), len(clients))
+        return replies(mapped(operation, Batched.of(clients), len(clients))(*stacked(shared, clients)), len(clients))
 
 
 def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
@@ -217,6 +218,11 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
     if isinstance(first, tuple):
         return _like(first, [_stack(parts, like) for parts in zip(*trees, strict=True)])
     return to_device(torch.tensor(trees), like.device)
+
+
+def replies(stack: Any, count: int) -> list[Any]:
+    """The replies of which `stack` is the stack; the host waits for what it reads of them here, once for all."""
+    return apart(stack.crossed() if isinstance(stack, Reply) else stack, count)
 
 
 def apart(tree: Any, count: int) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from driftless.device import to_host
 from driftless.piece import Samples
 
 
@@ -53,6 +54,13 @@ class Reply(NamedTuple):
     row: dict[str, Tensor]
     watched: dict[str, Any]
     finite: Any
+
+    def crossed(self) -> Reply:
+        """The same, with what the host will read of it there: whether it is finite, its weight, and the row."""
+        said = self.said
+        if hasattr(said, "weight"):
+            said = said._replace(weight=to_host(said.weight))
+        return self._replace(said=said, row=to_host(self.row), finite=to_host(self.finite))
 
 
 class Plan(NamedTuple):
