@@ -45,7 +45,7 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
 
     for t in range(5):
         before = state.server
-        state, info = run._round(experiment, clients, state, t, experiment.cohort_of(t))
+        state, info = run._round(experiment, clients, state, experiment.plan(t))
         kept = torch.stack([clients.row(c)[0]["model"] for c in range(clients.registered)])
         answered = [c for c in clients.touched() if clients.seen(c) == t]
         assert info["answered"] == len(answered)

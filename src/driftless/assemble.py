@@ -26,8 +26,9 @@ from driftless.fitting import check_outputs, check_small_batches
 from driftless.randomness import generator
 from driftless.server_optim import Descent
 from driftless.space import Space
+from driftless.state import Plan
 from driftless.task import Task, accuracy, cross_entropy
-from driftless.work import Between, Work, bernoulli_cohort, cohort, work_of
+from driftless.work import Between, Work, bernoulli_cohort, cohort, silent, work_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 REFERENCES = ("centralised", "local")
@@ -61,6 +62,12 @@ class Experiment:
             share = self.cohort / len(place.seen)
             return bernoulli_cohort(self.config.seed, draw, place.names, place.seen, share)
         return cohort(self.config.seed, draw, place.names, place.seen, self.cohort)
+
+    def plan(self, round: int) -> Plan:
+        """Who is asked in round 0, 1, ..., who of them will not answer, and the step size."""
+        chosen = self.cohort_of(round)
+        quiet = silent(self.config.seed, round, self.training.names, chosen, self.config.absent)
+        return Plan(chosen, quiet, self.lr(round))
 
 
 def assemble(

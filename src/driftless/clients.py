@@ -71,9 +71,11 @@ class Clients:
         self.rows.unstage()
         return Place(self, list(cohort), silent, round)
 
-    def expect(self, cohort: Iterable[int]) -> None:
-        """These clients are asked next: their rows are fetched while others train."""
-        self.rows.expect(cohort)
+    def expect(self, clients: list[int]) -> None:
+        """These clients are asked next: their rows are fetched, and their data made, while others train."""
+        mine = self.ranks.share(clients)
+        self.rows.expect(mine)
+        self.federation.expect(mine)
 
     def commit(self, round: int) -> None:
         """From now on the rows that this round changed count."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from driftless import checkpoint, folders, work
+from driftless import checkpoint, folders
 from driftless.assemble import Experiment
 from driftless.choice import lift_of, wired
 from driftless.clients import BadClient, Clients
@@ -110,17 +110,18 @@ def execute(
         one_by_one = len(experiment.federation.names) <= folders.LISTED
         trained_in_all = max(panel.size, config.rounds * experiment.cohort)  # who adapts at the end costs no more
         accuracy: dict[int, float] | None = None
-        chosen = experiment.cohort_of(state.server.round)
+        plan = experiment.plan(state.server.round)
         for t in range(state.server.round, config.rounds):
-            following = experiment.cohort_of(t + 1)
-            clients.expect(following)
+            following, last = experiment.plan(t + 1), t + 1 == config.rounds
+            if not last:
+                clients.expect([client for client in following.cohort if client not in following.silent])
             try:
-                state, info = _round(experiment, clients, state, t, chosen)
+                state, info = _round(experiment, clients, state, plan)
             except BadClient:
                 if folder is not None:
                     _save(folder, digest, state, clients)
                 raise
-            lr, last, chosen = experiment.lr(t), t + 1 == config.rounds, following
+            lr, plan = plan.lr, following
             if (t + 1) % config.eval_every == 0 or last:
                 measured, accuracy = evaluation(state.server, lr, everyone=last and one_by_one)
                 info |= measured
@@ -158,19 +159,17 @@ def trained(experiment: Experiment, folder: Path) -> Result:
     return Result(metrics, experiment, state.server, _measured(experiment, clients), folder, {})
 
 
-def _round(experiment: Experiment, clients: Clients, state: State, t: int, chosen: list[int]) -> tuple[State, Info]:
+def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -> tuple[State, Info]:
     """One round and what can be said of it without a look at test data."""
-    federated, config, names = experiment.federated, experiment.config, experiment.training.names
+    federated, t = experiment.federated, state.server.round
     began = time.perf_counter()
-    silent = work.silent(config.seed, t, names, chosen, config.absent)
-    plan = Plan(chosen, silent, experiment.lr(t))
     server, answer = federated.round(state.server, clients, plan)
     clients.commit(t)
     seconds = time.perf_counter() - began
     answered, watched = len(answer.answered), answer.watched
     info: Info = {
         "round": t + 1,
-        "cohort": len(chosen),
+        "cohort": len(plan.cohort),
         "answered": answered,
         "skipped": len(answer.skipped),
         "seconds": seconds,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from driftless.data import sound
+from driftless.data.ahead import Ahead
 from driftless.data.arrays import Dataset
 from driftless.data.batches import channels_first, normalise
 from driftless.data.split import Split
@@ -51,6 +53,9 @@ class Federation:
     def samples(self, client: int) -> Samples:
         return Samples(self.pool, self.train[client], len(self.train[client]))
 
+    def expect(self, clients: Iterable[int]) -> None:
+        """The data of these clients will be asked for soon: they are here."""
+
     def test_rows(self, client: int) -> Tensor:
         """The client's own rows of the test pool."""
         return self.test[client]
@@ -58,7 +63,9 @@ class Federation:
 
 @dataclass(frozen=True, eq=False)
 class MadeFederation:
-    """Clients whose data are made when asked: `make(client) -> (x, y)`, a pure function of the client's number."""
+    """Clients whose data are made when asked: `make(client) -> (x, y)`, a pure function of the client's number that
+    other threads may call.
+    """
 
     make: Callable[[int], Tree]
     count: int
@@ -72,6 +79,10 @@ class MadeFederation:
         if not self.names:
             object.__setattr__(self, "names", Numbered(self.count))
 
+    @cached_property
+    def _ahead(self) -> Ahead:
+        return Ahead(self.make)
+
     def on(self, device: torch.device | str) -> MadeFederation:
         """The same clients, their data on this device."""
         return replace(self, test_pool=to_device(self.test_pool, device), device=device)
@@ -84,8 +95,12 @@ class MadeFederation:
         return self.samples_each
 
     def samples(self, client: int) -> Samples:
-        made = Samples(self.make(client), torch.arange(self.samples_each), self.samples_each)
+        made = Samples(self._ahead.take(client), torch.arange(self.samples_each), self.samples_each)
         return to_device(made, self.device)
+
+    def expect(self, clients: Iterable[int]) -> None:
+        """The data of these clients will be asked for soon: they are made meanwhile."""
+        self._ahead.expect(clients)
 
     def test_rows(self, client: int) -> Tensor:
         return torch.zeros(0, dtype=torch.int64)
