@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -220,6 +221,106 @@ def test_a_grid_and_a_comparison_by_ranks_of_which_one_is_late(tmp_path, monkeyp
     for line in ("many/grid.md", "written: many", "written: many/fedavg/seed-1", "written: many/report.html"):
         assert said.count(line) == 1, (line, said)
     assert sum(line.startswith(" fedavg ") for line in said) == 1 + 2  # in the grid's table, and in the comparison's
+
+
+OTHERS = """
+import os, sys
+import numpy as np
+from torch import nn
+from driftless.cli import main
+from driftless.errors import UserError
+from driftless.launch import federate
+
+first = os.environ["RANK"] == "0"
+
+def refused(*words):
+    try:
+        main([*words])
+    except SystemExit as end:
+        assert end.code == 2 and not os.path.exists("x"), os.listdir()
+    else:
+        raise AssertionError(words)
+
+run = ["run", "--drift", "none", "--rounds", "1", *sys.argv[1:], "--data-dir", "a" if first else "b"]
+refused(*run, "--out", "x", "--lr", "0.1" if first else "0.2")
+refused(*run, "--out", "x", *([] if first else ["--seeds", "0,1"]))
+refused(*run, "--out", "x" if first else "y")
+refused(*(["resume", "x"] if first else ["compare", "x"]))
+os.chdir(os.environ["RANK"])
+refused(*run, "--out", "x", "--data", "data.npz")
+os.chdir("..")
+module, data = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), (np.eye(12) * (1 + first), np.arange(12) % 2)
+for what, given in (("the module's weights", {"model": module}), ("the data", {"data": data})):
+    try:
+        federate(**given, clients=2, split="iid", out="x", rounds=1)
+    except UserError as error:
+        assert error.met_by == 1 and f"the fingerprint of {what} is" in str(error) and not os.path.exists("x"), error
+    else:
+        raise AssertionError(given)
+"""
+
+
+def test_ranks_begun_with_other_words_or_data_are_refused(tmp_path):
+    for rank, folder in enumerate(("0", "1")):
+        (tmp_path / folder).mkdir()
+        x, y = np.random.default_rng(rank).random((40, 64)), np.arange(40) % 10
+        np.savez(tmp_path / folder / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    done = two(tmp_path, OTHERS, *SETTINGS.replace(" --seed 1", "").split())
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    here = (
+        "lr is 0.2 here and 0.1 on",
+        "seeds is (0, 1) here and () on",
+        "out is y here and x on",
+        "the command is compare here and resume on",
+        "data is /",
+    )
+    assert len(said) == len(here), said
+    for line, words in zip(said, here, strict=True):
+        assert line.startswith(f"driftless: rank 1: {words}") and line.endswith("with the same packages."), line
+
+
+def test_ranks_of_other_packages_are_refused(tmp_path):
+    program = """
+import os
+from driftless import folders
+from driftless.cli import main
+
+found = folders.versions() | {"python": os.environ["RANK"]}
+folders.versions = lambda: found | ({"torch": "0.1"} if os.environ["RANK"] == "1" else {})
+main(["run", "--out", "x"])
+"""
+    done = two(tmp_path, program)
+    said = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    assert done.returncode != 0 and len(said) == 1 and not (tmp_path / "x").exists(), done.stderr
+    assert said[0].startswith(f"driftless: rank 1: torch is 0.1 here and {torch.__version__} on the first rank: begin")
+
+
+def test_what_is_no_run_the_first_rank_does_alone(tmp_path, monkeypatch):
+    """Each once, of a run with rows that several ranks would share; and what goes wrong is one sentence."""
+    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    run = ["run", "--algorithm", "scaffold", "--rounds", "1", *SETTINGS.split()]
+    assert cli(*run, "--out", tmp_path / "one").code == 0
+    x, y = np.zeros((4, 1, 8, 8), np.float32), np.arange(4)
+    np.savez(tmp_path / "new.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    said = [
+        "report one --out page.html",
+        "export one --out model",
+        "personalize --run one --data new.npz --out personal",
+        "algorithms",
+        "data",
+        "run --rounds 1 --out many " + SETTINGS,  # and they meet again
+        "export nowhere --out model",
+    ]
+    quick = "from driftless import report\nreport.write_report = lambda folders, out, *_: out\n"
+    (tmp_path / "program.py").write_text(quick + COMMANDS)
+    done = ended([*torchrun(2), "program.py", *said], tmp_path)
+    lines = done.stdout.splitlines()
+    assert [lines.count(words) for words in ("page.html", "model", "personal")] == [1, 1, 1], done.stderr
+    assert sum(line.startswith("feddyn") for line in lines) == sum(line.startswith("digits") for line in lines) == 1
+    assert (tmp_path / "many" / "model.safetensors").is_file() and not list(tmp_path.glob("*.tmp"))
+    wrong = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    assert done.returncode != 0 and len(wrong) == 1 and "'nowhere' is no run folder" in wrong[0], done.stderr
 
 
 def test_slots_are_dealt_without_telling(tmp_path):

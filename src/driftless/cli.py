@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tyro
 from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from driftless.commands import COMMANDS, Grid, Run
-from driftless.config import Config, from_toml
+from driftless.commands import BY_RANKS, COMMANDS, Grid, Run
+from driftless.config import Config, from_toml, shared
 from driftless.errors import UserError
 
 SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
                 prog="driftless",
                 description="Federated learning for clients whose data differ.",
             )
-        command()
+        _do(command)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read what was printed has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -46,6 +46,25 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("driftless: interrupted; `driftless resume`, or the same grid again, goes on.", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _do(command: Any) -> None:
+    """Do what is asked for: of several ranks all do a run and the like, asked with the same words, and the first alone
+    does the rest.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return command()
+    from driftless.ranks import alone, join
+
+    if isinstance(command, BY_RANKS):
+        ranks, words = join(), dict(vars(command))
+        config = words.pop("config", None)
+        ranks.refuse_others({"the command": next(name for name, kind in COMMANDS.items() if isinstance(command, kind))})
+        ranks.refuse_others(words | (shared(config) if config else {}))
+        command()
+    elif int(os.environ["RANK"]) == 0:
+        with alone():
+            command()
 
 
 def _end(error: UserError | OSError) -> NoReturn:

@@ -209,6 +209,8 @@ def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
         print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
 
 
+BY_RANKS = (Run, Grid, Resume, Compare)  # what several ranks do together; the rest is the first's alone
+
 COMMANDS = {
     "run": Run,
     "grid": Grid,

@@ -243,6 +243,11 @@ def to_table(config: Config) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}
 
 
+def shared(config: Config) -> dict[str, Any]:
+    """The settings that are the same on all machines of a run."""
+    return {name: value for name, value in vars(config).items() if name not in ("data_dir", "workers")}
+
+
 def flags(config: Config) -> str:
     """The flags of the command line that say this configuration: settings at their defaults are left out.
 

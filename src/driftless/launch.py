@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,8 +17,9 @@ from torch import nn
 from driftless import files, folders, plugins
 from driftless.assemble import OWN, REFERENCES, Experiment, assemble
 from driftless.composition import Algorithm
-from driftless.config import Config, check, from_table, located, to_table
+from driftless.config import Config, check, from_table, located, shared, to_table
 from driftless.data.arrays import Dataset, from_arrays
+from driftless.data.fingerprint import fingerprint
 from driftless.data.sources import from_huggingface
 from driftless.device import to_numpy
 from driftless.errors import UserError
@@ -236,14 +238,22 @@ def _tell(paths: list[Path], target: float | None) -> None:
 
 
 def _assembled(config: Config, *given: Any) -> Experiment:
-    """`assemble` on every rank; raises UserError for what several cannot run."""
+    """`assemble` on every rank; raises UserError for what several cannot run, or not all alike."""
     ranks = join()
     with ranks.together():
         if ranks.world > 1 and not config.device.startswith("cpu"):
             raise UserError(
                 f"device={config.device!r} is for one process: take --device cpu, or begin without torchrun."
             )
-        return assemble(config, *given)
+        experiment = assemble(config, *given)
+    if ranks.world > 1:
+        found = shared(experiment.config)
+        found["the fingerprint of the data"] = fingerprint(experiment.federation, experiment.dataset)
+        if config.model == OWN:  # the program may have left its first weights to chance
+            weights = to_numpy(experiment.federated.initial).tobytes()
+            found["the fingerprint of the module's weights"] = f"{zlib.crc32(weights):08x}"
+        ranks.refuse_others(found)
+    return experiment
 
 
 def _watched(

@@ -10,21 +10,24 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
+from driftless import network
 from driftless.errors import UserError
 
+MEETING = timedelta(minutes=1)  # for ranks that are all there to connect
 PATIENCE = timedelta(minutes=30)  # for a rank that trains or measures longer than the others
 
 
@@ -82,21 +85,54 @@ class Ranks:
         """What the first rank gets from doing this, told to all."""
         return self.everyone(self.first(action))[0]
 
+    def refuse_others(self, given: Mapping[str, Any]) -> None:
+        """Raise UserError on all where one rank was given something else than the first, under some name."""
+        first = self.everyone(given)[0]
+        with self.together():
+            differ = [name for name in {**first, **given} if first.get(name) != given.get(name)]
+            if differ:
+                told = (f"{name} is {given.get(name)} here and {first.get(name)} on the first rank" for name in differ)
+                raise UserError(
+                    f"{'; '.join(told)}: begin all ranks with the same words, on the same data, with the same packages."
+                )
 
-@cache
+
 def join() -> Ranks:
     """This process's ranks: alone, unless torchrun began it with others."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or not dist.is_available():
         return Ranks()
     if not dist.is_initialized():
-        with _told():
+        with _told(UNMET):
             store, rank, world = next(rendezvous("env://"))
             # a restart must not read the addresses of those who died
             own = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-            dist.init_process_group("gloo", store=own, rank=rank, world_size=world, timeout=PATIENCE)
+            network.name_interface(own, rank, world)
+            with network.watched():
+                dist.init_process_group("gloo", store=own, rank=rank, world_size=world, timeout=MEETING)
+        _set_pg_timeout(PATIENCE)
         atexit.register(dist.destroy_process_group)  # else its threads may abort the process at its end
-        signal.signal(signal.SIGTERM, lambda *_: _lost("torchrun ended this one"))
+        signal.signal(signal.SIGTERM, lambda *_: _lost(LOST, "torchrun ended this one"))
+        Ranks(rank, world).refuse_others(_packages())
     return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+def _packages() -> dict[str, str]:
+    """What must be alike of what the ranks run: the packages and this one's code. Python and the machine may differ."""
+    from driftless.folders import versions
+
+    found = {name: version for name, version in versions().items() if name not in ("python", "machine")}
+    code = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py")))
+    return found | {"the fingerprint of driftless's code": f"{zlib.crc32(code):08x}"}
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """In here this process is alone, as if torchrun had not begun it."""
+    world, os.environ["WORLD_SIZE"] = os.environ["WORLD_SIZE"], "1"
+    try:
+        yield
+    finally:
+        os.environ["WORLD_SIZE"] = world
 
 
 def restarted() -> bool:
@@ -108,20 +144,27 @@ class RankLost(UserError):
     """Another rank ended, or did not answer in time."""
 
 
+LOST = (
+    "another rank of this run ended or cannot be reached ({}): begin again on as many ranks as you like with "
+    "`driftless resume` and the run's folder; it goes on from the last checkpoint."
+)
+UNMET = (
+    "this rank does not reach all others ({}): let the machines connect to each other on every port, and where one "
+    "has several networks, say by GLOO_SOCKET_IFNAME there which interface is meant."
+)
+
+
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(sentence: str = LOST) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, dist.DistError) as error:
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        _lost(said.rpartition("] ")[2].partition(". ")[0])  # without gloo's source line and its advice
+        _lost(sentence, said.rpartition("] ")[2].partition(". ")[0])  # without gloo's source line and its advice
 
 
-def _lost(said: str) -> NoReturn:
-    raise RankLost(
-        f"another rank of this run ended or cannot be reached ({said}): begin again on as many ranks as you like with "
-        "`driftless resume` and the run's folder; it goes on from the last checkpoint."
-    ) from None
+def _lost(sentence: str, said: str) -> NoReturn:
+    raise RankLost(sentence.format(said)) from None
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
