@@ -78,9 +78,11 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     with tempfile.TemporaryDirectory() as folder:
         rows = DiskRows(folder, Layout.of(federated.fresh_row()), "benchmark")
         clients = Clients(federated, federation, Work(options.steps, None, 16), 0, lift, rows)
+        following = cohort(0, 0, federation.names, federation.seen, size)
         for t in range(options.rounds):
             wall, cpu = time.perf_counter(), time.process_time()
-            chosen = cohort(0, t, federation.names, federation.seen, size)
+            chosen, following = following, cohort(0, t + 1, federation.names, federation.seen, size)
+            clients.expect(following)
             server, answer = federated.round(server, clients, Plan(chosen, frozenset(), 0.05))
             clients.commit(t)
             if (t + 1) % CHECKPOINT_EVERY == 0:
