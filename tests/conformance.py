@@ -21,8 +21,10 @@ from against import build, follow, furthest, network
 from costs import CLAIMS, HEAD, SIZE, cost, measured
 from helpers import federate
 from oracles import ORACLES
+from readings import FIXTURES, reading
 from subjects import Names, decomposed, held, key, reference, subjects
-from test_against_oracles import CASES, FIXTURES, SHOWS, TIGHT
+from test_against_oracles import CASES, SHOWS, TIGHT
+from test_against_oracles import followed as ours
 from test_wired import CONFIG, same, sequential
 
 from driftless.assemble import chosen_algorithm
@@ -97,13 +99,8 @@ def _with_others_personal(oracle: str, subject: Algorithm) -> float:
 @cache
 def wrong(oracle: str) -> dict[str, float]:
     """How far each wrong reading of the paper is from what runs, at the least."""
-    hyper = ORACLES[oracle].EXAMPLE
-    ours = [follow(build(oracle, **hyper), f, **hyper)[1] for f in FIXTURES.values()]
     gaps = {
-        mutation: min(
-            furthest(one, ORACLES[oracle].run(f, **hyper, mutation=mutation))
-            for one, f in zip(ours, FIXTURES.values(), strict=True)
-        )
+        mutation: min(furthest(ours(oracle, f), reading(oracle, f, mutation)) for f in FIXTURES)
         for mutation in ORACLES[oracle].MUTATIONS
     }
     assert all(gap > SHOWS for gap in gaps.values()), (oracle, gaps)

@@ -1,7 +1,47 @@
-"""One thread a process: the tensors here are small, and two threads for them only wait for each other."""
+"""One thread a process: the tensors here are small, and two threads for them only wait for each other.
+
+Every run reads scikit-learn's digits, and asks what is installed, both from files. While tests run neither changes, but
+where a test puts something on the path: each is read once a process, and for every other path.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import sklearn.datasets
 import torch
+from sklearn.utils import Bunch
 
 torch.set_num_threads(1)
+
+
+def once_a_path(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """The same question with its answers kept, for as long as the path and its folders are as they were."""
+
+    @cache
+    def kept(path: tuple[Any, ...], words: tuple[Any, ...], named: frozenset[tuple[str, Any]]) -> Any:
+        return ask(*words, **dict(named))
+
+    def asked(*words: Any, **named: Any) -> Any:
+        there = [folder or "." for folder in sys.path if os.path.exists(folder or ".")]
+        path = tuple((os.path.abspath(folder), os.stat(folder).st_mtime_ns) for folder in there)
+        return kept(path, words, frozenset(named.items()))
+
+    return asked
+
+
+read_digits = cache(sklearn.datasets.load_digits)
+
+
+def fresh_digits() -> Bunch:
+    """The digits in arrays of the caller's own."""
+    return Bunch(images=read_digits().images.copy(), target=read_digits().target.copy())
+
+
+sklearn.datasets.load_digits = fresh_digits
+metadata.entry_points, metadata.version = once_a_path(metadata.entry_points), once_a_path(metadata.version)

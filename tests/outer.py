@@ -8,6 +8,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
+from driftless import report
 from driftless.cli import main
 from driftless.config import Config
 
@@ -49,6 +52,16 @@ def run(*flags: object, **settings: Any) -> Ended:
 def config(**settings: Any) -> Config:
     """The smallest run as a value."""
     return Config(**(TINY | settings))
+
+
+def draw_no_page_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are left without a page of their own, which takes longer than they do; a page of several is drawn."""
+    draw = report.write_report
+
+    def drawn(runs: Any, out: Any, *rest: Any) -> Path:
+        return Path(out) if (Path(out) / "metrics.jsonl").is_file() else draw(runs, out, *rest)
+
+    monkeypatch.setattr(report, "write_report", drawn)
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from outer import cli, metrics, run
+from outer import cli, draw_no_page_of_one_run, metrics, run
 from safetensors.torch import load_file
 from test_bad_input import sentence
 
@@ -155,7 +155,8 @@ def test_a_configuration_file_and_flags_over_it(tmp_path, no_report):
     assert cli("run", "--config", tmp_path / "run" / "run.toml").code == 2  # whose folder exists
 
 
-def test_several_seeds(tmp_path):
+def test_several_seeds(tmp_path, monkeypatch):
+    draw_no_page_of_one_run(monkeypatch)
     ended = run(seeds="0,1", out=tmp_path / "runs", target=0.3, rounds=4, steps=10)
     assert (
         ended.code == 0
@@ -184,7 +185,8 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_compare_makes_the_reference_rows(tmp_path):
+def test_compare_makes_the_reference_rows(tmp_path, monkeypatch):
+    draw_no_page_of_one_run(monkeypatch)
     assert run(algorithm="scaffold", out=tmp_path / "one", absent=0.5).code == 0
     ended = cli("compare", tmp_path / "one", "--target", "0.1")
     assert ended.code == 0 and (tmp_path / "report.html").is_file()

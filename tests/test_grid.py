@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outer import TINY, Ended, cli, metrics
+from outer import TINY, Ended, cli, draw_no_page_of_one_run, metrics
 from recipes import result
 from subjects import COMPOSITIONS, commands
 from test_bad_input import sentence
@@ -52,7 +52,8 @@ def told(values: list[float]) -> str:
     return f"{mean:.2f}" + (f" ± {sd:.2f}" if sd else "")
 
 
-def test_a_grid(tmp_path):
+def test_a_grid(tmp_path, monkeypatch):
+    draw_no_page_of_one_run(monkeypatch)
     out = tmp_path / "grid"
     ended = table(out, "fedavg, scaffold", "nothing, scaffold, fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
                   "--seeds", "0,1")  # fmt: skip

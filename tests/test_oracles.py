@@ -26,11 +26,11 @@ from oracles import (
     scaffold_p_fedinit,
 )
 from oracles.problem import BODY, HEAD, SIZE, Fixture, Round, constant, everyone, fixture, servers, visible
+from readings import FIXTURES, READINGS, reading
 
 NOTHING, EVERYTHING = np.zeros(SIZE, dtype=bool), np.ones(SIZE, dtype=bool)
 WITH_CONTROL = [n for n in ORACLES if "scaffold" in n]
-FIXTURES = [fixture(0), fixture(1, steps=4, ragged=True)]
-both = pytest.mark.parametrize("f", FIXTURES, ids=["even", "ragged"])
+both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
 
 
 def same(one: list[Round], two: list[Round]) -> bool:
@@ -107,15 +107,14 @@ def test_oracles_import_only_numpy_and_each_other():
 @pytest.mark.parametrize("name", ORACLES)
 def test_a_wrong_reading_is_named_by_its_equation(name):
     """Not by whose code has it."""
-    for reading in ORACLES[name].MUTATIONS.values():
-        assert not re.search(r"\b(codes?|port|bench|official|repository|FL)\b|\.py\b", reading, re.I), reading
+    for wrong in ORACLES[name].MUTATIONS.values():
+        assert not re.search(r"\b(codes?|port|bench|official|repository|FL)\b|\.py\b", wrong, re.I), wrong
 
 
-@pytest.mark.parametrize("name, mutation", [(n, m) for n, o in ORACLES.items() for m in o.MUTATIONS])
-@both
-def test_wrong_reading_shows(name, mutation, f):
-    oracle = ORACLES[name]
-    right, wrong = visible(oracle.run(f, **oracle.EXAMPLE)), visible(oracle.run(f, **oracle.EXAMPLE, mutation=mutation))
+@pytest.mark.parametrize("name, mutation", READINGS)
+@pytest.mark.parametrize("problem", FIXTURES)
+def test_wrong_reading_shows(name, mutation, problem):
+    right, wrong = visible(reading(name, problem)), visible(reading(name, problem, mutation))
     assert np.isfinite(wrong).all()
     assert np.abs(right - wrong).max() > 1e-3  # asked for: 1e-4
 

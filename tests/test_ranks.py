@@ -31,16 +31,17 @@ SETTINGS = "--data digits --clients 6 --model softmax_regression --steps 3 --bat
 SETTINGS += " --lift sequential --eval-every 2 --panel 2"
 
 
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    monkeypatch.setattr(report, "write_report", lambda *_: None)
+
+
 def torchrun(ranks: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
 
 
 def command(ranks: int, *words: str) -> list[str]:
-    return [*(torchrun(ranks) if ranks > 1 else [sys.executable]), "-m", "driftless", *words]
-
-
-def go(ranks: int, *words: str) -> subprocess.CompletedProcess:
-    return ended(command(ranks, *words))
+    return [*torchrun(ranks), "-m", "driftless", *words]
 
 
 def ended(words: list[str], folder: Path | None = None) -> subprocess.CompletedProcess:
@@ -60,7 +61,9 @@ def model(folder: Path) -> dict[str, torch.Tensor]:
 
 COMMANDS = """
 import shlex, sys
+from driftless import report
 from driftless.cli import main
+report.write_report = lambda *_: None
 for words in sys.argv[1:]:
     main(shlex.split(words))
 """
@@ -105,7 +108,7 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
     """Begun by two, stopped by a lost one, ended by one process: the run that was never stopped."""
     words = ["run", "--algorithm", "scaffold", "--cohort", "4", "--rounds", "40", *SETTINGS.split()]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert go(1, *words, "--out", str(whole)).returncode == 0
+    assert cli(*words, "--out", whole).code == 0
     threads = os.environ | {"OMP_NUM_THREADS": "1"}
     begun = subprocess.Popen(
         command(2, *words, "--out", str(broken)), stderr=subprocess.PIPE, text=True, env=threads, start_new_session=True
@@ -160,13 +163,12 @@ main(["run", "--config", "one/run.toml", "--out", "x"])
 """
 
 
-def test_who_says_what_is_refused_and_nothing_is_left(tmp_path, monkeypatch):
+def test_who_says_what_is_refused_and_nothing_is_left(tmp_path):
     """Each rank has a working directory, so that no folder is one for all. The first says what all have been told, and
     whose it is; what a rank meets by itself, it says itself.
     """
     settings = SETTINGS.replace(" --seed 1", "").split()
     one, both = tmp_path / "0" / "one", tmp_path / "0" / "both"
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
     assert cli("run", "--rounds", "1", *settings, "--out", one).code == 0
     for copy in (both, tmp_path / "1" / "both"):
         shutil.copytree(one, copy)
@@ -211,7 +213,6 @@ main(["compare", "many/fedavg"])
 
 def test_a_grid_and_a_comparison_by_ranks_of_which_one_is_late(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "write_report", lambda *_: None)
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
     words = ["--rows", "fedavg", "--columns", "nothing, relaxed_init(0.1)", "--rounds", "2", *SETTINGS.split()]
     done = two(tmp_path, LATE, *words)
     assert done.returncode == 0, done.stderr

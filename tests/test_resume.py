@@ -155,6 +155,7 @@ CRASHED = {
     "unseen": 0,
     "eval_every": 3,
     "drift": "selected",
+    "lift": "sequential",
 }
 
 
@@ -183,8 +184,8 @@ def test_a_crash_at_every_operation_of_a_whole_run(how, disk):
 
 def test_crash_after_crash(disk):
     """Each start is struck again soon: what one of them leaves half done, the next has to bear."""
-    folder = disk.root / "run"
-    run(folder, **CRASHED)
+    folder, settings = disk.root / "run", CRASHED | {"lift": "auto"}
+    run(folder, **settings)
     expected = result(folder)
     for case in range(12):
         rng = np.random.default_rng(case)
@@ -192,11 +193,11 @@ def test_crash_after_crash(disk):
         for _ in range(8):
             disk.arm(int(rng.integers(1, 40)), half=bool(rng.integers(2)))
             with suppress(Crash):
-                run(folder, **CRASHED)
+                run(folder, **settings)
             if case % 2:
                 disk.cut(rng, float(rng.choice([0.0, 0.5, 1.0])))
         disk.arm(0)
-        run(folder, **CRASHED)
+        run(folder, **settings)
         assert result(folder) == expected, case
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from outer import cli, config, metrics, run
+from outer import cli, config, draw_no_page_of_one_run, metrics, run
 from test_bad_input import sentence
 from test_bad_runs import DIVERGES, content
 
@@ -116,9 +116,11 @@ def strictly(path: Path) -> list[dict]:
     return [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
 
 
-def test_what_is_not_finite_is_null_in_the_log_and_nan_where_it_is_read(tmp_path):
+def test_what_is_not_finite_is_null_in_the_log_and_nan_where_it_is_read(tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    assert run(algorithm="scaffold", out=folder, rounds=2).code == 0
+    with monkeypatch.context() as patch:
+        draw_no_page_of_one_run(patch)
+        assert run(algorithm="scaffold", out=folder, rounds=2).code == 0
     infos = metrics(folder)
     infos[1] |= {"train_loss": math.nan, "global_loss": math.inf, "consensus": {"head": -math.inf}}
     (folder / "metrics.jsonl").unlink()
@@ -312,7 +314,8 @@ def test_both_on_one_command_line_are_refused():
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------
-def test_a_folder_without_a_finished_round_is_left_out_with_a_note(tmp_path):
+def test_a_folder_without_a_finished_round_is_left_out_with_a_note(tmp_path, monkeypatch):
+    draw_no_page_of_one_run(monkeypatch)
     runs = tmp_path / "runs"
     assert run(out=runs / "one", rounds=1).code == 0
     (runs / "begun").mkdir()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,7 @@ class Disk:
         self.names, self.sure_names, self.unsure_names = dict(names), dict(names), []
 
 
+@cache
 def cohort(seed: int, t: int) -> list[int]:
     return np.random.default_rng([seed, t]).choice(CLIENTS, 3, replace=False).tolist()
 
@@ -159,6 +161,9 @@ def reference(seeds: list[int]) -> tuple[dict[int, dict], torch.Tensor]:
         rows.update(new)
         server = server + sum(row["model"].double() for row in new.values()) / 3
     return rows, server
+
+
+UNHURT = reference([0] * ROUNDS)
 
 
 def play(folder: Path, seeds: list[int], seed: int) -> tuple[dict[int, dict], torch.Tensor]:
@@ -206,7 +211,7 @@ def disk(tmp_path, monkeypatch):
 
 
 def operations(disk: Disk) -> int:
-    check(play(disk.root / "run", [], 0), reference([0] * ROUNDS))
+    check(play(disk.root / "run", [], 0), UNHURT)
     total = disk.count
     assert total > 60
     return total
@@ -220,7 +225,7 @@ def test_killed_at_every_operation(disk, half):
         with pytest.raises(Crash):
             play(disk.root / "run", [], 0)
         disk.arm(0)
-        check(play(disk.root / "run", [], 0), reference([0] * ROUNDS))
+        check(play(disk.root / "run", [], 0), UNHURT)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
@@ -232,7 +237,7 @@ def test_power_cut_at_every_operation(disk, share):
             play(disk.root / "run", [], 0)
         disk.cut(np.random.default_rng(at), share)
         disk.arm(0)
-        check(play(disk.root / "run", [], 0), reference([0] * ROUNDS))
+        check(play(disk.root / "run", [], 0), UNHURT)
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -247,7 +252,7 @@ def test_falling_back_one_checkpoint(disk, cut):
             disk.cut(rng, 0.5)
         damage_newest(disk, rng)
         disk.arm(0)
-        check(play(disk.root / "run", [], 0), reference([0] * ROUNDS))
+        check(play(disk.root / "run", [], 0), UNHURT)
 
 
 @pytest.mark.parametrize("case", range(200))
@@ -281,7 +286,7 @@ def test_power_cut_after_a_start_that_was_killed(disk):
                     play(disk.root / "run", [], 0)
             disk.cut(np.random.default_rng(0), 0.0)
             disk.arm(0)
-            check(play(disk.root / "run", [], 0), reference([0] * ROUNDS))
+            check(play(disk.root / "run", [], 0), UNHURT)
 
 
 def test_what_was_said_to_be_on_the_disk_is_there_after_a_start_that_was_killed(disk):
@@ -349,7 +354,7 @@ def test_the_crashes_find_a_flush_left_out(disk, monkeypatch):
         disk.cut(np.random.default_rng(at), 0.3)
         disk.arm(0)
         try:
-            check(play(disk.root / "run", [], 0), reference([0] * ROUNDS))
+            check(play(disk.root / "run", [], 0), UNHURT)
         except ValueError as error:  # and the digest says so
             assert "lost, damaged or replaced" in str(error)
             failures += 1

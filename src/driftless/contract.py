@@ -84,19 +84,22 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     exact, rounded = (_Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
     neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
     _pure(exact)  # first: what changes its input does so under threads while others read it
-    _threads(exact)
-    _resumes(exact)
-    _declares(exact)
-    return Report(subject.name, _vectorised(rounded), _permuted(rounded), neutral)
+    alone = exact.run(Sequential(), rounds=3)
+    _threads(exact, alone)
+    alone = exact.further(alone)
+    _resumes(exact, alone)
+    _declares(exact, alone)
+    alone = rounded.run(Sequential(), rounds=3)
+    return Report(subject.name, _vectorised(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
 
 
-# --- the laws -------------------------------------------------------------------------------------------------------
-def _threads(trial: _Trial) -> None:
-    _same("law 1 (threaded)", trial, trial.run(Sequential(), rounds=3), trial.run(Threaded(2), rounds=3))
+# --- the laws, each beside the run that was made alone, client by client ---------------------------------------------
+def _threads(trial: _Trial, alone: _Here) -> None:
+    _same("law 1 (threaded)", trial, alone, trial.run(Threaded(2), rounds=3))
 
 
-def _vectorised(trial: _Trial) -> float:
-    return _close("law 1 (vectorised)", trial, trial.run(Sequential(), rounds=3), trial.run(Vectorised(3), rounds=3))
+def _vectorised(trial: _Trial, alone: _Here) -> float:
+    return _close("law 1 (vectorised)", trial, alone, trial.run(Vectorised(3), rounds=3))
 
 
 def _neutral(trial: _Trial, place: int) -> str:
@@ -140,8 +143,7 @@ def _pure(trial: _Trial) -> None:
         _same("law 8 (a round does not repeat)", trial, reference, again)
 
 
-def _resumes(trial: _Trial) -> None:
-    never_stopped = trial.run(Sequential())
+def _resumes(trial: _Trial, never_stopped: _Here) -> None:
     with TemporaryDirectory() as folder:
         here = trial.begin(Sequential(), DiskRows(folder, trial.layout, "contract"))
         for t in range(ROUNDS):
@@ -157,17 +159,17 @@ def _resumes(trial: _Trial) -> None:
         here.clients.rows.close()
 
 
-def _declares(trial: _Trial) -> None:
+def _declares(trial: _Trial, alone: _Here) -> None:
     watched = replace(trial, settings=trial.settings | {"watch": frozenset({"drift", "divergence"})})
-    one, two = trial.run(Sequential()), watched.run(Sequential())
-    _equal("reads (what a piece reads of the past is declared)", trial.subject, one.server, two.server)
+    seen = watched.run(Sequential())
+    _equal("reads (what a piece reads of the past is declared)", trial.subject, alone.server, seen.server)
 
 
-def _permuted(trial: _Trial) -> float:
+def _permuted(trial: _Trial, alone: _Here) -> float:
     order = [int(i) for i in generator(SEED, "order").permutation(len(NAMES))]
     moved = trial.run(Sequential(), order=order)
     back = [moved.clients.row(order.index(client))[0] for client in range(len(NAMES))]
-    return _close("law 10 (clients in another order)", trial, trial.run(Sequential()), moved, back)
+    return _close("law 10 (clients in another order)", trial, alone, moved, back)
 
 
 # --- trying an algorithm on the problem -----------------------------------------------------------------------------
@@ -221,8 +223,11 @@ class _Trial:
         return self.commit(here, t, self.round(here, t))
 
     def run(self, lift: Any, rounds: int = ROUNDS, order: list[int] | None = None) -> _Here:
-        here = self.begin(lift, order=order)
-        for t in range(rounds):
+        return self.further(self.begin(lift, order=order), rounds)
+
+    def further(self, here: _Here, rounds: int = ROUNDS) -> _Here:
+        """The same, gone on to so many rounds in all."""
+        for t in range(here.server.round, rounds):
             here = self.step(here, t)
         return here
 

@@ -12,7 +12,9 @@ import numpy as np
 
 FEATURES, HIDDEN, CLASSES = 6, 5, 3
 SHAPES = {"0.weight": (HIDDEN, FEATURES), "0.bias": (HIDDEN,), "2.weight": (CLASSES, HIDDEN), "2.bias": (CLASSES,)}
-SIZE = sum(int(np.prod(shape)) for shape in SHAPES.values())  # 30 + 5 + 15 + 3 = 53
+SIZES = [int(np.prod(shape)) for shape in SHAPES.values()]
+SIZE = sum(SIZES)  # 30 + 5 + 15 + 3 = 53
+ENDS = [sum(SIZES[: k + 1]) for k in range(len(SIZES))]
 BODY = np.arange(SIZE) < HIDDEN * FEATURES + HIDDEN  # the first layer, mask [53]
 HEAD = ~BODY  # the last layer
 SAMPLES = (12, 5, 26, 8, 40, 17)
@@ -122,12 +124,8 @@ def servers(rounds: list[Round]) -> np.ndarray:
 
 def unravel(theta: np.ndarray) -> dict[str, np.ndarray]:
     """The network's arrays, by torch's names."""
-    out, at = {}, 0
-    for name, shape in SHAPES.items():
-        size = int(np.prod(shape))
-        out[name] = theta[at : at + size].reshape(shape)
-        at += size
-    return out
+    table = zip(SHAPES.items(), SIZES, ENDS, strict=True)
+    return {name: theta[end - size : end].reshape(shape) for (name, shape), size, end in table}
 
 
 def outputs(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
