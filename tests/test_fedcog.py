@@ -243,7 +243,9 @@ def test_samples_that_are_no_numbers_are_refused():
         )
 
 
-@pytest.mark.parametrize("wrong", [{"kd_weight": "auto"}, {"kd_weight": -1.0}, {"targets": "all"}, {"samples": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"kd_weight": "auto"}, {"kd_weight": -1.0}, {"targets": "all"}, {"samples": 0}, {"lr": -1.0}]
+)
 def test_wrong_values_are_refused(wrong):
     with pytest.raises(UserError, match="fedcog"):
         named.fedcog(**wrong)

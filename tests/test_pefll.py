@@ -13,6 +13,8 @@ from helpers import clusters, federate, gap, run
 from test_wired import CONFIG, PIPELINES, same, sequential
 from torch import nn
 
+import driftless
+from driftless import Federation
 from driftless import algorithms as named
 from driftless.assemble import assemble
 from driftless.broadcast import Affine, Setting
@@ -26,6 +28,7 @@ from driftless.launch import run_config
 from driftless.lift import Loop, Sequential, Threaded, Vectorised
 from driftless.optim import AdamW, OnServer, Sgd
 from driftless.pefll import SIZES, Hypernetwork, Pefll, descriptor_size
+from driftless.personalize import newcomer as newcomer_of
 from driftless.personalize import personalize
 from driftless.pfedhn import Pfedhn
 from driftless.server_optim import Descent
@@ -254,9 +257,31 @@ def test_what_needs_a_global_model_is_refused(one, other):
             both()
 
 
+@pytest.mark.parametrize("embedding", ["linear", "cnn"])
+def test_several_labels_a_sample(embedding):
+    """Each label has a channel; what needs one class a sample says so."""
+    x, y = torch.randn(24, *SHAPE), (torch.rand(24, 5) < 0.4).float()
+    rows = [torch.arange(8 * i, 8 * i + 8) for i in range(3)]
+    place = Federation((x, y), (x, y), rows, rows, ["a", "b", "c"])
+    settings: Any = dict(
+        clients=place, rounds=1, steps=1, batch=4, loss=nn.functional.binary_cross_entropy_with_logits,
+        metric=lambda outputs, labels: ((outputs > 0) == (labels > 0)).float().mean(1),
+    )  # fmt: skip
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+    result = driftless.federate(model, algorithm=f"pefll(embedding={embedding})", **settings)
+    setting = result.experiment.federated.setting
+    assert setting is not None and setting.classes == 5
+    for name in ("class_mask", "knn_per"):
+        with pytest.raises(UserError, match=f"{name} .* labels must be classes, one a sample"):
+            driftless.federate(model, algorithm=name, **settings)
+
+
 def test_wrong_values_are_refused():
     for text in ("pefll(embedding=vit)", "pefll(size=XL)", "pfedhn(size=XL)"):
         with pytest.raises(UserError, match="is unknown"):
+            assemble(replace(DIGITS, algorithm=text))
+    for text in ("pefll(lambda_h=-1)", "pefll(lambda_v=-1)"):
+        with pytest.raises(UserError, match="would let the networks grow"):
             assemble(replace(DIGITS, algorithm=text))
     with pytest.raises(UserError, match="embedding=cnn is for images"):
         federate(algorithm(Pefll("cnn"), name="it"), nn.Linear(6, 3), setting=Setting((6,), 3, ["a"], [0], 0)).start()
@@ -334,8 +359,15 @@ def test_samples_that_do_not_fit_are_refused(runs, tmp_path):
     wrong = {
         "y_train": dict(x_train=x),
         "samples of shape": dict(x_train=x[:, :4], y_train=np.zeros(3, int)),
-        "labels from": dict(x_train=x, y_train=np.full(3, 11)),
+        "11 is no label": dict(x_train=x, y_train=np.full(3, 11)),
         "2 labels": dict(x_train=x, y_train=np.zeros(2, int)),
+        "'a' is no label": dict(x_train=x, y_train=np.full(3, "a")),
+        "fractions": dict(x_train=x, y_train=np.full(3, 0.5)),
+        "the labels are 3": dict(x_train=x, y_train=np.int64(3)),
+        r"the shape \[3, 10\]": dict(x_train=x, y_train=np.eye(10)[:3]),
+        "one array": dict(x_train=np.full((3, 8, 8), "a"), y_train=np.zeros(3, int)),
+        "NaN": dict(x_train=np.full((3, 8, 8), np.nan), y_train=np.zeros(3, int)),
+        "from 0 to 255": dict(x_train=np.linspace(0, 255, 192).reshape(3, 8, 8), y_train=np.zeros(3, int)),
     }
     for words, arrays in wrong.items():
         np.savez(tmp_path / "new.npz", **arrays)
@@ -343,3 +375,32 @@ def test_samples_that_do_not_fit_are_refused(runs, tmp_path):
             personalize(folder, tmp_path / "new.npz")
     with pytest.raises(UserError, match="no run folder"):
         personalize(tmp_path, tmp_path / "new.npz")
+
+
+def test_a_newcomers_labels_have_the_names_of_the_runs(tmp_path):
+    """And its images their scale: levels, or the same from 0 to 1."""
+    rng = np.random.Generator(np.random.Philox(0))
+    x, y = rng.integers(0, 256, (60, 4, 4), dtype=np.uint8), np.array(["cat", "dog"] * 30)
+    np.savez(tmp_path / "run.npz", x_train=x, y_train=y)
+    quick = replace(DIGITS, clients=2, unseen=0.0, rounds=1, steps="1", split="iid", out=str(tmp_path / "run"))
+    result = run_config(replace(quick, data=str(tmp_path / "run.npz")))[0]
+    read = []
+    for images in (x[:3], x[:3] / 255):
+        np.savez(tmp_path / "new.npz", x_train=images, y_train=["dog", "cat", "dog"])
+        read.append(newcomer_of(result.experiment, tmp_path / "new.npz").pool)
+    assert all(labels.tolist() == [1, 0, 1] for _, labels in read) and gap(read[0][0], read[1][0]) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["ditto", "apfl"])
+def test_a_second_model_trains_nobody_new(name, newcomer, tmp_path):
+    """It is a member's alone: personal parameters beside it still get a round's steps, and nothing else is told."""
+    short = replace(DIGITS, clients=4, rounds=1, steps="3", checkpoint_every=1)
+    for text, way, steps in (
+        (name, "the global model", 0),
+        (f"{name} + fine_tune(steps=2)", "the global model, trained on by FineTune", 2),
+        (f"fedavg_p + {name}", "the shared parameters, and the initial ones for its own, then 3 local steps", 3),
+    ):
+        folder = tmp_path / text
+        run_config(replace(short, algorithm=text, out=str(folder)))
+        served = personalize(folder, newcomer)
+        assert (served.way, served.steps) == (way, steps)

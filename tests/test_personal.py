@@ -258,6 +258,8 @@ def test_a_clients_own_model_is_withheld_by_no_synchronisation():
         lambda: named.knn_per(weight=1.2),
         lambda: named.fine_tune(1, 2),
         lambda: named.fine_tune(-1),
+        lambda: named.fine_tune(1, lr=-0.1),
+        lambda: named.scaffold_p(outer_personal=-1.0),
         lambda: named.pfedme() + named.scaffold(),
         lambda: named.per_fedavg() + named.fine_tune(),
     ],

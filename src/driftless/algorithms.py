@@ -441,8 +441,9 @@ def fedrep(head: str | None = None, first: float = 5 / 6, epochs: int = 20, batc
 
     Its Algorithm 1, phi the shared representation and h_i client i's head: h_i <- h_i - alpha grad_h f_i(h_i, phi) for
     `first` steps, then phi_i <- phi_i - alpha grad_phi f_i(h_i, phi_i) for the others, of which the paper's algorithm
-    has one;   phi <- sum_i p_i phi_i, by the run's weights (the paper's: weighting=uniform). Stored: h_i. Sent: phi
-    each way. A client never seen: phi, on which it trains a head of its own (`Newcomer`).
+    has one (5 passes for the head and one for the body in PeFLL's comparison, A.2);   phi <- sum_i p_i phi_i, by the
+    run's weights (the paper's: weighting=uniform). Stored: h_i. Sent: phi each way. A client never seen: phi, on which
+    it trains a head of its own (`Newcomer`).
     """
     from dataclasses import replace
 

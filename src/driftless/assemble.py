@@ -211,9 +211,12 @@ def _for_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Con
 
 
 def _classes(clients: Any) -> int:
-    """How many classes the labels of ready clients have: the training ones count too, where there is a pool of them."""
+    """How many classes the labels of ready clients have: the training ones count too, where there is a pool of them.
+    Real targets of several columns are labels that a sample bears or not, a column each.
+    """
     pools = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
-    return 1 + max(int(y.max()) for _, y in pools if len(y))
+    columns = [y.shape[1] for _, y in pools if y.dim() > 1 and y.is_floating_point()]
+    return columns[0] if columns else 1 + max(int(y.max()) for _, y in pools if len(y))
 
 
 def _refuse_own(text: str, what: str) -> None:

@@ -128,15 +128,17 @@ class Networks:
 class Pefll:
     """The recipe; `complete` gives the pipeline: phi on the client, h on the server, (v - m) / s frozen between them.
 
-    Scott et al., "PeFLL: Personalized Federated Learning by Learning to Learn", ICLR 2024, Algorithms 1 and 2, for
-    (1): min lambda_h |eta_h|^2 + lambda_v |eta_v|^2 + sum_i [L(h(v_i)) + lambda_theta |h(v_i)|^2]. delta_i is the
-    gradient (line 12), not divided by the step size or k. As in the official code and not in Algorithm 2: the server's
-    Adam for lines 17 and 18, whose factor 1 - 2 beta lambda is decoupled decay; m and s are mean and deviation of the
-    entries of the first descriptor ever, frozen, and saved with the model; no ReLU before the hypernetwork's last
-    layers; l = int(1 + n/4). 2 lambda_theta is the clients' weight decay. The descriptor is of the first batch in
-    training, of all data at evaluation. The paper's run: lr=0.002, clip=50, weighting=uniform, steps=50, batch=32.
-    Stored: nothing on clients. Sent down: eta_v, theta_i, d v_i; up: v_i, delta_i, d eta_v. A client never seen: one
-    descriptor up and one model down, without a step.
+    v_i = mean phi(x, y), theta_i = h((v_i - m) / s), delta_i = theta_i - theta_i' of k local steps; both networks move
+    against the mean of the transposes at delta_i. Scott et al., "PeFLL: Personalized Federated Learning by Learning to
+    Learn", ICLR 2024, Algorithms 1 and 2, for (1): min lambda_h |eta_h|^2 + lambda_v |eta_v|^2 + sum_i [L(h(v_i)) +
+    lambda_theta |h(v_i)|^2]. delta_i is the gradient (line 12), not divided by the step size or k. As in the official
+    code and not in Algorithm 2: the server's Adam for lines 17 and 18, whose factor 1 - 2 beta lambda is decoupled
+    decay; m and s are mean and deviation of the entries of the first descriptor ever, frozen, and saved with the model;
+    no ReLU before the hypernetwork's last layers; l = int(1 + n/4); lambda_h and lambda_v of 0, where the paper has
+    0.001 (A.2). 2 lambda_theta is the clients' weight decay. The descriptor is of the first batch in training, of all
+    data at evaluation. The paper's run: lr=0.002, clip=50, weighting=uniform, steps=50, batch=32. Stored: nothing on
+    clients. Sent down: eta_v, theta_i, d v_i; up: v_i, delta_i, d eta_v. A client never seen: one descriptor up and one
+    model down, without a step.
     """
 
     embedding: str = "auto"
@@ -154,6 +156,11 @@ class Pefll:
             raise UserError(
                 f"pefll(embedding={self.embedding}, size={self.size}) is unknown: embedding is one of "
                 f"{', '.join(EMBEDDINGS)}, size one of {', '.join(SIZES)}."
+            )
+        if min(self.lambda_h, self.lambda_v) < 0:
+            raise UserError(
+                f"pefll(lambda_h={self.lambda_h:g}, lambda_v={self.lambda_v:g}) would let the networks grow: give 0 or "
+                "more of both."
             )
 
     def neutral(self) -> str:

@@ -21,7 +21,9 @@ from driftless import files, folders
 from driftless.assemble import Experiment, assemble, reading_of
 from driftless.broadcast import Pipeline, Table
 from driftless.clients import Clients
+from driftless.data import sound
 from driftless.data.archives import archive
+from driftless.data.arrays import Dataset, numbered
 from driftless.data.federation import Federation, federation, tensors
 from driftless.data.split import Split
 from driftless.data.texts import from_jsonl
@@ -118,19 +120,21 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     setting = federated.setting
     assert setting is not None
 
+    known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
+
     def part(which: str) -> tuple[Tensor, Tensor]:
-        x, y = arrays[f"x_{which}"], torch.from_numpy(arrays[f"y_{which}"]).to(torch.int64)
-        x = tensors(dataset, x, federated.initial.dtype) if dataset else torch.from_numpy(x).to(federated.initial.dtype)
+        given = sound.samples(str(data), which, arrays[f"x_{which}"])
+        y = sound.labels(str(data), which, arrays[f"y_{which}"])
+        x = torch.from_numpy(given).to(federated.initial.dtype)
+        if dataset is not None:
+            _same_scale(str(data), given, dataset)
+            x = tensors(dataset, given, federated.initial.dtype)
         if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
             raise UserError(
                 f"{data}: {len(x)} samples of shape {list(x.shape[1:])} and {len(y)} labels in {which}; the run has "
                 f"samples of shape {list(setting.shape)}: give one label each, and some."
             )
-        if int(y.min()) < 0 or int(y.max()) >= setting.classes:
-            raise UserError(
-                f"{data}: labels from {int(y.min())} to {int(y.max())}, but the run has {setting.classes} classes."
-            )
-        return x, y
+        return x, torch.from_numpy(numbered(y, known, str(data)))
 
     pool = part("train")
     tested = {"x_test", "y_test"} <= set(arrays)
@@ -139,12 +143,24 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     return place.on(federated.initial.device)
 
 
+def _same_scale(where: str, x: np.ndarray, dataset: Dataset) -> None:
+    """Refuse images on another scale than the run's: levels (uint8) are read as 0 to 1, other numbers as they are."""
+    levels = dataset.x_train.dtype == np.uint8
+    if x.ndim < 3 or not len(x) or (x.dtype == np.uint8) == levels or (levels and x.min() >= 0 and x.max() <= 1):
+        return
+    raise UserError(
+        f"{where}: images of {x.dtype} from {x.min():g} to {x.max():g}, and the run's are {dataset.x_train.dtype}: "
+        f"give them so{', or from 0 to 1' if levels else ''}."
+    )
+
+
 def serve(result: Result, place: Federation, steps: int | None = None) -> Served:
     """The model of the only client of `place`, by the way of the run's algorithm."""
     experiment, server, federated = result.experiment, result.server, result.experiment.federated
     config, work = experiment.config, experiment.work
     lr = experiment.lr(max(server.round - 1, 0))
-    trainers = [type(p).__name__ for p in federated.pieces if type(p).personal is not Piece.personal]
+    own_models = (p for p in federated.pieces if type(p).personal is not Piece.personal)
+    trainers = [type(p).__name__ for p in own_models if not p.members]
     if steps is None:
         own = federated.periods.personal and not trainers
         steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0

@@ -147,7 +147,8 @@ class Piece:
     `late` piece comes behind the others wherever it stands in a sum, and learns before them: it scales what all have
     put into the message, and its mean, or trains on from the model that all have made. `without`, if any, is the name
     under which what clients predict without this piece is measured as well. Where a piece is for `newcomers`, its
-    `personal` leaves the model of a client that took part as it is.
+    `personal` leaves the model of a client that took part as it is; where it is for `members`, that of one that never
+    did.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -155,6 +156,7 @@ class Piece:
     late: ClassVar[bool] = False
     without: ClassVar[str] = ""
     newcomers: ClassVar[bool] = False
+    members: ClassVar[bool] = False
 
     def clash(self, other: Piece) -> str:
         """Why this piece cannot be composed with that one, if it cannot."""

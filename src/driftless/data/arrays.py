@@ -21,7 +21,7 @@ class Dataset:
     Labels are int64 in 0 .. classes - 1. `natural_*` says whose each sample is. `mean` and `std` are per channel of the
     training pixels scaled to [0, 1], None for features that are no images. `targets_*` are what is to be predicted
     where that is not the label, by which samples are then only divided: int64 [n, T], IGNORED where there is nothing.
-    `known` is what labels 0 .. classes - 1 of texts are called.
+    `known` is what labels 0 .. classes - 1 were called where they came from, None where that is not known.
     """
 
     name: str
@@ -94,9 +94,18 @@ def from_arrays(
     y = y.astype(np.int64)
     if mean is None and x_train.dtype == np.uint8 and x_train.ndim > 2:
         mean, std = moments(x_train)
-    return Dataset(
-        name, x_train, y[: len(y_train)], x_test, y[len(y_train) :], len(known), natural_train, natural_test, mean, std
-    )
+    y_train, y_test = y[: len(y_train)], y[len(y_train) :]
+    natural = (natural_train, natural_test)
+    return Dataset(name, x_train, y_train, x_test, y_test, len(known), *natural, mean, std, known=known)
+
+
+def numbered(y: np.ndarray, known: np.ndarray, where: str) -> np.ndarray:
+    """Each label's number among those known."""
+    number = {label: i for i, label in enumerate(known.tolist())}
+    strange = next((label for label in y.tolist() if label not in number), None)
+    if strange is not None:
+        raise UserError(f"{where}: {strange!r} is no label that is known; allowed: {', '.join(map(str, known))}.")
+    return np.array([number[label] for label in y.tolist()], dtype=np.int64)
 
 
 def held_out(labels: np.ndarray, share: float) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from driftless.data.arrays import TEST_SHARE, Dataset, held_out
+from driftless.data.arrays import TEST_SHARE, Dataset, held_out, numbered
 from driftless.data.tokens import Reading, Rows
 from driftless.errors import UserError
 
@@ -59,7 +59,7 @@ def from_jsonl(
     if predicts == "label" and y is None:
         raise UserError(f"{path}: no line has a label; give one, or take --model opt_lm, which needs none.")
     y, known = np.zeros(len(texts)) if y is None else y, known if predicts == "label" else None
-    known, codes = np.unique(y, return_inverse=True) if known is None else (known, _numbers(y, known, str(path)))
+    known, codes = np.unique(y, return_inverse=True) if known is None else (known, numbered(y, known, str(path)))
     test = held_out(codes, TEST_SHARE) if parts is None else parts == "test"
     if test.all() or not test.any():
         raise UserError(f"{path}: {(~test).sum()} lines to train on and {test.sum()} to test on; give some of both.")
@@ -80,16 +80,6 @@ def from_jsonl(
         targets_test=held.targets,
         known=known,
     )
-
-
-def _numbers(y: np.ndarray, known: np.ndarray, path: str) -> np.ndarray:
-    """Each label's number among those known."""
-    strange = y[~np.isin(y, known)]
-    if len(strange):
-        raise UserError(
-            f"{path}: {str(strange[0])!r} is no label that is known; allowed: {', '.join(map(str, known))}."
-        )
-    return np.searchsorted(known, y)
 
 
 class _Columns:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from driftless.errors import UserError
 from driftless.piece import Piece, View
+from driftless.pieces.samples import one_class
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class ClassMask(Piece):
         return "it acts on predictions alone, and masks nothing only where a client has samples of every class"
 
     def predict(self, view: View):
-        y = view.data.all()[1]
-        if not len(y) or y.is_floating_point():
-            return None
-        if y.dim() > 1:
+        if not one_class(view):
             raise UserError("class_mask masks the classes that a client lacks: labels must be classes, one a sample.")
+        y = view.data.all()[1]
+        if not len(y):
+            return None
 
         def scores(x: Any) -> Tensor:
             out = view.task.outputs(view.end, x)

@@ -59,8 +59,8 @@ class FedCOG(Piece):
             raise UserError(f"fedcog(kd_weight={self.kd_weight}) is no weight: give 0 or more, or {COUNTS}.")
         if self.targets not in TARGETS:
             raise UserError(f"fedcog(targets={self.targets}) is unknown: use {' or '.join(TARGETS)}.")
-        if min(self.samples, self.batch) < 1 or min(self.steps, self.wait, self.dis) < 0:
-            raise UserError("fedcog needs samples and batch of 1 or more, and steps, wait and dis of 0 or more.")
+        if min(self.samples, self.batch) < 1 or min(self.steps, self.wait, self.dis, self.lr) < 0:
+            raise UserError("fedcog needs samples and batch of 1 or more, and steps, wait, dis and lr of 0 or more.")
 
     @property
     def reads(self):

@@ -17,7 +17,8 @@ class FedSAM(Piece):
     Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, Algorithm 1 (FedSAM). As an
     objective its gradient is the gradient of f at theta + e, clipped like any other; corrections are added after it;
     the ascent is along f's own gradient, unclipped. f holds the terms of the pieces named before this one. A step costs
-    two gradients. Stored: nothing. Sent: nothing more. A client never seen: the global model.
+    two gradients. rho is 0.1 in FedInit's code and 0.5 in FedCOG's tables. Stored: nothing. Sent: nothing more. A
+    client never seen: the global model.
     """
 
     rho: float = 0.1

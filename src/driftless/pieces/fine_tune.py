@@ -43,8 +43,10 @@ class FineTune(Piece):
     optimiser: Any = None
 
     def __post_init__(self) -> None:
-        if min(self.epochs, self.steps) < 0 or self.batch < 1:
-            raise UserError(f"{self!r} is impossible: give 0 or more epochs or steps, and batches of 1 or more.")
+        if min(self.epochs, self.steps, self.lr or 0) < 0 or self.batch < 1:
+            raise UserError(
+                f"{self!r} is impossible: give 0 or more epochs or steps, batches of 1 or more, and lr of 0 or more."
+            )
 
     @classmethod
     def neutral(cls):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from driftless.errors import UserError
 from driftless.piece import Piece, View
+from driftless.pieces.samples import one_class
 
 CHUNK = 500  # samples at a time
 WEIGHTS = tuple(i / 10 for i in range(11))
@@ -44,9 +45,9 @@ class Neighbours(Piece):
         return cls(weight=0.0), "fedavg"
 
     def predict(self, view: View):
-        x, y = view.data.all()
-        if y.dim() > 1:
+        if not one_class(view):
             raise UserError("knn_per mixes in the labels of near samples: labels must be classes, one a sample.")
+        x, y = view.data.all()
         if not len(y):
             return None
         keys = torch.cat([self._features(view, part) for part in x.split(CHUNK)])

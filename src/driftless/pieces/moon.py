@@ -21,8 +21,9 @@ class MOON(Piece):
     17: z, z_glob and z_prev are a batch's features by the model in training, by the global one and by the client's
     last one; here the input of the last layer, as the model evaluates (the paper adds a projection head). There is no
     contrast until a client has a last model; that of a client which pauses grows old. A personal parameter of the
-    global model is the client's own: where all that features are made of is personal, nothing is drawn. Stored: the
-    client's model. Sent: nothing more. A client never seen: the global model.
+    global model is the client's own: where all that features are made of is personal, nothing is drawn. mu of 1 and T
+    of 0.5 are the authors' code's, and mu is 0.01 in FedCOG's comparison. Stored: the client's model. Sent: nothing
+    more. A client never seen: the global model.
     """
 
     mu: float = 1.0

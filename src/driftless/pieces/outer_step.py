@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from driftless.errors import UserError
 from driftless.piece import Piece, View
 
 
@@ -20,6 +21,10 @@ class OuterStep(Piece):
     """
 
     size: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise UserError(f"outer_personal={self.size:g} would step away from where training ended: give 0 or more.")
 
     @classmethod
     def neutral(cls):

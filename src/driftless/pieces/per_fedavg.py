@@ -55,8 +55,9 @@ class MetaStep(Piece):
 
     Fallah et al., "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
     Approach", NeurIPS 2020, Algorithm 1, and its experiments for the variants FO and HF. The inner step has no
-    momentum; v is taken after the clip. Stored: nothing. Sent: theta. Every client, seen or not, adapts the global
-    model to its training data before it predicts: by `FineTune` beside this piece.
+    momentum; v is taken after the clip. alpha of 0.01 is ours; PeFLL's comparison is of first order (A.2). Stored:
+    nothing. Sent: theta. Every client, seen or not, adapts the global model to its training data before it predicts: by
+    `FineTune` beside this piece.
     """
 
     alpha: float = 0.01
