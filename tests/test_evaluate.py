@@ -338,8 +338,8 @@ def test_who_never_trained_is_trained_for_a_measurement_at_the_end_alone(monkeyp
 
 @pytest.mark.parametrize(
     "algorithm, drawn",
-    [("local", {5}), ("fedper + fedcog(samples=8)", {5}), ("pefll", set()), ("fine_tune", set(range(6))),
-     ("knn_per", set(range(6)))],
+    [("local", {5}), ("fedper + fedcog(samples=8)", {5}), ("pefll", set()), ("ditto", set(range(5))),
+     ("fine_tune", set(range(6))), ("knn_per", set(range(6)))],
 )  # fmt: skip
 def test_nothing_is_drawn_for_who_predicts_with_what_it_has(monkeypatch, algorithm, drawn):
     """Batches and draws are for who works before it predicts: a newcomer (client 5), or all of whom a piece asks it."""

@@ -16,6 +16,7 @@ import driftless
 from driftless import federate, report
 from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
+from driftless.personalize import personalize
 from driftless.piece import Piece
 from driftless.pieces.proximal import Proximal
 
@@ -179,6 +180,11 @@ def test_a_run_folder_and_going_on_from_python(tmp_path):
     module.load_state_dict(load_file(Path(out) / "model.safetensors"))
     from outer import cli
 
+    np.savez(tmp_path / "new.npz", x_train=X[:7], y_train=Y[:7], x_test=X[:3], y_test=Y[:3])
+    served = personalize(again, tmp_path / "new.npz", tmp_path / "new.safetensors")
+    assert served.accuracy is not None and served.way == "the global model"
+    mine = load_file(tmp_path / "new.safetensors")
+    assert all(torch.equal(leaf, mine[name]) for name, leaf in again.model().items())
     for command in ("resume", "compare"):  # which know neither the module nor the data
         ended = cli(command, out)
         assert ended.code == 2 and "came from a program" in ended.err and "resume=True" in ended.err

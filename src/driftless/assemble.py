@@ -223,7 +223,8 @@ def _refuse_own(text: str, what: str) -> None:
     if text == OWN:
         raise UserError(
             f"this run's {what} came from a program and is not known by name: go on there with "
-            "federate(..., resume=True); `compare` wants --no-references."
+            "federate(..., resume=True), whose result `driftless.personalize.personalize` takes; `compare` wants "
+            "--no-references."
         )
 
 

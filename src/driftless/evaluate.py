@@ -109,7 +109,7 @@ class Evaluation:
     def uniform(self) -> bool:
         """Whether every client predicts with the global model."""
         personal = self.federated.periods.personal or self.federated.buffer_periods.personal
-        plain = not any(_has_a_say(p, newcomer=True) for p in self.federated.pieces)
+        plain = not any(_has_a_say(p, newcomer) for p in self.federated.pieces for newcomer in (True, False))
         return self.federated.broadcast.common and not personal and plain
 
     @property
@@ -241,7 +241,8 @@ class Evaluation:
 
 def _has_a_say(piece: Piece, newcomer: bool) -> bool:
     """Whether the piece may change what a client, newcomer or not, predicts with."""
-    personal = type(piece).personal is not Piece.personal and (newcomer or not piece.newcomers)
+    silent = piece.members if newcomer else piece.newcomers
+    personal = type(piece).personal is not Piece.personal and not silent
     return personal or type(piece).predict is not Piece.predict
 
 

@@ -84,26 +84,32 @@ class Given(NamedTuple):
     steps: int = 0
 
 
-def personalize(run: Path, data: Path, out: Path | None = None, steps: int | None = None) -> Served:
+def personalize(run: Path | Result, data: Path, out: Path | None = None, steps: int | None = None) -> Served:
     """Serve the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any; texts in a
-    .jsonl) from a run.
+    .jsonl) from a run: its folder, or the result that `federate` gave a program with data or a module of its own.
 
     `steps` local steps follow; where none are asked for, personal parameters that nothing else trains get a round's.
     The model goes to the file `out`. Raises UserError where the run or the samples do not fit.
     """
-    config = folders.read_one(run)
     if steps is not None and steps < 0:
         raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
-    experiment = assemble(replace(config, device="cpu"))  # one client, in one process
-    place = newcomer(experiment, data)
-    result = trained(experiment, run)
-    try:
-        served = serve(result, place, steps)
-    finally:
-        result.clients.close()
+    if isinstance(run, Result):
+        served = serve(run, newcomer(run.experiment, data), steps)
+    else:
+        served = _from_folder(run, data, steps)
     if out is not None:
         files.atomic_write(out, safetensors.torch.save(served.state, {"way": str(served)}))
     return served
+
+
+def _from_folder(run: Path, data: Path, steps: int | None) -> Served:
+    experiment = assemble(replace(folders.read_one(run), device="cpu"))  # one client, in one process
+    place = newcomer(experiment, data)
+    result = trained(experiment, run)
+    try:
+        return serve(result, place, steps)
+    finally:
+        result.clients.close()
 
 
 def newcomer(experiment: Experiment, data: Path) -> Federation:
