@@ -7,6 +7,7 @@ The rows go to folders that are deleted at the end: a row for each client that t
 checkpoints (of LeNet 343 kB each).
 
     python benchmarks/many_clients.py [--clients 100 10000 1000000] [--cohort 100] [--rounds 100] [--model lenet]
+        [--wait 5]
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -52,8 +54,9 @@ class Round(NamedTuple):
     touched: int
 
 
-def make(client: int) -> Any:
-    """The client's samples: two classes of its own, each class a pattern under noise."""
+def make(client: int, wait: float = 0.0) -> Any:
+    """The client's samples: two classes of its own, each class a pattern under noise; they come after so many ms."""
+    time.sleep(wait / 1000)
     rng = generator(0, "samples", client)
     y = torch.from_numpy(rng.choice(rng.choice(CLASSES, 2, replace=False), SAMPLES))
     patterns = torch.from_numpy(generator(0, "patterns").random((CLASSES, *SHAPE), dtype="float32"))
@@ -73,7 +76,8 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     memory.keep_freed()
     space = Space(getattr(models, options.model)(SHAPE, CLASSES))
     federated = Federated(algorithms.scaffold(), Task(space), space.ravel(), space.ravel_buffers())
-    federation, size = MadeFederation(make, registered, SAMPLES, make(0)), min(options.cohort, registered)
+    made = partial(make, wait=options.wait)
+    federation, size = MadeFederation(made, registered, SAMPLES, make(0)), min(options.cohort, registered)
     lift, touched, server = by_rule(space, "cpu", size, options.workers), set(), federated.start()
     with tempfile.TemporaryDirectory() as folder:
         rows = DiskRows(folder, Layout.of(federated.fresh_row()), "benchmark")
@@ -122,6 +126,7 @@ def main() -> None:
     parser.add_argument("--model", default="lenet", choices=("lenet", "cnn_fedcog", "softmax_regression"))
     for name, default in (("rounds", 100), ("cohort", 100), ("steps", 2), ("workers", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--wait", type=float, default=0.0, help="ms for which a client's data are waited for")
     options = parser.parse_args()
     taken = measured(options)
     table = Table(title=f"SCAFFOLD, {options.model}, {options.cohort} clients a round, {options.steps} steps each")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import pytest
 import torch
@@ -17,12 +18,15 @@ class Source:
 
     def __init__(self) -> None:
         self.made: list[int] = []
+        self.here: list[int] = []
         self.threads: set[int] = set()
 
     def __call__(self, client: int) -> int:
         if client < 0:
             raise OSError("no such file")
         self.made.append(client)
+        if threading.current_thread() is threading.main_thread():
+            self.here.append(client)
         self.threads.add(threading.get_ident())
         return 10 * client
 
@@ -34,6 +38,19 @@ def test_what_is_expected_is_made_elsewhere_and_once():
     assert [ahead.take(client) for client in range(40)] == [10 * client for client in range(40)]
     assert source.made == list(range(40)) and source.threads.isdisjoint({threading.get_ident()})
     assert ahead.take(7) == 70 and threading.get_ident() in source.threads  # nobody expected it again
+
+
+def test_round_by_round_everything_is_made_once_and_elsewhere():
+    """The next cohort is expected as each begins; all but the first, whom nobody expected, are made ahead."""
+    source, size = Source(), 3 * MOST
+    ahead, cohorts = Ahead(source), [range(size * t, size * (t + 1)) for t in range(6)]
+    for now, following in pairwise(cohorts):
+        ahead.expect(following)
+        here = len(source.here)
+        assert [ahead.take(client) for client in now] == [10 * client for client in now]
+        assert len(source.here) == (size if now == cohorts[0] else here)
+    ahead._thread.submit(int).result()
+    assert sorted(source.made) == list(range(5 * size + MOST))
 
 
 def test_so_many_wait_and_no_more():

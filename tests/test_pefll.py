@@ -358,6 +358,7 @@ def test_samples_that_do_not_fit_are_refused(runs, tmp_path):
     x = np.zeros((3, 8, 8), dtype=np.uint8)
     wrong = {
         "y_train": dict(x_train=x),
+        "has x_train, y_train, x_test: give": dict(x_train=x, y_train=np.zeros(3, int), x_test=x),
         "samples of shape": dict(x_train=x[:, :4], y_train=np.zeros(3, int)),
         "11 is no label": dict(x_train=x, y_train=np.full(3, 11)),
         "2 labels": dict(x_train=x, y_train=np.zeros(2, int)),

@@ -120,8 +120,11 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
         return federation(texts, Split([train], [train[:0]], [test], [texts.name]))
     with archive(data) as stored:
         arrays = {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
-    if not {"x_train", "y_train"} <= set(arrays):
-        raise UserError(f"{data}: it needs x_train and y_train, and x_test, y_test if any.")
+    if not {"x_train", "y_train"} <= set(arrays) or ("x_test" in arrays) != ("y_test" in arrays):
+        raise UserError(
+            f"{data}: it has {', '.join(arrays) or 'no array that is read'}: give x_train and y_train, and x_test and "
+            "y_test or neither."
+        )
     federated, dataset = experiment.federated, experiment.dataset
     setting = federated.setting
     assert setting is not None

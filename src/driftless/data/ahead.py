@@ -25,7 +25,8 @@ class Ahead:
         with self._lock:
             wanted = dict.fromkeys([*self._last, *clients])
             self._made = {client: made for client, made in self._made.items() if client in wanted}
-            self._coming, self._last = deque(wanted), clients
+            self._coming = deque(client for client in wanted if client not in self._made)
+            self._last = clients
             self._go_on()
 
     def take(self, client: int) -> Any:
@@ -38,5 +39,4 @@ class Ahead:
     def _go_on(self) -> None:
         while self._coming and len(self._made) < MOST:
             client = self._coming.popleft()
-            if client not in self._made:
-                self._made[client] = self._thread.submit(self._make, client)
+            self._made[client] = self._thread.submit(self._make, client)
