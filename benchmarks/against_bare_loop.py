@@ -129,9 +129,9 @@ def contenders(problem: Problem) -> dict[str, Contender]:
     def bare(model: nn.Module) -> Callable[[], Tensor]:
         return lambda: space.from_state_dict(bare_round(model, data, batches))[0]
 
-    def lifted(lift: Any) -> Callable[[], Tensor]:
-        clients = Clients(federated, federation, work, 0, lift)
-        return lambda: federated.round(server, clients, plan)[0].params
+    def lifted(lift: Any, subject: Federated = federated) -> Callable[[], Tensor]:
+        clients = Clients(subject, federation, work, 0, lift)
+        return lambda: subject.round(server, clients, plan)[0].params
 
     written, entries = as_written(module), {}
     for threads in sorted({1, DEFAULT_THREADS}):
@@ -147,8 +147,7 @@ def contenders(problem: Problem) -> dict[str, Contender]:
         entries[name] = Contender(lifted(lift), 1, cores, elsewhere)
     if problem.model is models.lenet:  # what `--precision bfloat16` gives: another model, within its rounding
         half = replace(federated, task=Task(Space(module, autocast=torch.bfloat16)))
-        clients = Clients(half, federation, work, 0, Threaded(2))
-        entries["threaded, bfloat16"] = Contender(lambda: half.round(server, clients, plan)[0].params, 1, 2)
+        entries["threaded, bfloat16"] = Contender(lifted(Threaded(2), half), 1, 2)
     if isinstance(module, nn.Sequential) and [type(m) for m in module] == [nn.Flatten, nn.Linear]:
         threads = ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,))
         weights = next(module.parameters()).detach()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from driftless.composition import Algorithm
 from driftless.config import Config, check
 from driftless.data.arrays import Dataset
 from driftless.data.federation import Federation
+from driftless.data.fingerprint import fingerprint
 from driftless.data.sources import load
 from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
@@ -49,6 +51,11 @@ class Experiment:
     module: nn.Module
     dataset: Dataset | None = None
     split: Split | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A word for the data, by which a folder or another rank knows them again."""
+        return fingerprint(self.federation, self.dataset)
 
     def lr(self, round: int) -> float:
         """The clients' step size in round 0, 1, ..."""

@@ -69,12 +69,8 @@ class Bound:
         """For each piece, whether its `learn` is given the uniform mean of start - end as `g`, and need not be told it:
         models count alike, no piece moves a start, an end or what is uploaded, and none before it moves `g`.
         """
-
-        def fills(piece: Piece, *slots: str) -> bool:
-            return any(getattr(type(piece), slot) is not getattr(Piece, slot) for slot in slots)
-
-        plain = self.weighting == "uniform" and not any(fills(p, "start", "keep", "upload") for p in self.pieces)
-        return tuple(plain and not any(fills(p, "learn") for p in self.pieces[:k]) for k in range(len(self.pieces)))
+        plain = self.weighting == "uniform" and not any(p.fills("start", "keep", "upload") for p in self.pieces)
+        return tuple(plain and not any(p.fills("learn") for p in self.pieces[:k]) for k in range(len(self.pieces)))
 
     @cached_property
     def even(self) -> bool:
@@ -148,7 +144,7 @@ class Bound:
             row["model"] = theta[self.kept]
         if len(slow):
             row |= {"sent": theta[slow], "steps": theta.new_zeros(len(self.step_groups[0]))}
-            if any(type(p).start is not Piece.start for p in self.pieces):
+            if any(p.fills("start") for p in self.pieces):
                 row["start"] = theta[slow]
             if self.recipe.gradient:
                 row["total"] = zero[slow]

@@ -18,7 +18,6 @@ from driftless.device import to_device
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
 from driftless.lift import Loop, Parallel, Vectorised
-from driftless.piece import Piece
 from driftless.scoring import CHUNK, score, score_together
 from driftless.state import Each, Server
 from driftless.task import Passes
@@ -109,13 +108,13 @@ class Evaluation:
     def uniform(self) -> bool:
         """Whether every client predicts with the global model."""
         personal = self.federated.periods.personal or self.federated.buffer_periods.personal
-        plain = not any(_has_a_say(p, newcomer) for p in self.federated.pieces for newcomer in (True, False))
+        plain = not any(p.fills("personal", "predict") for p in self.federated.pieces)
         return self.federated.broadcast.common and not personal and plain
 
     @property
     def by_model(self) -> bool:
         """Whether what a client predicts with is a model, which many can be evaluated of in one call."""
-        plain = all(type(p).predict is Piece.predict and not p.without for p in self.federated.pieces)
+        plain = not any(p.fills("predict") or p.without for p in self.federated.pieces)
         return plain and isinstance(self.federation.test_pool[0], Tensor)
 
     def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
@@ -133,7 +132,7 @@ class Evaluation:
         seen, unseen = list(self.federation.seen), list(self.federation.unseen)
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
-            if any(type(p).personal is not Piece.personal for p in self.federated.pieces):
+            if any(p.fills("personal") for p in self.federated.pieces):
                 # who has not trained yet may be trained for it, twenty times over its data: at the end alone
                 unseen = []
                 seen = [c for c in seen if self.clients.seen(c) >= 0] if self.clients.fresh else seen
@@ -215,7 +214,7 @@ class Evaluation:
     def _looked_at(self, client: int, round: int) -> Each:
         """What the client has, and where a piece may let it work before it predicts, what it works on."""
         newcomer = self.clients.seen(client) < 0
-        works = any(_has_a_say(piece, newcomer) for piece in self.federated.pieces)
+        works = any(p.remakes(newcomer) or p.fills("predict") for p in self.federated.pieces)
         return self.clients.each(client, round) if works else self.clients.at_rest(client)
 
     def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float:
@@ -237,13 +236,6 @@ class Evaluation:
         batch = samples.batch(torch.arange(min(PROBE, int(samples.size)), device=samples.index.device))
         gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
         return torch.where(self.federated.periods.shared, gradient, 0.0)
-
-
-def _has_a_say(piece: Piece, newcomer: bool) -> bool:
-    """Whether the piece may change what a client, newcomer or not, predicts with."""
-    silent = piece.members if newcomer else piece.newcomers
-    personal = type(piece).personal is not Piece.personal and not silent
-    return personal or type(piece).predict is not Piece.predict
 
 
 def _spread(clients: list[int], count: int) -> list[int]:

@@ -21,7 +21,6 @@ import numpy as np
 
 from driftless import checkpoint, files, observed, plugins
 from driftless.config import Config, from_toml, located, to_table
-from driftless.data.fingerprint import fingerprint
 from driftless.errors import UserError
 from driftless.results import line, logged, without_infinities
 
@@ -100,7 +99,7 @@ def noted(folder: Path) -> dict[str, Any]:
 def refuse_other_data(folder: Path, experiment: Experiment) -> None:
     """Raise UserError where the run in the folder began on other data; one from before these were noted is believed."""
     began = noted(folder).get("data", "")
-    if began and began != fingerprint(experiment.federation, experiment.dataset):
+    if began and began != experiment.fingerprint:
         raise UserError(
             f"{str(folder)!r} holds a run on other data: give it the same, or begin anew with another --out."
         )
@@ -121,7 +120,7 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
         "shape": list(experiment.federation.test_pool[0].shape[1:]),
         "digest": digest(experiment.config),
         "classes": experiment.dataset.classes if experiment.dataset else 0,
-        "data": fingerprint(experiment.federation, experiment.dataset),
+        "data": experiment.fingerprint,
     }
     write_config(folder, experiment.config, resolved)
 

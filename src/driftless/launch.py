@@ -19,7 +19,6 @@ from driftless.assemble import OWN, REFERENCES, Experiment, assemble
 from driftless.composition import Algorithm
 from driftless.config import Config, check, from_table, located, shared, to_table
 from driftless.data.arrays import Dataset, from_arrays
-from driftless.data.fingerprint import fingerprint
 from driftless.data.sources import from_huggingface
 from driftless.device import to_numpy
 from driftless.errors import UserError
@@ -248,7 +247,7 @@ def _assembled(config: Config, *given: Any) -> Experiment:
         experiment = assemble(config, *given)
     if ranks.world > 1:
         found = shared(experiment.config)
-        found["the fingerprint of the data"] = fingerprint(experiment.federation, experiment.dataset)
+        found["the fingerprint of the data"] = experiment.fingerprint
         if config.model == OWN:  # the program may have left its first weights to chance
             weights = to_numpy(experiment.federated.initial).tobytes()
             found["the fingerprint of the module's weights"] = f"{zlib.crc32(weights):08x}"

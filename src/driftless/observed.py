@@ -26,7 +26,6 @@ def save(folder: Path, result: Result) -> None:
     from driftless.device import to_numpy
     from driftless.evaluate import global_model
     from driftless.lift import Loop
-    from driftless.piece import Piece
 
     federated, clients, dataset = result.experiment.federated, result.clients, result.experiment.dataset
     trained = [c for c in clients.touched() if result.experiment.federation.size(c)]
@@ -35,7 +34,7 @@ def save(folder: Path, result: Result) -> None:
         len(shape) != 4
         or shape[1] not in (1, 3)
         or not trained
-        or all(type(p).observe is Piece.observe for p in federated.pieces)
+        or not any(p.fills("observe") for p in federated.pieces)
     ):
         return
     theta, buffers, _ = global_model(federated, result.server, clients)

@@ -33,7 +33,6 @@ from driftless.errors import UserError
 from driftless.federated import Federated
 from driftless.lift import Loop, Sequential
 from driftless.optim import Freeze
-from driftless.piece import Piece
 from driftless.pieces.fine_tune import FineTune
 from driftless.run import Result, trained
 from driftless.scoring import score
@@ -128,14 +127,14 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     federated, dataset = experiment.federated, experiment.dataset
     setting = federated.setting
     assert setting is not None
-
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
 
     def part(which: str) -> tuple[Tensor, Tensor]:
         given = sound.samples(str(data), which, arrays[f"x_{which}"])
         y = sound.labels(str(data), which, arrays[f"y_{which}"])
-        x = torch.from_numpy(given).to(federated.initial.dtype)
-        if dataset is not None:
+        if dataset is None:
+            x = torch.from_numpy(given).to(federated.initial.dtype)
+        else:
             _same_scale(str(data), given, dataset)
             x = tensors(dataset, given, federated.initial.dtype)
         if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
@@ -168,8 +167,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     experiment, server, federated = result.experiment, result.server, result.experiment.federated
     config, work = experiment.config, experiment.work
     lr = experiment.lr(max(server.round - 1, 0))
-    own_models = (p for p in federated.pieces if type(p).personal is not Piece.personal)
-    trainers = [type(p).__name__ for p in own_models if not p.members]
+    trainers = [type(p).__name__ for p in federated.pieces if p.remakes(newcomer=True)]
     if steps is None:
         own = federated.periods.personal and not trainers
         steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0
@@ -183,7 +181,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     theta, buffers = federated.predicting(how, given.theta, server.buffers, shared, each)
     seconds = time.perf_counter() - began
 
-    beside = [type(p).__name__ for p in federated.pieces if type(p).predict is not Piece.predict]
+    beside = [type(p).__name__ for p in federated.pieces if p.fills("predict")]
     way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and how.taken[0] else "")
     way += f", then {steps} local steps" if steps else ""
     way += f" ({', '.join(beside)}, at prediction, needs the client's samples beside the file)" if beside else ""

@@ -158,6 +158,14 @@ class Piece:
     newcomers: ClassVar[bool] = False
     members: ClassVar[bool] = False
 
+    def fills(self, *slots: str) -> bool:
+        """Whether it says something in one of these slots, by name."""
+        return any(getattr(type(self), slot) is not getattr(Piece, slot) for slot in slots)
+
+    def remakes(self, newcomer: bool) -> bool:
+        """Whether `personal` may make another model of a client's, of a newcomer or of one that took part."""
+        return self.fills("personal") and not (self.members if newcomer else self.newcomers)
+
     def clash(self, other: Piece) -> str:
         """Why this piece cannot be composed with that one, if it cannot."""
         return self.excludes.get(type(other).__name__, "")

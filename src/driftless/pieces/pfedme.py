@@ -40,8 +40,7 @@ class MoreauEnvelope(Piece):
 
     def clash(self, other: Piece) -> str:
         """Whatever else would be in the gradient."""
-        kind = type(other)
-        return REPLACED if kind.objective is not Piece.objective or kind.correct is not Piece.correct else ""
+        return REPLACED if other.fills("objective", "correct") else ""
 
     @classmethod
     def neutral(cls):
