@@ -32,11 +32,11 @@ from timing import Contender, Row, cpu_of, measure, summary, table
 from torch import Tensor
 
 from driftless import algorithms, memory
-from driftless.choice import by_rule
+from driftless.choice import by_rule, products, vectorised
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.federated import Federated
-from driftless.lift import Sequential, Threaded, Vectorised
+from driftless.lift import Sequential, Threaded
 from driftless.optim import Sgd
 from driftless.processes import Processes
 from driftless.space import Space
@@ -142,7 +142,8 @@ def lifts(given: Given) -> dict[str, Entry]:
         return Entry(one, lambda: watched(one) if seen else Shown(new(), None, None))
 
     out = {}
-    for lift, cores in ((Sequential(), 1), (Threaded(CORES), CORES), (Processes(CORES), CORES), (Vectorised(), 1)):
+    together = vectorised(space, "cpu", problem.cohort, CORES), products(space, "cpu", problem.cohort, CORES)
+    for lift, cores in ((Sequential(), 1), *((lift, CORES) for lift in (Threaded(CORES), Processes(CORES), *together))):
         name = f"driftless, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
         out[name] = entry(lift, cores)
     return out

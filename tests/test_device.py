@@ -66,6 +66,14 @@ def test_a_run_there_is_bitwise_the_run_here(case, lift, tmp_path):
     assert result(tmp_path / "here") == result(tmp_path / "there")
 
 
+def test_convolutions_as_products_there(tmp_path):
+    settings = QUICK | {"model": "resnet20", "lift": "products", "clients": 3, "rounds": 2, "steps": "1"}
+    federate(out=str(tmp_path / "here"), **(settings | {"device": "cpu"}))
+    with there():
+        federate(out=str(tmp_path / "there"), **settings)
+    assert result(tmp_path / "here") == result(tmp_path / "there")
+
+
 @pytest.mark.parametrize("buffers", ["average", "local", "drop"])
 def test_models_with_statistics_and_what_they_become(buffers):
     settings: dict[str, Any] = {"clients": 3, "split": "iid", "rounds": 2, "steps": 2, "lift": "sequential"}
@@ -215,6 +223,26 @@ def test_processes_of_clients_are_the_cpus():
     assert ended.code == 2 and "device=cuda" in ended.err and ended.err.count("\n") == 1
 
 
+@pytest.fixture
+def rounding():
+    """What a GPU may round what it multiplies to: of products, and of convolutions."""
+    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [setting.fp32_precision for setting in settings]
+    yield lambda: [setting.fp32_precision for setting in settings]
+    for setting, value in zip(settings, before, strict=True):
+        setting.fp32_precision = value
+
+
+@pytest.mark.parametrize(("precision", "rounded"), [("float32", "ieee"), ("tf32", "tf32"), ("float64", "ieee")])
+def test_what_a_gpu_multiplies_is_rounded_where_asked_alone(precision, rounded, rounding):
+    torchs_own = rounding()
+    federate(**(QUICK | {"device": "cpu", "precision": precision}))
+    assert rounding() == torchs_own
+    with there():
+        federate(**(QUICK | {"precision": precision}))
+    assert rounding() == [rounded, rounded]
+
+
 def test_numbers_are_filled_where_they_are_needed():
     like = torch.zeros(3, dtype=torch.float64)
     assert device.scalar(2, like).dtype == torch.int64 and device.scalar(True, like).dtype == torch.bool
@@ -240,6 +268,17 @@ def test_cuda(name, precision, tolerance, lift, tmp_path):
         torch.testing.assert_close(other[part], one[part], rtol=tolerance, atol=tolerance)
     losses = [[info["train_loss"] for info in ran.metrics] for ran in (here, away)]
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
+
+
+@ON_A_GPU
+@pytest.mark.parametrize("lift", ["threaded", "vectorised", "products"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3), ("tf32", 5e-2)])
+def test_cuda_convolutions(lift, precision, tolerance):
+    settings = {"model": "lenet", "clients": 4, "rounds": 2, "steps": "3", "precision": precision}
+    one = federate(**(settings | {"precision": precision.replace("tf", "float")})).model()
+    other = federate(device="cuda", lift=lift, **settings).model()
+    for part in one:
+        torch.testing.assert_close(other[part], one[part], rtol=tolerance, atol=tolerance)
 
 
 @ON_A_GPU

@@ -32,7 +32,7 @@ from driftless.state import Plan
 from driftless.task import Task, accuracy, cross_entropy
 from driftless.work import Between, Work, bernoulli_cohort, cohort, silent, work_of
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+DTYPES = {name: torch.float32 for name in ("float32", "tf32", "bfloat16")} | {"float64": torch.float64}
 REFERENCES = ("centralised", "local")
 OWN = "your own"  # said of a model or data that a program gave
 

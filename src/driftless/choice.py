@@ -17,8 +17,10 @@ from driftless.compiled import Compiled
 from driftless.errors import UserError
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.processes import Processes
+from driftless.products import Products
 from driftless.ranks import join
 from driftless.state import Plan
+from driftless.streams import Streamed
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
 LEAST, MOST = 8, 128  # clients a vectorised call
@@ -44,19 +46,21 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
         case "sequential" | "wired":
             return Sequential()
         case "threaded":
-            return Threaded(workers)
+            return _threads(config.device, workers)
         case "processes":
             return Processes(workers)
-    choose = {"vectorised": vectorised, "compiled": compiled}.get(config.lift, by_rule)
+    choose = {"vectorised": vectorised, "products": products, "compiled": compiled}.get(config.lift, by_rule)
     found = choose(space, config.device, experiment.cohort, workers)
     if isinstance(found, Vectorised) and (reason := _unfit(experiment, found)):
         if config.lift != "auto":
             raise UserError(f"your model cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.")
         logging.getLogger(__name__).warning("clients are not vectorised: %s", reason)
-        found = _parallel(experiment.cohort, workers)
-    if kept.startswith(Processes.__name__) and isinstance(found, Threaded):
+        found = _parallel(config.device, experiment.cohort, workers)
+    if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
+        return found
+    if kept.startswith(Processes.__name__):
         return Processes(found.workers)
-    return fastest(experiment, found) if isinstance(found, Threaded) and not kept else found
+    return found if kept else fastest(experiment, found)
 
 
 def _unfit(experiment: Experiment, lift: Vectorised) -> str:
@@ -88,12 +92,16 @@ def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | 
     convolves = any(len(entry.shape) > 2 for entry in space.parameters)
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
         return vectorised(space, device, cohort, workers)
-    return _parallel(cohort, workers)
+    return _parallel(str(device), cohort, workers)
 
 
-def _parallel(cohort: int, workers: int) -> Sequential | Threaded:
+def _parallel(device: str, cohort: int, workers: int) -> Sequential | Threaded:
     parallel = min(workers, cohort)
-    return Threaded(parallel) if parallel > 1 else Sequential()
+    return _threads(device, parallel) if parallel > 1 else Sequential()
+
+
+def _threads(device: str, workers: int) -> Threaded:
+    return Threaded(workers) if device.startswith("cpu") else Streamed(workers)
 
 
 def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised:
@@ -104,6 +112,12 @@ def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised
         return Vectorised()
     most = min(MOST, max(LEAST, TOGETHER // space.size), max(LEAST, -(-cohort // 4)))
     return Vectorised(most, workers)
+
+
+def products(space: Any, device: str, cohort: int, workers: int) -> Products:
+    """The vectorised lift with convolutions as products, in calls of the same clients."""
+    of = vectorised(space, device, cohort, workers)
+    return Products(of.chunk, of.workers)
 
 
 def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:

@@ -96,11 +96,14 @@ class Config:
     """Measure drift over the cohort, or over all clients too (their models are then kept)."""
     device: str = "cpu"
     """cpu, cuda or cuda:1: where clients train, and their data and the server's state are."""
-    precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    """Of the vectors; bfloat16 computes the model's passes in it and keeps vectors in float32."""
-    lift: Literal["auto", "vectorised", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
-    """From one client to many; auto takes vectorised for small models without convolutions, else the fastest measured
-    of threaded, processes and sequential. compiled is vectorised with its local steps compiled, for longer runs.
+    precision: Literal["float32", "tf32", "bfloat16", "float64"] = "float32"
+    """Of the vectors; bfloat16 and tf32 keep them in float32: the first computes the model's passes in bfloat16, the
+    other lets a GPU round what it multiplies to ten bits (the cpu does not).
+    """
+    lift: Literal["auto", "vectorised", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
+    """From one client to many; auto takes vectorised on a GPU and for small models without convolutions, else the
+    fastest measured of threaded, processes and sequential. products is vectorised with convolutions as products of
+    matrices, compiled with its local steps compiled, for longer runs; threaded has a stream a thread on a GPU.
     """
     workers: int = 0
     """Threads that clients or calls of many clients run in, or worker processes (0: one a core)."""

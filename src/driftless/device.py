@@ -35,6 +35,15 @@ def named(name: str) -> torch.device:
     return device
 
 
+def compute_in(precision: str) -> None:
+    """What a GPU rounds the factors of float32 products and convolutions to: nothing, or TF32's ten bits where this
+    is the precision. Torch's own default is TF32 for convolutions alone.
+    """
+    rounded = "tf32" if precision == "tf32" else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = rounded
+    torch.backends.cudnn.conv.fp32_precision = rounded  # type: ignore[attr-defined]
+
+
 def to_device(tree: Any, device: torch.device | str) -> Any:
     """The tree, which the host made, with its tensors on the device; numbers stay numbers."""
     if torch.device(device).type == "cpu":

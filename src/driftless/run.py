@@ -23,7 +23,7 @@ from driftless import checkpoint, folders
 from driftless.assemble import Experiment
 from driftless.choice import lift_of, wired
 from driftless.clients import BadClient, Clients
-from driftless.device import to_device, to_host
+from driftless.device import compute_in, to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, Panel, global_model
@@ -89,6 +89,8 @@ def execute(
     torch.set_num_threads(1)
     keep_freed()
     config, federated = experiment.config, experiment.federated
+    if config.device != "cpu":
+        compute_in(config.precision)
     lift = lift_of(experiment, folders.noted(folder).get("lift", "") if folder is not None and resume else "")
     digest, ranks = folders.digest(config, folder), join()
     if folder is not None and not resume:

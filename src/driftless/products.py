@@ -1,0 +1,61 @@
+"""The vectorised lift with convolutions as products of matrices, for all clients of a call in one batched product.
+
+vmap makes of a convolution whose kernels differ by client one of as many groups as there are clients, which libraries
+have no fast kernels for. Here the patches of the images are laid out, K = C kH kW numbers each, and
+
+    out [O, B L] = kernels [O, K] @ patches [K, B L],
+
+which vmap makes a batched product of. The patches are kH kW times the images, kept until the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from driftless.lift import Vectorised
+
+
+class Products(Vectorised):
+    """As vectorised, but for how convolutions of images are computed; the rounding class."""
+
+    def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
+        with _Convolutions():
+            return super().together(operation, shared, clients)
+
+
+class _Convolutions(TorchFunctionMode):
+    """Within it, in this thread, `F.conv2d` is a product of matrices, in modules too."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (conv2d if func is F.conv2d else func)(*args, **(kwargs or {}))
+
+
+def conv2d(
+    images: Tensor,
+    kernels: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """`F.conv2d` of images [B, C, H, W] with kernels [O, C, kH, kW] as one product; one of groups, or padded by name,
+    as it is.
+    """
+    if groups != 1 or isinstance(padding, str) or images.dim() != 4:
+        return F.conv2d(images, kernels, bias, stride, padding, dilation, groups)
+    settings = zip(images.shape[2:], kernels.shape[2:], *map(_pair, (stride, padding, dilation)), strict=True)
+    shape = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in settings]
+    patches = F.unfold(images, kernels.shape[2:], dilation, padding, stride)  # [B, K, L]
+    out = kernels.flatten(1) @ patches.transpose(0, 1).flatten(1)
+    out = out.unflatten(1, (len(images), *shape)).transpose(0, 1)
+    return out if bias is None else out + bias[:, None, None]
+
+
+def _pair(of: Any) -> tuple[int, int]:
+    return (of, of) if isinstance(of, int) else tuple(of)

@@ -1,0 +1,44 @@
+"""Clients in parallel threads, each with a stream of the GPU to itself: kernels of several clients run at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from driftless.lift import Loop, Make, Threaded
+
+
+class Streamed(Threaded):
+    """As threaded. A client's stream begins after what the caller's was given before the round, and the caller's waits
+    for each reply, so nothing is read before it is made; memory goes back when both have done with it.
+    """
+
+    def __init__(self, workers: int):
+        super().__init__(workers)
+        self._mine = threading.local()
+
+    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
+        how, callers = Loop(), torch.cuda.current_stream(shared.buffers.device)
+
+        def job(task: Make) -> tuple[Any, Any]:
+            own = self._stream(callers)
+            own.wait_stream(callers)
+            with torch.cuda.stream(own):
+                return operation(how, shared, task()), own.record_event()
+
+        for reply, made in self.in_order(lambda task=task: job(task) for task in tasks):
+            callers.wait_event(made)
+            for leaf in tree_leaves(reply):
+                if isinstance(leaf, Tensor) and leaf.device == callers.device:
+                    leaf.record_stream(callers)
+            yield reply
+
+    def _stream(self, beside: torch.cuda.Stream) -> torch.cuda.Stream:
+        if not hasattr(self._mine, "stream"):
+            self._mine.stream = torch.cuda.Stream(beside.device)
+        return self._mine.stream

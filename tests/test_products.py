@@ -1,0 +1,123 @@
+"""Convolutions as products of matrices: the same function, gradient and run, and for all clients one product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import gap
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from driftless import algorithms as named
+from driftless.clients import Clients
+from driftless.data.federation import Federation
+from driftless.federated import Federated
+from driftless.lift import Sequential, Vectorised
+from driftless.products import Products, conv2d
+from driftless.space import Space
+from driftless.state import Plan
+from driftless.task import Task
+from driftless.work import Work
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"stride": 2},
+    {"stride": (2, 1), "padding": 1},
+    {"padding": (2, 1), "dilation": 2},
+    {"padding": "valid"},
+    {"groups": 2},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("biased", [True, False])
+def test_one_convolution(settings, biased):
+    """Its values and the gradients of images, kernels and biases."""
+    rng = torch.Generator().manual_seed(0)
+    shapes = [(3, 4, 9, 8), (6, 4 // settings.get("groups", 1), 3, 2), (6,)]
+    given = [torch.randn(shape, generator=rng, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    given = given if biased else given[:2]
+    outs = [of(*given, **settings) for of in (conv2d, F.conv2d)]
+    assert outs[0].shape == outs[1].shape and gap(*(out.detach() for out in outs)) < 1e-13
+    gradients = [torch.autograd.grad(out.sin().sum(), given) for out in outs]
+    assert all(gap(one, two) < 1e-12 for one, two in zip(*gradients, strict=True))
+
+
+def test_one_image_without_a_batch():
+    image, kernels = torch.randn(2, 5, 5), torch.randn(3, 2, 3, 3)
+    assert torch.equal(conv2d(image, kernels), F.conv2d(image, kernels))
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+CLIENTS, EACH, CLASSES = 5, 12, 3
+
+
+class Net(nn.Sequential):
+    """Strides, padding, one of groups, a norm layer."""
+
+    def __init__(self) -> None:
+        first = nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.GroupNorm(2, 4), nn.Tanh()
+        second = nn.Conv2d(4, 4, 3, groups=2), nn.Tanh(), nn.Conv2d(4, 6, 1), nn.Flatten()
+        super().__init__(*first, *second, nn.Linear(24, CLASSES))
+
+
+def images() -> Federation:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(CLIENTS * EACH, 2, 8, 8, generator=rng, dtype=torch.float64)
+    y = torch.randint(CLASSES, (CLIENTS * EACH,), generator=rng)
+    rows = list(torch.arange(CLIENTS * EACH).split(EACH))
+    return Federation((x, y), (x, y), rows, rows, [f"client-{i}" for i in range(CLIENTS)])
+
+
+def trained(subject: Any, lift: Any) -> Tensor:
+    torch.manual_seed(0)
+    space = Space(Net(), dtype=torch.float64)
+    federated = Federated(subject, Task(space), space.ravel(), space.ravel_buffers())
+    clients, server = Clients(federated, images(), Work(3, None, 4), 0, lift), federated.start()
+    for t in range(3):
+        server, _ = federated.round(server, clients, Plan([t, 3, 4], frozenset(), 0.1))
+        clients.commit(t)
+    return server.params
+
+
+@pytest.mark.parametrize("subject", [named.fedavg(), named.scaffold() + named.fedals(2), named.moon()],
+                         ids=lambda subject: subject.name)  # fmt: skip
+def test_the_run_of_one_client_after_the_other(subject):
+    alone, together = trained(subject, Sequential()), trained(subject, Products(2))
+    assert 0 < gap(alone, together) < 1e-10
+
+
+class Seen(TorchDispatchMode):
+    """Which operations ran, and with how many groups a convolution did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.groups: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func._schema.name)
+        if func._schema.name == "aten::convolution":
+            self.groups.add(args[8])
+        return func(*args, **(kwargs or {}))
+
+
+def test_all_clients_of_a_call_are_one_product():
+    """Only the layer that has two groups by itself is still a convolution: of two while all clients have one model, in
+    the first step, then of two a client.
+    """
+    with Seen() as products:
+        trained(named.fedavg(), Products(3))
+    with Seen() as vectorised:
+        trained(named.fedavg(), Vectorised(3))
+    assert vectorised.groups == {1, 2, 3, 6} and products.groups == {2, 6} and "aten::bmm" in products.names
+
+
+def test_outside_convolutions_stay_what_they_were():
+    trained(named.fedavg(), Products(3))
+    with Seen() as after:
+        F.conv2d(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 2, 2))
+    assert after.groups == {1}
