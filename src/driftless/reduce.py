@@ -4,7 +4,6 @@ is known.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from driftless.piece import Rows, Sum, Uniform, Weighted
 from driftless.ranks import Ranks, flat
 
 MARKS = (Uniform, Weighted, Sum, Rows)
-STRETCH = 1 << 16  # entries
 
 
 def _marked(node: Any) -> bool:
@@ -69,9 +67,9 @@ class Totals:
         for total, leaf in zip(self._sums, leaves, strict=True):
             factor = weight if isinstance(leaf, Weighted) else 1.0
             if isinstance(total, Tensor):
-                _count(total, leaf.x, factor)
+                total.add_(leaf.x, alpha=factor)  # computed in float64
             elif not isinstance(leaf, Rows):
-                tree_map(partial(_count, factor=factor), total, leaf.x)
+                tree_map(lambda t, x, factor=factor: t.add_(x.to(torch.float64), alpha=factor), total, leaf.x)
         if Rows in self._marks:
             self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], self._spec)
 
@@ -125,15 +123,6 @@ def with_rows(mean: Any, said: list[Any]) -> Any:
     each = zip(*map(_leaves, said), strict=True)  # theirs hold nothing but rows
     stacked = (Rows(tree_map(lambda *x: torch.stack(x), *(one.x for one in rows))) for rows in each)
     return tree_unflatten([next(stacked) if isinstance(leaf, Rows) else leaf for leaf in leaves], spec)
-
-
-def _count(total: Tensor, x: Tensor, factor: float) -> None:
-    """Add factor x to the total, computed in float64: on the CPU by stretches, whose copies in it stay in a cache."""
-    if total.is_cpu and len(flat := x.reshape(-1)) > STRETCH:
-        for part, own in zip(total.view(-1).split(STRETCH), flat.split(STRETCH), strict=True):
-            part.add_(own, alpha=factor)
-    else:
-        total.add_(x, alpha=factor)
 
 
 def _divide(total: Tensor, by: float) -> Tensor:
