@@ -223,24 +223,24 @@ def test_processes_of_clients_are_the_cpus():
     assert ended.code == 2 and "device=cuda" in ended.err and ended.err.count("\n") == 1
 
 
-@pytest.fixture
-def rounding():
-    """What a GPU may round what it multiplies to: of products, and of convolutions."""
-    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = [setting.fp32_precision for setting in settings]
-    yield lambda: [setting.fp32_precision for setting in settings]
-    for setting, value in zip(settings, before, strict=True):
-        setting.fp32_precision = value
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float64"])
+def test_what_a_gpu_multiplies_is_rounded_where_asked_alone(precision):
+    """While the run lasts, for products, convolutions and recurrent layers alike, and torch's own questions go on."""
+    backends, seen = torch.backends, list[Any]()
 
+    def allowed() -> tuple[Any, ...]:
+        layers = (each.fp32_precision == "tf32" for each in (backends.cudnn.conv, backends.cudnn.rnn))
+        return backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, *layers
 
-@pytest.mark.parametrize(("precision", "rounded"), [("float32", "ieee"), ("tf32", "tf32"), ("float64", "ieee")])
-def test_what_a_gpu_multiplies_is_rounded_where_asked_alone(precision, rounded, rounding):
-    torchs_own = rounding()
-    federate(**(QUICK | {"device": "cpu", "precision": precision}))
-    assert rounding() == torchs_own
+    before = allowed()
+    settings = QUICK | {"precision": precision, "on_round": lambda info: seen.append(allowed())}
+    federate(**(settings | {"device": "cpu"}))
+    assert {*seen} == {before}
+    seen.clear()
     with there():
-        federate(**(QUICK | {"precision": precision}))
-    assert rounding() == [rounded, rounded]
+        federate(**settings)
+    assert {*seen} == {4 * (precision == "tf32",)} and allowed() == before
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_numbers_are_filled_where_they_are_needed():
@@ -270,13 +270,22 @@ def test_cuda(name, precision, tolerance, lift, tmp_path):
     assert losses[1] == pytest.approx(losses[0], rel=tolerance)
 
 
-@ON_A_GPU
+def convolved(**settings: Any) -> dict[str, Tensor]:
+    """What two rounds on images make of a network of convolutions."""
+    torch.manual_seed(0)
+    body = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU(), nn.Flatten()
+    images = np.random.default_rng(0).normal(size=(120, 1, 8, 8)).astype(np.float32)
+    return federate(nn.Sequential(*body, nn.Linear(72, 3)), (images, Y), clients=4, rounds=2, steps="3",
+                    split="iid", **settings).model()  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
 @pytest.mark.parametrize("lift", ["threaded", "vectorised", "products"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3), ("tf32", 5e-2)])
-def test_cuda_convolutions(lift, precision, tolerance):
-    settings = {"model": "lenet", "clients": 4, "rounds": 2, "steps": "3", "precision": precision}
-    one = federate(**(settings | {"precision": precision.replace("tf", "float")})).model()
-    other = federate(device="cuda", lift=lift, **settings).model()
+def test_convolutions(lift, precision, tolerance, device):
+    """Each lift's, on each device, are those of one client after the other on the CPU."""
+    one = convolved(lift="sequential", precision=precision.replace("tf", "float"))
+    other = convolved(lift=lift, precision=precision, device=device)
     for part in one:
         torch.testing.assert_close(other[part], one[part], rtol=tolerance, atol=tolerance)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from driftless import algorithms as named
+from driftless import federate
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.federated import Federated
@@ -29,6 +30,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"padding": (2, 1), "dilation": 2},
     {"padding": "valid"},
     {"groups": 2},
+    {"stride": [2], "padding": [1]},
 ]
 
 
@@ -44,6 +46,18 @@ def test_one_convolution(settings, biased):
     assert outs[0].shape == outs[1].shape and gap(*(out.detach() for out in outs)) < 1e-13
     gradients = [torch.autograd.grad(out.sin().sum(), given) for out in outs]
     assert all(gap(one, two) < 1e-12 for one, two in zip(*gradients, strict=True))
+
+
+def test_arguments_by_name():
+    images, kernels = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+    assert torch.allclose(conv2d(input=images, weight=kernels, bias=None), F.conv2d(input=images, weight=kernels))
+
+
+def test_the_type_that_autocast_gives_a_convolution():
+    images, kernels, bias = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3), torch.randn(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        outs = [of(images, kernels, bias) for of in (F.conv2d, conv2d)]
+    assert outs[0].dtype == outs[1].dtype == torch.bfloat16 and gap(*outs) < 0.1
 
 
 def test_one_image_without_a_batch():
@@ -114,6 +128,18 @@ def test_all_clients_of_a_call_are_one_product():
     with Seen() as vectorised:
         trained(named.fedavg(), Vectorised(3))
     assert vectorised.groups == {1, 2, 3, 6} and products.groups == {2, 6} and "aten::bmm" in products.names
+
+
+def test_many_models_are_evaluated_by_products_too():
+    settings: dict[str, Any] = {"algorithm": "local", "rounds": 1, "steps": 1, "precision": "float64"}
+    torch.manual_seed(0)
+    net = Net()
+    with Seen() as products:
+        ours = federate(net, clients=images(), lift="products", **settings)
+    with Seen() as vectorised:
+        theirs = federate(net, clients=images(), lift="vectorised", **settings)
+    assert CLIENTS in vectorised.groups - products.groups
+    assert ours.metrics[-1]["personal_accuracy_mean"] == theirs.metrics[-1]["personal_accuracy_mean"]
 
 
 def test_outside_convolutions_stay_what_they_were():

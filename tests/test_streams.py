@@ -89,8 +89,42 @@ def test_what_is_read_was_made_before(callers, recorded, workers):
     callers.known.add("shared")
     for client, reply in enumerate(lift.run(operation, told(), tasks())):
         assert client in callers.known, "a reply that is not waited for"
-        assert any(leaf is reply.said["model"] and of is callers for leaf, of in recorded)
+        assert client == 0 or any(leaf is reply.said["model"] and of is callers for leaf, of in recorded)
     assert client == CLIENTS - 1
+    lift.close()
+
+
+def test_what_the_first_client_makes_for_all_was_made_before(callers, recorded):
+    """A mask that an algorithm keeps, say: in the first round and in later ones."""
+    lift, kept = Streamed(3), list[str]()
+    callers.known.add("shared")
+
+    def keeping(*of: Any) -> Reply:
+        own = torch.cuda.current_stream()
+        if not kept:
+            kept.append("mask")
+            own.known.add("mask")
+        assert "mask" in own.known, "read before it was made"
+        return operation(*of)
+
+    for _ in range(2):
+        assert len(list(lift.run(keeping, told(), tasks()))) == CLIENTS
+    lift.close()
+
+
+def test_clients_wait_for_the_round_and_not_for_each_other(callers, recorded):
+    """But for those that had the same stream before."""
+    lift, before = Streamed(2), dict[int, tuple[Any, set[Any]]]()
+    callers.known.add("shared")
+
+    def noting(how: Any, shared: Any, client: int) -> Reply:
+        before[client] = threading.get_ident(), set(torch.cuda.current_stream().known)
+        return operation(how, shared, client)
+
+    assert len(list(lift.run(noting, told(), tasks()))) == CLIENTS
+    for client in range(1, CLIENTS):
+        thread, known = before[client]
+        assert known - {"shared", 0} == {c for c in range(1, client) if before[c][0] == thread}
     lift.close()
 
 
@@ -114,13 +148,14 @@ def test_clients_of_several_threads_have_several_streams(callers, recorded):
     met, used = threading.Barrier(2, timeout=60), set[int]()
 
     def both(how: Any, shared: Any, client: int) -> Reply:
-        met.wait()
-        used.add(id(torch.cuda.current_stream()))
+        if client:  # the first is alone
+            met.wait()
+            used.add(id(torch.cuda.current_stream()))
         return Reply({}, {}, {}, True)
 
     lift = Streamed(2)
     callers.known.add("shared")
-    list(lift.run(both, told(), (lambda client=client: client for client in range(4))))
+    list(lift.run(both, told(), (lambda client=client: client for client in range(5))))
     assert len(used) == 2 and id(callers) not in used
     lift.close()
 

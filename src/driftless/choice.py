@@ -35,7 +35,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
     when the run began.
     """
     config, space = experiment.config, experiment.federated.task.space
-    workers = config.workers or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    workers = config.workers or cores()
     if wired(experiment):
         from driftless.wired import Wired
 
@@ -63,6 +63,12 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
     return found if kept else fastest(experiment, found)
 
 
+def cores() -> int:
+    """How many this process may fill: those that it is let run on, shared with the ranks beside it on the machine."""
+    able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, able // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
 def _unfit(experiment: Experiment, lift: Vectorised) -> str:
     """Why a module of the user's own cannot run vectorised, if it cannot: tried on the first clients of the run."""
     if experiment.config.model != OWN:
@@ -85,7 +91,7 @@ def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | 
     """The lift for this model, device and cohort, from `benchmarks/against_bare_loop.py`.
 
     Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (softmax
-    regression takes 0.55 to 0.6 of a loop's CPU seconds, a perceptron with 50,000 parameters 0.95), else a client a
+    regression takes 0.35 of a loop's CPU seconds, a perceptron with 200,000 parameters 1.1), else a client a
     thread: there vmap costs up to 1.6 of a loop's (each client's own kernels make grouped convolutions). Where there is
     one client or one worker, one after the other.
     """

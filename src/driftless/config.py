@@ -101,9 +101,10 @@ class Config:
     other lets a GPU round what it multiplies to ten bits (the cpu does not).
     """
     lift: Literal["auto", "vectorised", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
-    """From one client to many; auto takes vectorised on a GPU and for small models without convolutions, else the
-    fastest measured of threaded, processes and sequential. products is vectorised with convolutions as products of
-    matrices, compiled with its local steps compiled, for longer runs; threaded has a stream a thread on a GPU.
+    """From one client to many; auto takes vectorised on a GPU and for small models without convolutions, else threaded,
+    or processes where these are measured to be faster and the run takes minutes. products is vectorised with
+    convolutions as products of matrices, compiled with its local steps compiled, for longer runs; threaded has a stream
+    a thread on a GPU.
     """
     workers: int = 0
     """Threads that clients or calls of many clients run in, or worker processes (0: one a core)."""

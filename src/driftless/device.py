@@ -7,6 +7,8 @@ makes its tensors where its inputs are, and names no device.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,13 +37,20 @@ def named(name: str) -> torch.device:
     return device
 
 
-def compute_in(precision: str) -> None:
-    """What a GPU rounds the factors of float32 products and convolutions to: nothing, or TF32's ten bits where this
-    is the precision. Torch's own default is TF32 for convolutions alone.
+@contextmanager
+def multiplying(precision: str) -> Iterator[None]:
+    """Within it, a GPU rounds what it multiplies of float32 to TF32's ten bits where this is the precision, and to
+    nothing else. Torch's own default is TF32 for what cuDNN computes, and not for other products.
     """
-    rounded = "tf32" if precision == "tf32" else "ieee"
-    torch.backends.cuda.matmul.fp32_precision = rounded
-    torch.backends.cudnn.conv.fp32_precision = rounded  # type: ignore[attr-defined]
+    settings: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [setting.allow_tf32 for setting in settings]
+    for setting in settings:
+        setting.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        for setting, allowed in zip(settings, before, strict=True):
+            setting.allow_tf32 = allowed
 
 
 def to_device(tree: Any, device: torch.device | str) -> Any:

@@ -202,7 +202,7 @@ class Evaluation:
             eaches = (self._looked_at(client, server.round) for client in some)
             befores = (self._before(each, theta, buffers, server, lr) for each in eaches)
             models = [self.federated.predicting(Loop(), *before) for before in befores]
-            scores = score_together(task, models, pool, [asked[client] for client in some])
+            scores = self.clients.lift.call(score_together, task, models, pool, [asked[client] for client in some])
             ways |= {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
         return ways
 

@@ -148,7 +148,12 @@ class Vectorised(Parallel):
 
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
         """What the operation makes of these clients, in one call."""
-        return replies(mapped(operation, Batched.of(clients), len(clients))(*stacked(shared, clients)), len(clients))
+        call = mapped(operation, Batched.of(clients), len(clients))
+        return replies(self.call(call, *stacked(shared, clients)), len(clients))
+
+    def call(self, function: Callable, *of: Any) -> Any:
+        """What a function of many clients' stacked tensors gives, in a call of this lift's kind."""
+        return function(*of)
 
 
 def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
@@ -222,7 +227,12 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
 
 def replies(stack: Any, count: int) -> list[Any]:
     """The replies of which `stack` is the stack; the host waits for what it reads of them here, once for all."""
-    return apart(stack.crossed() if isinstance(stack, Reply) else stack, count)
+    return apart(crossed(stack), count)
+
+
+def crossed(reply: Any) -> Any:
+    """A reply with what the host will read of it there; the host waits for it here."""
+    return reply.crossed() if isinstance(reply, Reply) else reply
 
 
 def apart(tree: Any, count: int) -> list[Any]:

@@ -23,9 +23,9 @@ from driftless.lift import Vectorised
 class Products(Vectorised):
     """As vectorised, but for how convolutions of images are computed; the rounding class."""
 
-    def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
+    def call(self, function: Callable, *of: Any) -> Any:
         with _Convolutions():
-            return super().together(operation, shared, clients)
+            return function(*of)
 
 
 class _Convolutions(TorchFunctionMode):
@@ -36,26 +36,27 @@ class _Convolutions(TorchFunctionMode):
 
 
 def conv2d(
-    images: Tensor,
-    kernels: Tensor,
+    input: Tensor,
+    weight: Tensor,
     bias: Tensor | None = None,
     stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`F.conv2d` of images [B, C, H, W] with kernels [O, C, kH, kW] as one product; one of groups, or padded by name,
-    as it is.
+    """`F.conv2d` of images [B, C, H, W] with kernels [O, C, kH, kW] as one product, in the type that autocast would
+    give it; one of groups, padded by name or without a batch as it is.
     """
-    if groups != 1 or isinstance(padding, str) or images.dim() != 4:
-        return F.conv2d(images, kernels, bias, stride, padding, dilation, groups)
-    settings = zip(images.shape[2:], kernels.shape[2:], *map(_pair, (stride, padding, dilation)), strict=True)
-    shape = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in settings]
-    patches = F.unfold(images, kernels.shape[2:], dilation, padding, stride)  # [B, K, L]
-    out = kernels.flatten(1) @ patches.transpose(0, 1).flatten(1)
-    out = out.unflatten(1, (len(images), *shape)).transpose(0, 1)
-    return out if bias is None else out + bias[:, None, None]
+    if groups != 1 or isinstance(padding, str) or input.dim() != 4:
+        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    stride, padding, dilation = map(_pair, (stride, padding, dilation))
+    sizes = zip(input.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    shape = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
+    patches = F.unfold(input, weight.shape[2:], dilation, padding, stride)  # [B, K, L]
+    out = weight.flatten(1) @ patches.transpose(0, 1).flatten(1)
+    out = out.unflatten(1, (len(input), *shape)).transpose(0, 1)
+    return out if bias is None else out + bias.to(out.dtype)[:, None, None]
 
 
-def _pair(of: Any) -> tuple[int, int]:
-    return (of, of) if isinstance(of, int) else tuple(of)
+def _pair(of: Any) -> Any:
+    return 2 * (of,) if isinstance(of, int) else 2 * tuple(of) if len(of) == 1 else tuple(of)

@@ -9,7 +9,6 @@ had not been killed.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,9 +20,9 @@ from torch import Tensor
 
 from driftless import checkpoint, folders
 from driftless.assemble import Experiment
-from driftless.choice import lift_of, wired
+from driftless.choice import cores, lift_of, wired
 from driftless.clients import BadClient, Clients
-from driftless.device import compute_in, to_device, to_host
+from driftless.device import multiplying, to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, Panel, global_model
@@ -89,8 +88,6 @@ def execute(
     torch.set_num_threads(1)
     keep_freed()
     config, federated = experiment.config, experiment.federated
-    if config.device != "cpu":
-        compute_in(config.precision)
     lift = lift_of(experiment, folders.noted(folder).get("lift", "") if folder is not None and resume else "")
     digest, ranks = folders.digest(config, folder), join()
     if folder is not None and not resume:
@@ -98,6 +95,8 @@ def execute(
     elif folder is not None:
         folders.refuse_other_data(folder, experiment)
     with ExitStack() as stack:
+        if config.device != "cpu":
+            stack.enter_context(multiplying(config.precision))
         if isinstance(lift, Parallel):
             stack.callback(lift.close)
         if folder is not None and ranks.leads:
@@ -106,7 +105,7 @@ def execute(
         clients = _clients(experiment, folder, digest, lift)
         stack.callback(clients.close)
         state, metrics = _start(experiment, clients, folder, digest, resume)
-        measured_clients, workers = _measured(experiment, clients), config.workers or os.cpu_count() or 1
+        measured_clients, workers = _measured(experiment, clients), config.workers or cores()
         panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
         evaluation = Evaluation(federated, experiment.federation, measured_clients, panel, workers)
         one_by_one = len(experiment.federation.names) <= folders.LISTED

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from driftless.lift import Loop, Make, Threaded
+from driftless.lift import Loop, Make, Threaded, crossed
 
 
 class Streamed(Threaded):
     """As threaded. A client's stream begins after what the caller's was given before the round, and the caller's waits
-    for each reply, so nothing is read before it is made; memory goes back when both have done with it.
+    for each reply, so nothing is read before it is made; memory goes back when both have done with it. An operation's
+    first client ever has the caller's: what is made once and kept is made there.
     """
 
     def __init__(self, workers: int):
         super().__init__(workers)
-        self._mine = threading.local()
+        self._mine, self._known = threading.local(), set[Callable]()
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        how, callers = Loop(), torch.cuda.current_stream(shared.buffers.device)
+        how, callers, tasks = Loop(), torch.cuda.current_stream(shared.buffers.device), iter(tasks)
+        for task in islice(tasks, 0 if operation in self._known else 1):
+            self._known.add(operation)
+            yield crossed(operation(how, shared, task()))
+        begun = callers.record_event()  # nothing that the caller waits for later is read by a client
 
         def job(task: Make) -> tuple[Any, Any]:
             own = self._stream(callers)
-            own.wait_stream(callers)
+            own.wait_event(begun)
             with torch.cuda.stream(own):
-                return operation(how, shared, task()), own.record_event()
+                return crossed(operation(how, shared, task())), own.record_event()
 
         for reply, made in self.in_order(lambda task=task: job(task) for task in tasks):
             callers.wait_event(made)
