@@ -175,3 +175,11 @@ def test_auto_takes_the_faster_of_the_exact_class(quick, expected, monkeypatch, 
     monkeypatch.setattr(choice, "seconds", None)  # what goes on takes what it took, unmeasured
     again = driftless.federate(net(), (x, y), out=str(tmp_path / "run"), resume=True, **settings)
     assert type(again.clients.lift) is expected and torch.equal(again.server.params, one.server.params)
+
+
+@pytest.mark.parametrize("allowed, ranks, filled", [(4, 1, 4), (4, 2, 2), (1, 1, 1), (1, 2, 1)])
+def test_cores_are_those_that_this_process_may_fill(allowed, ranks, filled, monkeypatch):
+    """As many as a cpuset or a scheduler lets it, and its share of them beside other ranks."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(allowed)), raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    assert choice.cores() == filled
