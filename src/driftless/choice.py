@@ -53,7 +53,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
     found = choose(space, config.device, experiment.cohort, workers)
     if isinstance(found, Vectorised) and (reason := _unfit(experiment, found)):
         if config.lift != "auto":
-            raise UserError(f"your model cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.")
+            raise UserError(f"the model cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.")
         logging.getLogger(__name__).warning("clients are not vectorised: %s", reason)
         found = _parallel(config.device, experiment.cohort, workers)
     if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
@@ -70,8 +70,10 @@ def cores() -> int:
 
 
 def _unfit(experiment: Experiment, lift: Vectorised) -> str:
-    """Why a module of the user's own cannot run vectorised, if it cannot: tried on the first clients of the run."""
-    if experiment.config.model != OWN:
+    """Why the model cannot run vectorised, if it cannot: tried on the first clients of the run. Our own models can in
+    float32 and float64; in bfloat16 norm layers and vmap do not get along on every device.
+    """
+    if experiment.config.model != OWN and experiment.config.precision != "bfloat16":
         return ""
     try:
         seconds(experiment, lift, experiment.cohort_of(0)[:2])
