@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from pretend import Misplaced, there
 from recipes import RECIPES, SMALL, result
 from torch import Tensor, nn
 
-from driftless import algorithm, algorithms, device, federate, federated, report
+from driftless import algorithm, algorithms, device, federate, federated, report, state
 from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
-from driftless.piece import Piece
+from driftless.piece import Message, Piece
 
 QUICK = SMALL | {"rounds": 3, "device": "cuda"}
 NAMED = {name: {"algorithm": name} for name in algorithms.__all__ if name not in RECIPES}
@@ -131,6 +132,19 @@ def test_what_the_host_waits_for_in_a_round_does_not_grow_with_the_cohort(algori
             federate(**(QUICK | {"cohort": cohort, "algorithm": algorithm, "lift": "vectorised", "rounds": 1}))
     few, many = counted
     assert few == many and (few["waits"] == 0 or "fedals" in algorithm)  # slow groups are cut out by masks
+
+
+def test_the_host_waits_once_for_all_that_it_reads(monkeypatch):
+    """Of a GPU, whose copies to the host are begun together: of a tree, and so of a call's replies."""
+    order: list[str] = []
+    stream = SimpleNamespace(synchronize=lambda: order.append("waited"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda of: stream)
+    monkeypatch.setattr(Tensor, "is_cuda", True)
+    monkeypatch.setattr(Tensor, "detach", lambda self: order.append("begun") or self)
+    said = Message(torch.ones(2), torch.ones(0), (), torch.ones(()))
+    reply = state.Reply(said, {"model": torch.ones(2), "steps": torch.ones(())}, {}, torch.ones(()))
+    assert reply.crossed().row["model"].tolist() == [1, 1]
+    assert order == 4 * ["begun"] + ["waited"]
 
 
 @pytest.mark.parametrize("first", ["cuda", "cpu"])

@@ -61,8 +61,20 @@ def to_device(tree: Any, device: torch.device | str) -> Any:
 
 
 def to_host(tree: Any) -> Any:
-    """The tree with its tensors on the host, where files and messages are made. Waits for the device."""
-    return tree_map(lambda x: x.detach().cpu() if isinstance(x, Tensor) else x, tree)
+    """The tree with its tensors on the host, where files and messages are made. Waits for the device, once for all."""
+    devices = set[torch.device]()
+
+    def crossing(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        if x.is_cuda:
+            devices.add(x.device)
+        return x.detach().to("cpu", non_blocking=True)
+
+    crossed = tree_map(crossing, tree)
+    for device in devices:
+        torch.cuda.current_stream(device).synchronize()
+    return crossed
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

@@ -56,11 +56,10 @@ class Reply(NamedTuple):
     finite: Any
 
     def crossed(self) -> Reply:
-        """The same, with what the host will read of it there: whether it is finite, its weight, and the row."""
-        said = self.said
-        if hasattr(said, "weight"):
-            said = said._replace(weight=to_host(said.weight))
-        return self._replace(said=said, row=to_host(self.row), finite=to_host(self.finite))
+        """The same, with what the host will read of it there, at one wait: weight, row, and whether it is finite."""
+        weight, row, finite = to_host((getattr(self.said, "weight", None), self.row, self.finite))
+        said = self.said if weight is None else self.said._replace(weight=weight)
+        return self._replace(said=said, row=row, finite=finite)
 
 
 class Plan(NamedTuple):
