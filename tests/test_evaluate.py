@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +18,11 @@ from torch import Tensor
 from driftless import folders
 from driftless.assemble import assemble
 from driftless.clients import Clients
-from driftless.evaluate import Evaluation, Panel, Personal, global_model
+from driftless.evaluate import Evaluation, Panel, Personal, _groups, global_model
 from driftless.lift import Loop
 from driftless.pieces.newcomer import Newcomer
 from driftless.run import Result, execute
-from driftless.scoring import score
+from driftless.scoring import score, score_each
 from driftless.task import accuracy
 
 ALPHA = 4
@@ -88,6 +91,27 @@ def test_worst_decile():
     summary = Personal(dict(enumerate(np.random.default_rng(0).permutation(values)))).summary("p")
     assert summary["p_worst_decile"] == pytest.approx(values[:4].mean())
     assert Personal({}).summary("p") == {} and Personal({3: 0.5}).summary("p")["p_worst_decile"] == 0.5
+
+
+def test_clients_that_are_measured_together_score_what_each_does():
+    """Bitwise: of samples that are trees as well, of any number each, in groups of few samples and clients."""
+    rng = torch.Generator().manual_seed(0)
+    x, extra, y = torch.randn(40, 3, generator=rng), torch.randn(40, 3, generator=rng), torch.arange(40) % 3
+    weights = torch.randn(5, 3, 3, generator=rng)
+    rows = dict(enumerate(torch.arange(40).split([9, 1, 12, 17, 1])))
+    task: Any = SimpleNamespace(
+        metric=lambda scores, y: F.cross_entropy(scores, y, reduction="none"), loss=F.cross_entropy
+    )
+    trees: list[tuple[Any, Callable]] = [(x, lambda x, w: x @ w), ((x, extra), lambda pair, w: (pair[0] + pair[1]) @ w)]
+    for tree, of in trees:
+        predict = [partial(of, w=w) for w in weights]
+        for group in _groups(rows, samples=20, clients=2):
+            own = [rows[client] for client in group]
+            together = score_each(task, [predict[client] for client in group], (tree, y), own)
+            alone = [score(task, predict[client], (tree, y), rows[client]) for client in group]
+            assert [one.mean for one in together] == [one.mean for one in alone]
+    assert list(_groups(rows, 20, 2)) == [[0, 1], [2], [3, 4]] and list(_groups(rows, 100, 3)) == [[0, 1, 2], [3, 4]]
+    assert list(_groups(rows, 5, 9)) == [[0], [1], [2], [3], [4]]
 
 
 def test_scores_do_not_depend_on_the_pieces(averaged):

@@ -4,9 +4,9 @@ docs/design.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from driftless.device import to_device
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
 from driftless.lift import Loop, Parallel, Vectorised
-from driftless.scoring import CHUNK, score, score_together
+from driftless.scoring import CHUNK, score, score_each, score_together
 from driftless.state import Each, Server
-from driftless.task import Passes
+from driftless.task import Passes, accuracy
 
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
+HELD = 1 << 22  # parameters of models that are held to be measured together
 Asked = dict[int, Tensor]  # client -> its test samples
 Ways = dict[str, float]  # accuracies by `Piece.without`
 
@@ -182,17 +183,25 @@ class Evaluation:
         return {client: found[client] for client in clients}
 
     def _each(self, asked: Asked, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> dict[int, Ways]:
-        """Clients' accuracies by `Piece.without`, client by client."""
+        """Clients' accuracies by `Piece.without`, a pass for each client; what is small is measured group by group."""
         task, pool = self.federated.task, self.federation.test_pool
 
-        def own(client: int, rows: Tensor) -> Ways:
-            each = self._looked_at(client, server.round)
-            found = self.federated.predictors(Loop(), *self._before(each, theta, buffers, server, lr))
-            return {name: score(task, predict, pool, rows).mean for name, predict in found.items()}
+        def measured(some: list[int]) -> list[Ways]:
+            eaches = (self._looked_at(client, server.round) for client in some)
+            befores = (self._before(each, theta, buffers, server, lr) for each in eaches)
+            found = [self.federated.predictors(Loop(), *before) for before in befores]
+            rows = [asked[client] for client in some]
+            if len(some) == 1:
+                scores = {name: [score(task, predict, pool, rows[0])] for name, predict in found[0].items()}
+            else:
+                scores = {name: score_each(task, [own[name] for own in found], pool, rows) for name in found[0]}
+            return [{name: of[place].mean for name, of in scores.items()} for place in range(len(some))]
 
         large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
-        jobs = (partial(own, client, rows) for client, rows in asked.items())
-        return dict(zip(asked, self._threads.in_order(jobs) if large else (job() for job in jobs), strict=True))
+        most = max(1, HELD // len(theta)) if task.metric is accuracy else 1  # others' outputs may be any tree
+        jobs = (partial(measured, some) for some in _groups(asked, CHUNK, most))
+        done = self._threads.in_order(jobs) if large else (job() for job in jobs)
+        return dict(zip(asked, chain.from_iterable(done), strict=True))
 
     def _together(self, asked: Asked, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> dict[int, Ways]:
         """The same, as many models in a call as the lift has clients."""
@@ -236,6 +245,19 @@ class Evaluation:
         batch = samples.batch(torch.arange(min(PROBE, int(samples.size)), device=samples.index.device))
         gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
         return torch.where(self.federated.periods.shared, gradient, 0.0)
+
+
+def _groups(asked: Asked, samples: int, clients: int) -> Iterator[list[int]]:
+    """The clients in groups, in order, of at most so many samples and clients, or of one client."""
+    some, size = list[int](), 0
+    for client, rows in asked.items():
+        if some and (size + len(rows) > samples or len(some) == clients):
+            yield some
+            some, size = [], 0
+        some.append(client)
+        size += len(rows)
+    if some:
+        yield some
 
 
 def _spread(clients: list[int], count: int) -> list[int]:

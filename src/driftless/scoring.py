@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from driftless.lift import Parallel, padded
 from driftless.task import Task, targets
@@ -55,6 +55,20 @@ def score(
     values, counts, losses = zip(*parts, strict=True)
     count = torch.cat(counts)
     return Scores(torch.cat(values), sum(losses) / int(count.sum()), count)
+
+
+@torch.no_grad()
+def score_each(
+    task: Task, predictors: Sequence[Callable[[Any], Tensor]], pool: Any, rows: Sequence[Tensor]
+) -> list[Scores]:
+    """The metric of each predictor on rows of its own, a pass each; gathered and measured in one call for all."""
+    sizes, index = list(map(len, rows)), torch.cat(list(rows))
+    x, y = tree_map(lambda leaf: leaf[index], pool)
+    leaves, form = tree_flatten(x)
+    parts = zip(*(leaf.split(sizes) for leaf in leaves), strict=True)
+    outputs = [predict(tree_unflatten(part, form)) for predict, part in zip(predictors, parts, strict=True)]
+    values, counts = _values(task, torch.cat(outputs), y).split(sizes), targets(y).split(sizes)
+    return [Scores(own, float("nan"), count) for own, count in zip(values, counts, strict=True)]
 
 
 @torch.no_grad()
