@@ -28,15 +28,14 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from driftless import algorithms, models
-from driftless.choice import compiled, products, vectorised
+from driftless.choice import compiled, products, threaded, vectorised
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.device import multiplying
 from driftless.federated import Federated
-from driftless.lift import Sequential, Threaded
+from driftless.lift import Sequential
 from driftless.space import Space
 from driftless.state import Plan
-from driftless.streams import Streamed
 from driftless.task import Task
 from driftless.work import Work
 
@@ -65,14 +64,14 @@ def contenders(device: str, precision: str, samples: int, work: Work) -> tuple[d
 
     with FlopCounterMode(display=False) as counted:
         cross_entropy(module(x[: work.batch]), y[: work.batch]).backward()
-    beside = Streamed(CLIENTS) if device.startswith("cuda") else Threaded(CLIENTS)
     together = (lift(space, device, CLIENTS, 1) for lift in (vectorised, products, compiled))
+    lifts = Sequential(), threaded(device, CLIENTS), *together
 
     def bare() -> Tensor:
         with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
             return space.from_state_dict(bare_round(module, data, batches))[0]
 
-    entries = {"one by one, bare": bare} | {repr(lift): lifted(lift) for lift in (Sequential(), beside, *together)}
+    entries = {"one by one, bare": bare} | {repr(lift): lifted(lift) for lift in lifts}
     return entries, float(counted.get_total_flops() * sum(steps))
 
 

@@ -31,9 +31,6 @@ class Stream:
     def __init__(self, device: Any = None):
         self.device, self.known = torch.device("cpu"), set[Any]()
 
-    def wait_stream(self, other: Stream) -> None:
-        self.known |= other.known
-
     def wait_event(self, event: set[Any]) -> None:
         self.known |= event
 

@@ -46,7 +46,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
         case "sequential" | "wired":
             return Sequential()
         case "threaded":
-            return _threads(config.device, workers)
+            return threaded(config.device, workers)
         case "processes":
             return Processes(workers)
     choose = {"vectorised": vectorised, "products": products, "compiled": compiled}.get(config.lift, by_rule)
@@ -105,10 +105,11 @@ def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | 
 
 def _parallel(device: str, cohort: int, workers: int) -> Sequential | Threaded:
     parallel = min(workers, cohort)
-    return _threads(device, parallel) if parallel > 1 else Sequential()
+    return threaded(device, parallel) if parallel > 1 else Sequential()
 
 
-def _threads(device: str, workers: int) -> Threaded:
+def threaded(device: str, workers: int) -> Threaded:
+    """Clients in parallel threads on this device: on a GPU with a stream each."""
     return Threaded(workers) if device.startswith("cpu") else Streamed(workers)
 
 
