@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from driftless.device import scalar
 from driftless.lift import Batched, Vectorised, mapped, padded, replies, stacked
+from driftless.lowerings import lowered
 
 PART = "driftless.part"  # which part of the recording an operation belongs to: 0 is before all steps
 FEW = 4  # fewer clients, whose batches have a shape of their own, are not worth a program
@@ -170,7 +171,7 @@ class Compiled(Vectorised):
     def _tried(self, step: Any, inputs: tuple) -> Callable:
         """The step compiled, or as it is where that fails."""
         try:
-            compiled = self._compiler(step)
+            compiled = self._compiler(lowered(step, inputs))
             compiled(*inputs)
         except Exception as error:  # whatever a missing or a broken compiler makes of it
             reason = (str(error) or type(error).__name__).splitlines()[0]
