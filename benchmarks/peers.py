@@ -32,7 +32,7 @@ from timing import Contender, Row, cpu_of, measure, summary, table
 from torch import Tensor
 
 from driftless import algorithms, memory
-from driftless.choice import by_rule, products, vectorised
+from driftless.choice import by_rule, compiled, products, vectorised
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.federated import Federated
@@ -142,7 +142,7 @@ def lifts(given: Given) -> dict[str, Entry]:
         return Entry(one, lambda: watched(one) if seen else Shown(new(), None, None))
 
     out = {}
-    together = vectorised(space, "cpu", problem.cohort, CORES), products(space, "cpu", problem.cohort, CORES)
+    together = [of(space, "cpu", problem.cohort, CORES) for of in (vectorised, products, compiled)]
     for lift, cores in ((Sequential(), 1), *((lift, CORES) for lift in (Threaded(CORES), Processes(CORES), *together))):
         name = f"driftless, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
         out[name] = entry(lift, cores)

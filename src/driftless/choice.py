@@ -131,11 +131,12 @@ def products(space: Any, device: str, cohort: int, workers: int) -> Products:
 
 def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
     """The compiled lift on this device. A compiled call costs little by itself, so on the CPU it takes as many clients
-    as its cache is good for, and at most what shares the cohort out to two workers evenly: calls have one size.
+    as its cache is good for, of a large model one, and at most what shares the cohort out to two workers evenly: calls
+    have one size.
     """
     if not str(device).startswith("cpu"):
         return Compiled(min(cohort, MOST))
-    most = min(CACHED, max(LEAST, TOGETHER // space.size))
+    most = min(CACHED, max(1, TOGETHER // space.size))
     calls = 2 * -(-cohort // (2 * most))
     return Compiled(-(-cohort // calls), workers)
 

@@ -187,8 +187,7 @@ class Evaluation:
         task, pool = self.federated.task, self.federation.test_pool
 
         def measured(some: list[int]) -> list[Ways]:
-            eaches = (self._looked_at(client, server.round) for client in some)
-            befores = (self._before(each, theta, buffers, server, lr) for each in eaches)
+            befores = self._befores(some, theta, buffers, server, lr)
             found = [self.federated.predictors(Loop(), *before) for before in befores]
             rows = [asked[client] for client in some]
             if len(some) == 1:
@@ -198,7 +197,7 @@ class Evaluation:
             return [{name: of[place].mean for name, of in scores.items()} for place in range(len(some))]
 
         large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
-        most = max(1, HELD // len(theta)) if task.metric is accuracy else 1  # others' outputs may be any tree
+        most = max(1, HELD // task.space.size) if task.metric is accuracy else 1  # others' outputs may be any tree
         jobs = (partial(measured, some) for some in _groups(asked, CHUNK, most))
         done = self._threads.in_order(jobs) if large else (job() for job in jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
@@ -208,12 +207,18 @@ class Evaluation:
         task, pool, ways = self.federated.task, self.federation.test_pool, {}
         clients = iter(asked)
         while some := list(islice(clients, self.clients.lift.chunk)):
-            eaches = (self._looked_at(client, server.round) for client in some)
-            befores = (self._before(each, theta, buffers, server, lr) for each in eaches)
+            befores = self._befores(some, theta, buffers, server, lr)
             models = [self.federated.predicting(Loop(), *before) for before in befores]
             scores = self.clients.lift.call(score_together, task, models, pool, [asked[client] for client in some])
             ways |= {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
         return ways
+
+    def _befores(
+        self, clients: list[int], theta: Tensor, buffers: Tensor, server: Server, lr: float
+    ) -> Iterator[tuple]:
+        """For each of these clients what its predictor is made from, one after the other as they are asked for."""
+        for client in clients:
+            yield self._before(self._looked_at(client, server.round), theta, buffers, server, lr)
 
     def _before(self, each: Each, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> tuple:
         """What a client's predictor is made from: the global model as it is sent to it, and what it has itself."""
