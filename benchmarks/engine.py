@@ -2,7 +2,8 @@
 
 A no-op client is asked for the identity, on a model of 62,000 numbers, with no data and no memory: a thousand of a
 thousand clients on one thread, so all that is timed is asking, answering and summing. The evaluation is of a thousand
-LeNets, each on ten test samples of its own, beside one pass of one LeNet over all ten thousand. Samples alternate.
+LeNets, each on ten test samples of its own, beside one pass of one LeNet over all ten thousand; and beside the barest
+loop over a thousand LeNets, the limit of a pass a model. Samples alternate.
 
     python benchmarks/engine.py [--samples 7]
 """
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from driftless import algorithms, memory, models
 from driftless.clients import Clients
@@ -81,6 +84,32 @@ def evaluations() -> tuple[Callable[[], Any], Callable[[], Any]]:
     return evaluation(algorithms.local()), evaluation(algorithms.fedavg())
 
 
+def barest(threads: int) -> Callable[[], Any]:
+    """A thousand LeNets, each on ten samples of its own, without an engine: weights and samples at hand, as they lie in
+    a vector of driftless, and functions instead of modules; the hits are counted.
+    """
+    like = torch.channels_last
+    initial = [p.detach() for p in models.lenet(SHAPE, CLASSES).parameters()]
+    noisy = lambda p: p + 0.01 * torch.randn_like(p)
+    relaid = lambda p: p.clone(memory_format=like) if p.dim() == 4 else p
+    weights = [[relaid(noisy(p)) for p in initial] for _ in range(CLIENTS)]
+    x = torch.rand(CLIENTS * TESTED, *SHAPE).split(TESTED)
+    y = torch.randint(CLASSES, (CLIENTS * TESTED,)).split(TESTED)
+
+    def scores(w: list[Tensor], x: Tensor) -> Tensor:
+        for kernel, bias in (w[:2], w[2:4]):
+            x = F.relu(F.max_pool2d(F.conv2d(x, kernel, bias), 2))
+        x = F.relu(F.linear(F.relu(F.linear(x.flatten(1), *w[4:6])), *w[6:8]))
+        return F.linear(x, *w[8:])
+
+    @torch.no_grad()
+    def part(first: int) -> list[Tensor]:
+        return [(scores(weights[c], x[c]).argmax(1) == y[c]).sum() for c in range(first, CLIENTS, threads)]
+
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    return lambda: list(pool.map(part, range(threads)))
+
+
 def seconds(work: Callable[[], Any]) -> float:
     began = time.perf_counter()
     work()
@@ -96,12 +125,14 @@ def main() -> None:
     torch.manual_seed(0)
     memory.keep_freed()
     work = {"no-op": noop(), **dict(zip(("own", "pooled"), evaluations(), strict=True))}
+    work |= {f"barest, {threads}": barest(threads) for threads in (1, 2)}
     taken: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(options.samples + 1):  # the first is the warm-up
         for name, each in work.items():
             taken[name].append(seconds(each))
     idle = [1000 * s / CLIENTS for s in taken["no-op"][1:]]
-    ratios = [(own - pooled) / pooled for own, pooled in zip(taken["own"][1:], taken["pooled"][1:], strict=True)]
+    passes = lambda who, but=0: [(t - but * p) / p for t, p in zip(taken[who][1:], taken["pooled"][1:], strict=True)]
+    ratios = passes("own", but=1)  # the same evaluation measures the global model too
     console = Console(width=None if Console().is_terminal else 120)
     for what, of, goal in (
         ("a no-op client, ms", idle, NOOP),
@@ -109,6 +140,10 @@ def main() -> None:
     ):
         said = f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f}), at most {goal:g} wanted: "
         console.print(f"{what}: {said}{'met' if median(of) <= goal else 'missed'}", highlight=False)
+    for threads in (1, 2):
+        of = passes(f"barest, {threads}")
+        said = f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f}) passes, threads: {threads}"
+        console.print(f"the barest loop over a thousand LeNets: {said}", highlight=False)
 
 
 if __name__ == "__main__":
