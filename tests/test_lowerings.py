@@ -33,6 +33,7 @@ OTHER: list[tuple[Any, dict[str, Any]]] = [
     (2, {"dilation": 2, "stride": 2}),
     (5, {}),  # two rows and columns are left over
     (5, {"ceil_mode": True}),
+    (4, {}),  # too many places for a formula
 ]
 
 
@@ -52,7 +53,7 @@ def gradient(kernel: Any, settings: dict[str, Any], x: Tensor) -> tuple[Any, tup
 @pytest.mark.parametrize("kernel, settings", TILED + OTHER, ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])
 def test_the_gradient_of_a_pool(kernel, settings, last):
-    """Bit by bit, where many numbers of a window are the largest too; by indices only where windows do not tile."""
+    """Bit by bit, also where windows have several largest; by indices where they do not tile or have many places."""
     x = torch.randint(3, (3, 5, 12, 12), generator=torch.Generator().manual_seed(0)).double()
     graph, inputs = gradient(kernel, settings, x.contiguous(memory_format=torch.channels_last) if last else x)
     other = lowered(graph, inputs)

@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 aten = torch.ops.aten
+LARGEST = 9  # places of a window: every one is a term of the formula that is compiled
 
 
 def lowered(graph: fx.GraphModule, inputs: tuple) -> fx.GraphModule:
@@ -66,7 +67,8 @@ def _max_pool_backward(
     """Where windows tile the images: a window's gradient goes to the first of its places that is its largest number."""
     (high, wide), (rows, columns) = kernel, grad.shape[-2:]
     tiled = x.dim() == 4 and x.shape[-2:] == (rows * high, columns * wide)
-    if not tiled or any(padding) or list(stride or kernel) != list(kernel):  # which leaves no room for dilation
+    alone = list(stride or kernel) == list(kernel) and not any(padding)  # which leaves no room for dilation
+    if not tiled or not alone or high * wide > LARGEST:
         return NotImplemented
     windows = x.permute(0, 2, 3, 1).unflatten(2, (columns, wide)).unflatten(1, (rows, high))  # [B, h, k, w, k, C]
     places = [windows[:, :, i, :, j] for i in range(high) for j in range(wide)]  # [B, h, w, C] each
