@@ -14,6 +14,7 @@ import argparse
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -84,14 +85,13 @@ def evaluations() -> tuple[Callable[[], Any], Callable[[], Any]]:
     return evaluation(algorithms.local()), evaluation(algorithms.fedavg())
 
 
-def barest(threads: int) -> Callable[[], Any]:
+def barest() -> Callable[[int], Any]:
     """A thousand LeNets, each on ten samples of its own, without an engine: weights and samples at hand, as they lie in
-    a vector of driftless, and functions instead of modules; the hits are counted.
+    a vector of driftless, and functions instead of modules; the hits are counted, in so many threads.
     """
-    like = torch.channels_last
     initial = [p.detach() for p in models.lenet(SHAPE, CLASSES).parameters()]
     noisy = lambda p: p + 0.01 * torch.randn_like(p)
-    relaid = lambda p: p.clone(memory_format=like) if p.dim() == 4 else p
+    relaid = lambda p: p.clone(memory_format=torch.channels_last) if p.dim() == 4 else p
     weights = [[relaid(noisy(p)) for p in initial] for _ in range(CLIENTS)]
     x = torch.rand(CLIENTS * TESTED, *SHAPE).split(TESTED)
     y = torch.randint(CLASSES, (CLIENTS * TESTED,)).split(TESTED)
@@ -103,11 +103,14 @@ def barest(threads: int) -> Callable[[], Any]:
         return F.linear(x, *w[8:])
 
     @torch.no_grad()
-    def part(first: int) -> list[Tensor]:
-        return [(scores(weights[c], x[c]).argmax(1) == y[c]).sum() for c in range(first, CLIENTS, threads)]
+    def part(clients: range) -> list[Tensor]:
+        return [(scores(weights[c], x[c]).argmax(1) == y[c]).sum() for c in clients]
 
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    return lambda: list(pool.map(part, range(threads)))
+    def loop(threads: int) -> None:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(part, (range(first, CLIENTS, threads) for first in range(threads))))
+
+    return loop
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -125,7 +128,8 @@ def main() -> None:
     torch.manual_seed(0)
     memory.keep_freed()
     work = {"no-op": noop(), **dict(zip(("own", "pooled"), evaluations(), strict=True))}
-    work |= {f"barest, {threads}": barest(threads) for threads in (1, 2)}
+    bare = barest()
+    work |= {f"barest, {threads}": partial(bare, threads) for threads in (1, 2)}
     taken: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(options.samples + 1):  # the first is the warm-up
         for name, each in work.items():

@@ -29,36 +29,31 @@ def lowered(graph: fx.GraphModule, inputs: tuple) -> fx.GraphModule:
     return make_fx(graph, decomposition_table=written)(*inputs)
 
 
+def _convolution(input: Tensor, weight: Tensor, *rest: Any) -> Any:
+    return _relaid(aten.convolution.default, (input, weight), (True, True), rest)
+
+
+def _convolution_backward(grad: Tensor, input: Tensor, weight: Tensor, *rest: Any) -> Any:
+    """The gradient by the images does not read these, nor that by the kernels these."""
+    of_images, of_kernels, _ = rest[-1]
+    return _relaid(aten.convolution_backward.default, (grad, input, weight), (True, of_kernels, of_images), rest)
+
+
+def _relaid(operation: Any, given: tuple[Tensor, ...], read: tuple[bool, ...], rest: tuple) -> Any:
+    """The operation on what it reads of these channels-last; not another one where all lies so."""
+    relaid = [_channels_last(t) if does else t for t, does in zip(given, read, strict=True)]
+    if all(one is other for one, other in zip(given, relaid, strict=True)):
+        return NotImplemented
+    return operation(*relaid, *rest)
+
+
 def _channels_last(images: Tensor) -> Tensor:
-    """[B, C, H, W] with the numbers of a place side by side; itself where they are."""
+    """Images or kernels [B, C, H, W] with the numbers of a place side by side; itself where they are, or of another
+    number of axes.
+    """
     like = torch.channels_last
-    done = images.stride(1) == 1 and images.is_contiguous(memory_format=like)
+    done = images.dim() != 4 or (images.stride(1) == 1 and images.is_contiguous(memory_format=like))
     return images if done else images.clone(memory_format=like)
-
-
-def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
-    if input.dim() != 4:
-        return NotImplemented
-    given, relaid = (input, weight), (_channels_last(input), _channels_last(weight))
-    return NotImplemented if _same(given, relaid) else aten.convolution.default(*relaid, bias, *how)
-
-
-def _convolution_backward(grad: Tensor, input: Tensor, weight: Tensor, *how: Any) -> tuple:
-    """Of what the gradients that are asked for depend on: that by the images not on these, that by kernels likewise."""
-    if input.dim() != 4:
-        return NotImplemented
-    of_images, of_kernels, _ = how[-1]
-    given = grad, input, weight
-    relaid = (
-        _channels_last(grad),
-        _channels_last(input) if of_kernels else input,
-        _channels_last(weight) if of_images else weight,
-    )
-    return NotImplemented if _same(given, relaid) else aten.convolution_backward.default(*relaid, *how)
-
-
-def _same(given: tuple, relaid: tuple) -> bool:
-    return all(one is other for one, other in zip(given, relaid, strict=True))
 
 
 def _max_pool_backward(
