@@ -13,13 +13,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from outer import config
-from torch import Tensor
+from torch import Tensor, nn
 
-from driftless import folders
+from driftless import evaluate, folders
 from driftless.assemble import assemble
 from driftless.clients import Clients
-from driftless.evaluate import Evaluation, Panel, Personal, _groups, global_model
-from driftless.lift import Loop
+from driftless.evaluate import HELD, Evaluation, Panel, Personal, _groups, global_model
+from driftless.images import SideBySide
+from driftless.lift import Loop, Vectorised
 from driftless.pieces.newcomer import Newcomer
 from driftless.run import Result, execute
 from driftless.scoring import score, score_each
@@ -329,14 +330,43 @@ def test_many_models_in_one_call_are_measured_as_each_alone(algorithm):
     assert evaluation.by_model and not evaluation.uniform
     asked = {c: rows for c in range(7) if len(rows := result.experiment.federation.test_rows(c))}
     assert len({len(rows) for rows in asked.values()}) > 1  # shorter ones are padded
-    given = asked, result.server.params, result.server.buffers, result.server, 0.1
-    result.clients.lift.chunk = 3  # the last call is a smaller one
-    together, alone = (
-        {client: ways[""] for client, ways in found.items()}
-        for found in (evaluation._together(*given), evaluation._each(*given))
-    )
-    assert together == pytest.approx(alone) and len(set(alone.values())) > 1
-    assert result.accuracy == pytest.approx(alone)
+    at = result.server.params, result.server.buffers, result.server, 0.1
+    alone = {client: ways[""] for client, ways in evaluation._each(asked, *at).items()}
+    for lift in (Vectorised(3), Vectorised(3, 2), SideBySide(3, 2)):  # the last call is a smaller one
+        together = evaluation._together(asked, lift, 500, *at)
+        assert list(together) == list(asked)
+        assert {client: ways[""] for client, ways in together.items()} == pytest.approx(alone)
+    assert len(set(alone.values())) > 1 and result.accuracy == pytest.approx(alone)
+
+
+class Stubborn(nn.Module):
+    """Asks a tensor for its value, which vmap has none of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.flatten(1)) * (1.0 if float(x.sum()) > 0 else 2.0)
+
+
+@pytest.mark.parametrize("module", [None, Stubborn()], ids=["cnn", "one that vmap cannot run"])
+def test_small_models_are_measured_together_under_any_lift(monkeypatch, module):
+    """The accuracies of each alone, for any number of workers; a pass for each where there is no other way."""
+    together, alone, each = [], [], Evaluation._each
+    own = evaluate.score_together
+    monkeypatch.setattr(evaluate, "score_together", lambda *of: together.append(len(of[2])) or own(*of))
+    monkeypatch.setattr(Evaluation, "_each", lambda self, asked, *at: alone.append(asked) or each(self, asked, *at))
+    settings = SETTINGS | {"algorithm": "local", "model": "cnn", "lift": "sequential", "rounds": 2, "eval_every": 1}
+
+    def accuracy(workers: int) -> dict[int, float]:
+        return execute(assemble(config(**settings, workers=workers), module=module)).accuracy
+
+    found = accuracy(1)  # of who never trained at the end alone; what failed once is not tried again
+    assert (together, len(alone)) == (([5, 6], 0) if module is None else ([5], 2))
+    assert accuracy(2) == found
+    monkeypatch.setattr(evaluate, "MANY", HELD)  # no model is so small
+    assert accuracy(1) == pytest.approx(found) and len(set(found.values())) > 1
 
 
 @pytest.mark.parametrize("algorithm", ["knn_per", "pefll + class_mask"])

@@ -132,6 +132,7 @@ def test_all_clients_of_a_call_are_one_product():
 
 def test_many_models_are_evaluated_by_products_too():
     settings: dict[str, Any] = {"algorithm": "local", "rounds": 1, "steps": 1, "precision": "float64"}
+    settings["workers"] = 1  # calls of this thread are seen
     torch.manual_seed(0)
     net = Net()
     with Seen() as products:

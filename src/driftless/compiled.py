@@ -26,8 +26,8 @@ from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from driftless.device import scalar
+from driftless.images import Images
 from driftless.lift import Batched, Vectorised, mapped, padded, replies, stacked
-from driftless.lowerings import lowered
 
 PART = "driftless.part"  # which part of the recording an operation belongs to: 0 is before all steps
 FEW = 4  # fewer clients, whose batches have a shape of their own, are not worth a program
@@ -130,7 +130,8 @@ class Compiled(Vectorised):
         try:
             # as objects of their own: a tensor that the operation holds too, as the model of the first round is its
             # initial one, would be taken for the input
-            graph = make_fx(flat)(*(tensor.detach() for tensor in inputs.tensors))
+            with Images():
+                graph = make_fx(flat)(*(tensor.detach() for tensor in inputs.tensors))
         except Exception as error:  # the call itself has just succeeded
             reason = str(error).partition(" - ")[0]
             _say(f"{operation.__name__!r} cannot be recorded, so it is not compiled but mapped as it is: {reason}")
@@ -171,7 +172,7 @@ class Compiled(Vectorised):
     def _tried(self, step: Any, inputs: tuple) -> Callable:
         """The step compiled, or as it is where that fails."""
         try:
-            compiled = self._compiler(lowered(step, inputs))
+            compiled = self._compiler(step)
             compiled(*inputs)
         except Exception as error:  # whatever a missing or a broken compiler makes of it
             reason = (str(error) or type(error).__name__).splitlines()[0]

@@ -5,8 +5,9 @@ docs/design.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from driftless.clients import Clients
 from driftless.device import to_device
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
+from driftless.images import SideBySide
 from driftless.lift import Loop, Parallel, Vectorised
 from driftless.scoring import CHUNK, score, score_each, score_together
 from driftless.state import Each, Server
@@ -24,6 +26,7 @@ from driftless.task import Passes, accuracy
 
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
 HELD = 1 << 22  # parameters of models that are held to be measured together
+MANY, TOGETHER = 20, 500  # so many small models, and samples, are worth a call of vmap
 Asked = dict[int, Tensor]  # client -> its test samples
 Ways = dict[str, float]  # accuracies by `Piece.without`
 
@@ -103,6 +106,7 @@ class Evaluation:
     def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: Panel, workers: int):
         self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
         self._threads = Parallel(max(workers, 1))
+        self._beside, self._apart = SideBySide(HELD // federated.task.space.size, max(workers, 1)), False
         self._all = torch.arange(len(federation.test_pool[1]), device=federated.initial.device)
 
     @property
@@ -141,10 +145,8 @@ class Evaluation:
         if self.uniform:
             ways = {client: {"": overall.mean_of(rows)} for client, rows in asked.items()}
         else:
-            together = isinstance(self.clients.lift, Vectorised) and self.by_model
-            measure = self._together if together else self._each
             ways = self._shared(
-                list(asked), lambda some: measure({c: asked[c] for c in some}, theta, buffers, server, lr)
+                list(asked), lambda some: self._ways({c: asked[c] for c in some}, theta, buffers, server, lr)
             )
         accuracy = {client: own[""] for client, own in ways.items()}
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
@@ -182,13 +184,25 @@ class Evaluation:
         found = {client: value for part in parts for client, value in part.items()}
         return {client: found[client] for client in clients}
 
-    def _each(self, asked: Asked, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> dict[int, Ways]:
-        """Clients' accuracies by `Piece.without`, a pass for each client; what is small is measured group by group."""
+    def _ways(self, asked: Asked, *at: Any) -> dict[int, Ways]:
+        """Clients' accuracies by `Piece.without`: many models in a call where the lift has many clients in one, and
+        where models and test sets are so small that calls cost more than arithmetic.
+        """
+        lift, few = self.clients.lift, sum(map(len, asked.values())) < CHUNK * len(asked)
+        if self.by_model and isinstance(lift, Vectorised):
+            return self._together(asked, lift, CHUNK * lift.chunk, *at)
+        if self.by_model and few and self._beside.chunk >= MANY and not self._apart:
+            with suppress(Exception):  # vmap cannot run every module; what else went wrong goes wrong again below
+                return self._together(asked, self._beside, TOGETHER, *at)
+            self._apart = True
+        return self._each(asked, *at)
+
+    def _each(self, asked: Asked, *at: Any) -> dict[int, Ways]:
+        """A pass for each client; what is small is measured group by group."""
         task, pool = self.federated.task, self.federation.test_pool
 
         def measured(some: list[int]) -> list[Ways]:
-            befores = self._befores(some, theta, buffers, server, lr)
-            found = [self.federated.predictors(Loop(), *before) for before in befores]
+            found = [self.federated.predictors(Loop(), *before) for before in self._befores(some, *at)]
             rows = [asked[client] for client in some]
             if len(some) == 1:
                 scores = {name: [score(task, predict, pool, rows[0])] for name, predict in found[0].items()}
@@ -202,16 +216,19 @@ class Evaluation:
         done = self._threads.in_order(jobs) if large else (job() for job in jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
 
-    def _together(self, asked: Asked, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> dict[int, Ways]:
-        """The same, as many models in a call as the lift has clients."""
-        task, pool, ways = self.federated.task, self.federation.test_pool, {}
-        clients = iter(asked)
-        while some := list(islice(clients, self.clients.lift.chunk)):
-            befores = self._befores(some, theta, buffers, server, lr)
-            models = [self.federated.predicting(Loop(), *before) for before in befores]
-            scores = self.clients.lift.call(score_together, task, models, pool, [asked[client] for client in some])
-            ways |= {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
-        return ways
+    def _together(self, asked: Asked, lift: Vectorised, samples: int, *at: Any) -> dict[int, Ways]:
+        """The same, in calls that take at most as many models as the lift has clients, and so many samples."""
+        task, pool = self.federated.task, self.federation.test_pool
+
+        def measured(some: list[int]) -> dict[int, Ways]:
+            models = [self.federated.predicting(Loop(), *before) for before in self._befores(some, *at)]
+            scores = score_together(task, lift, models, pool, [asked[client] for client in some])
+            return {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
+
+        alike = {client: asked[client] for client in sorted(asked, key=lambda client: len(asked[client]))}
+        parts = lift.in_order(partial(measured, some) for some in _groups(alike, samples, lift.chunk))
+        found = {client: ways for part in parts for client, ways in part.items()}
+        return {client: found[client] for client in asked}
 
     def _befores(
         self, clients: list[int], theta: Tensor, buffers: Tensor, server: Server, lr: float

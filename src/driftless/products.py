@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from driftless.images import pair
 from driftless.lift import Vectorised
 
 
@@ -49,14 +50,10 @@ def conv2d(
     """
     if groups != 1 or isinstance(padding, str) or input.dim() != 4:
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    stride, padding, dilation = map(_pair, (stride, padding, dilation))
+    stride, padding, dilation = map(pair, (stride, padding, dilation))
     sizes = zip(input.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     shape = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
     patches = F.unfold(input, weight.shape[2:], dilation, padding, stride)  # [B, K, L]
     out = weight.flatten(1) @ patches.transpose(0, 1).flatten(1)
     out = out.unflatten(1, (len(input), *shape)).transpose(0, 1)
     return out if bias is None else out + bias.to(out.dtype)[:, None, None]
-
-
-def _pair(of: Any) -> Any:
-    return 2 * (of,) if isinstance(of, int) else 2 * tuple(of) if len(of) == 1 else tuple(of)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from driftless.lift import Parallel, padded
+from driftless.lift import Parallel, Vectorised, padded
 from driftless.task import Task, targets
 
 CHUNK, TOKENS = 100, 8192  # samples a forward pass, or tokens: a LeNet's activations stay in a core's cache
@@ -67,25 +67,32 @@ def score_each(
     leaves, form = tree_flatten(x)
     parts = zip(*(leaf.split(sizes) for leaf in leaves), strict=True)
     outputs = [predict(tree_unflatten(part, form)) for predict, part in zip(predictors, parts, strict=True)]
-    values, counts = _values(task, torch.cat(outputs), y).split(sizes), targets(y).split(sizes)
-    return [Scores(own, float("nan"), count) for own, count in zip(values, counts, strict=True)]
+    return _of_many(task, outputs, y, sizes)
 
 
 @torch.no_grad()
 def score_together(
-    task: Task, models: Sequence[tuple[Tensor, Tensor]], pool: tuple[Tensor, Any], rows: Sequence[Tensor]
+    task: Task,
+    lift: Vectorised,
+    models: Sequence[tuple[Tensor, Tensor]],
+    pool: tuple[Tensor, Any],
+    rows: Sequence[Tensor],
 ) -> list[Scores]:
     """The metric of S models (parameters, buffers), each on rows of its own, in calls that take all models at once."""
-    length = max(map(len, rows))
+    sizes, index = list(map(len, rows)), torch.cat(list(rows))
     thetas, buffers = (torch.stack(parts) for parts in zip(*models, strict=True))
-    places = torch.stack([padded(own, length) for own in rows])  # [S, length]
+    places = torch.stack([padded(own, max(sizes)) for own in rows])  # [S, most]
     forward = torch.func.vmap(task.space.outputs)
-    passes = [forward(thetas, pool[0][part], buffers) for part in places.split(_samples_a_pass(pool), 1)]
-    outputs, scores = torch.cat(passes, 1), []
-    for own, index in zip(outputs, rows, strict=True):
-        y = tree_map(lambda leaf, index=index: leaf[index], pool[1])
-        scores.append(Scores(_values(task, own[: len(index)], y), float("nan"), targets(y)))
-    return scores
+    parts = places.split(_samples_a_pass(pool), 1)
+    outputs = torch.cat([lift.call(forward, thetas, pool[0][part], buffers) for part in parts], 1)
+    own = [part[:size] for part, size in zip(outputs.unbind(), sizes, strict=True)]
+    return _of_many(task, own, tree_map(lambda leaf: leaf[index], pool[1]), sizes)
+
+
+def _of_many(task: Task, outputs: list[Tensor], y: Any, sizes: list[int]) -> list[Scores]:
+    """Each one's scores, of the targets of all, which has so many of them; measured in one call."""
+    values, counts = _values(task, torch.cat(outputs), y).split(sizes), targets(y).split(sizes)
+    return [Scores(own, float("nan"), count) for own, count in zip(values, counts, strict=True)]
 
 
 def _values(task: Task, outputs: Tensor, y: Any) -> Tensor:
