@@ -105,11 +105,28 @@ def test_a_gradient_that_is_asked_for_alone():
         assert gap(one, two) < 1e-12
 
 
-def test_a_convolution_cannot_be_differentiated_twice():
-    kernels = drawn(3, 2, 2, 2)
-    inner = torch.func.grad(lambda x: conv2d(x, kernels).sin().sum())
-    with pytest.raises((NotImplementedError, RuntimeError)):
-        torch.func.grad(lambda x: inner(x).sum())(drawn(2, 2, 5, 5))
+@pytest.mark.parametrize("places", [(0,), (1,), (2,), (0, 1, 2)], ids=["images", "kernels", "biases", "all"])
+@pytest.mark.parametrize("settings", [{}, {"stride": 2, "padding": 1, "groups": 2}], ids=str)
+def test_a_convolution_differentiated_twice(places, settings):
+    """By a gradient that itself is differentiated: along a direction, for each client."""
+    given = drawn(CLIENTS, 2, 4, 6, 6), drawn(CLIENTS, 6, 4 // settings.get("groups", 1), 3, 3), drawn(CLIENTS, 6)
+
+    def twice(of: Any) -> Any:
+        gradient = torch.func.grad(lambda *given: of(*given, **settings).sin().sum(), places)
+        along = lambda *given: sum(part.cos().sum() for part in gradient(*given))
+        return torch.func.vmap(torch.func.grad(along, (0, 1, 2)))(*given)
+
+    assert all(gap(one, two) < 1e-11 for one, two in zip(twice(conv2d), twice(F.conv2d), strict=True))
+
+
+@pytest.mark.parametrize("ours, theirs", [(relu, F.relu), (lambda x: max_pool2d(x, 2), lambda x: F.max_pool2d(x, 2))],
+                         ids=["relu", "pool"])  # fmt: skip
+def test_what_has_no_parameters_differentiated_twice(ours, theirs):
+    def twice(of: Any) -> Tensor:
+        gradient = torch.func.grad(lambda x: of(x).sin().sum())
+        return torch.func.vmap(torch.func.grad(lambda x: gradient(x).cos().sum()))(drawn(CLIENTS, 2, 3, 4, 4))
+
+    assert gap(twice(ours), twice(theirs)) < 1e-12
 
 
 def test_what_stays_as_it_is():

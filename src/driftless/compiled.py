@@ -26,8 +26,8 @@ from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from driftless.device import scalar
-from driftless.images import Images
-from driftless.lift import Batched, Vectorised, mapped, padded, replies, stacked
+from driftless.images import SideBySide
+from driftless.lift import Batched, mapped, padded, replies, stacked
 
 PART = "driftless.part"  # which part of the recording an operation belongs to: 0 is before all steps
 FEW = 4  # fewer clients, whose batches have a shape of their own, are not worth a program
@@ -80,7 +80,7 @@ class Flat(NamedTuple):
         return self.rest, self.form, tuple(map(_layout, self.tensors))
 
 
-class Compiled(Vectorised):
+class Compiled(SideBySide):
     """`chunk` clients in one call, made full by clients that do not count; calls in parallel threads.
 
     `compiler` makes of a graph what runs it. Where it fails, as without a C++ compiler, recordings run as they are. An
@@ -130,8 +130,7 @@ class Compiled(Vectorised):
         try:
             # as objects of their own: a tensor that the operation holds too, as the model of the first round is its
             # initial one, would be taken for the input
-            with Images():
-                graph = make_fx(flat)(*(tensor.detach() for tensor in inputs.tensors))
+            graph = self.call(make_fx(flat), *(tensor.detach() for tensor in inputs.tensors))
         except Exception as error:  # the call itself has just succeeded
             reason = str(error).partition(" - ")[0]
             _say(f"{operation.__name__!r} cannot be recorded, so it is not compiled but mapped as it is: {reason}")

@@ -50,8 +50,8 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`F.conv2d` of images [B, C, H, W] with kernels [O, C / groups, kH, kW], which can be differentiated once; padded
-    by name, without a batch or under autocast as it is.
+    """`F.conv2d` of images [B, C, H, W] with kernels [O, C / groups, kH, kW]; padded by name, without a batch or
+    under autocast as it is.
     """
     plain = isinstance(padding, str) or input.dim() != 4 or torch.is_autocast_enabled(input.device.type)
     of = F.conv2d if plain else _Convolution.apply
@@ -126,7 +126,26 @@ class _Gradients(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
-        pass
+        grad, x, kernels, ctx.asked, *ctx.settings = inputs
+        ctx.save_for_backward(grad, x, kernels)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple:
+        """Each is linear in the gradient that came in, and in kernels or images: a convolution's gradients are, of
+        those that stand in their place.
+        """
+        (grad, x, kernels), rest = ctx.saved_tensors, iter(grads)
+        by_images, by_kernels, by_biases = (next(rest) if one else None for one in ctx.asked)
+        of_grad, of_x, of_kernels = [], None, None
+        if by_images is not None:
+            of_grad.append(_Convolution.apply(by_images, kernels, None, *ctx.settings))
+            (of_kernels,) = _Gradients.apply(grad, by_images, kernels, (False, True, False), *ctx.settings)
+        if by_kernels is not None:
+            of_grad.append(_Convolution.apply(x, by_kernels, None, *ctx.settings))
+            (of_x,) = _Gradients.apply(grad, x, by_kernels, (True, False, False), *ctx.settings)
+        if by_biases is not None:
+            of_grad.append(by_biases[:, None, None].expand_as(grad))
+        return sum(of_grad), of_x, of_kernels, None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, dims: tuple, grad: Tensor, x: Tensor, kernels: Tensor, asked: tuple, *settings: Any) -> Any:
