@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from driftless.clients import Answer, Clients
 from driftless.data.federation import Federation
@@ -180,3 +181,23 @@ def models(ran: Ran) -> Tensor:
 
 def gap(a: Any, b: Any) -> float:
     return float((torch.as_tensor(a) - torch.as_tensor(b)).abs().max())
+
+
+class Seen(TorchDispatchMode):
+    """Which operations ran in this thread, each with what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def operations(self) -> set[Any]:
+        return {func for func, _ in self.calls}
+
+    def of(self, *operations: Any) -> list[tuple]:
+        """What each call of one of these was given."""
+        return [args for func, args in self.calls if func in operations]

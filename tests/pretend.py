@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from driftless import device, evaluate, run
-from driftless.lift import Parallel
+from driftless.images import SideBySide
 
 NAME = torch.device("meta")
 COPIES = ("aten::_to_copy", "aten::copy_")
@@ -133,5 +133,5 @@ def there() -> Iterator[Pretend]:
     with pytest.MonkeyPatch.context() as patch, pretend:
         patch.setattr(device, "named", lambda name: NAME)
         patch.setattr(run, "lift_of", lambda *of: Inside(lift_of(*of), pretend))
-        patch.setattr(evaluate, "Parallel", lambda workers: Parallel(1))  # other threads would not know the device
+        patch.setattr(evaluate, "SideBySide", lambda chunk, _: SideBySide(chunk))  # others' threads know no such device
         yield pretend

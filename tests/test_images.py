@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import clusters, federate, gap, run
+from helpers import Seen, clusters, federate, gap, run
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from driftless import algorithms as named
 from driftless.compiled import Compiled
-from driftless.images import Images, SideBySide, conv2d, max_pool2d, relu
+from driftless.images import SideBySide, conv2d, max_pool2d, relu
 from driftless.work import Work
 
 aten = torch.ops.aten
@@ -51,25 +50,13 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
 
 
-class Seen(TorchDispatchMode):
-    """Which operations ran on what, and whether what a convolution read lay channels-last, its own gradients too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations: list[Any] = []
-        self.copied: list[tuple[int, ...]] = []
-        self.last: list[bool] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.operations.append(func)
-        if func is aten.clone.default:
-            self.copied.append(tuple(args[0].shape))
-        if func in (aten.convolution.default, aten.convolution_backward.default):
-            backward = func is aten.convolution_backward.default
-            of_images, of_kernels, _ = args[-1] if backward else (True, True, False)
-            read = (args[0], args[1] if of_kernels else None, args[2] if of_images else None) if backward else args[:2]
-            self.last += [_last(t) for t in read if t is not None]
-        return func(*args, **(kwargs or {}))
+def lying(seen: Seen) -> list[bool]:
+    """Of all that convolutions and their gradients read, whether it lay channels-last."""
+    read = [t for args in seen.of(aten.convolution.default) for t in args[:2]]
+    for args in seen.of(aten.convolution_backward.default):
+        of_images, of_kernels, _ = args[-1]
+        read += [args[0], *([args[1]] if of_kernels else []), *([args[2]] if of_images else [])]
+    return [_last(t) for t in read]
 
 
 def _last(t: Tensor) -> bool:
@@ -168,25 +155,24 @@ def test_relu(shape):
         assert torch.equal(ours, theirs)
 
 
-NET = nn.Sequential(
-    nn.Conv2d(2, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(54, 3)
-).double()  # fmt: skip
-
-
-def test_images_lie_channels_last():
+@pytest.mark.parametrize("channels, copied", [(1, (5, CLIENTS, 10, 10)), (2, (5, 10, 10, CLIENTS, 2))])
+def test_images_lie_channels_last(channels, copied):
     """What convolutions and their gradients read; vmap alone lays it channels first. Forward, one copy is made."""
-    parameters = {name: torch.stack([p.detach()] * CLIENTS) for name, p in NET.named_parameters()}
-    scores = lambda parameters, x: torch.func.functional_call(NET, parameters, (x,))
+    first = nn.Conv2d(channels, 4, 3), nn.MaxPool2d(2), nn.ReLU()
+    net = nn.Sequential(*first, nn.Conv2d(4, 6, 2), nn.ReLU(), nn.Flatten(), nn.Linear(54, 3)).double()
+    parameters = {name: torch.stack([p.detach()] * CLIENTS) for name, p in net.named_parameters()}
+    scores = lambda parameters, x: torch.func.functional_call(net, parameters, (x,))
     gradient = torch.func.grad(lambda parameters, x: scores(parameters, x).sin().sum())
-    x, vmap = drawn(CLIENTS, 5, 2, 10, 10), torch.func.vmap
+    given, vmap, lift = (parameters, drawn(CLIENTS, 5, channels, 10, 10)), torch.func.vmap, SideBySide(CLIENTS)
     with Seen() as before:
-        alone = vmap(gradient)(parameters, x)
-    with Images(), Seen() as after:
-        beside = vmap(gradient)(parameters, x)
-    with Images(), Seen() as forward, torch.no_grad():
-        vmap(scores)(parameters, x)
-    assert len(before.last) == len(after.last) > 4 and not all(before.last) and all(after.last)
-    assert [shape for shape in forward.copied if len(shape) >= 4 and shape[0] == 5] == [(5, 10, 10, CLIENTS, 2)]
+        alone = vmap(gradient)(*given)
+    with Seen() as after:
+        beside = lift.call(vmap(gradient), *given)
+    with Seen() as forward, torch.no_grad():
+        lift.call(vmap(scores), *given)
+    assert len(lying(before)) == len(lying(after)) > 4 and not all(lying(before)) and all(lying(after))
+    copies = [tuple(t.shape) for t, *_ in forward.of(aten.clone.default)]
+    assert [shape for shape in copies if len(shape) >= 4 and shape[0] == 5] == [copied]
     assert all(gap(alone[name], beside[name]) < 1e-12 for name in alone)
 
 
@@ -202,8 +188,7 @@ def test_a_call_of_the_lift():
 
 def test_what_is_not_of_images_is_left():
     x, kernels = drawn(2, 3, 9), drawn(4, 3, 2)
-    with Images():
-        inside = F.max_pool1d(F.conv1d(x, kernels), 2)
+    inside = SideBySide(1).call(lambda: F.max_pool1d(F.conv1d(x, kernels), 2))
     assert torch.equal(inside, F.max_pool1d(F.conv1d(x, kernels), 2))
 
 

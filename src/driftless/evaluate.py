@@ -4,7 +4,7 @@ docs/design.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -19,7 +19,7 @@ from driftless.device import to_device
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
 from driftless.images import SideBySide
-from driftless.lift import Loop, Parallel, Vectorised
+from driftless.lift import Loop, Vectorised
 from driftless.scoring import CHUNK, score, score_each, score_together
 from driftless.state import Each, Server
 from driftless.task import Passes, accuracy
@@ -105,8 +105,7 @@ class Evaluation:
 
     def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: Panel, workers: int):
         self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
-        self._threads = Parallel(max(workers, 1))
-        self._beside, self._apart = SideBySide(HELD // federated.task.space.size, max(workers, 1)), False
+        self._threads, self._apart = SideBySide(HELD // federated.task.space.size, max(workers, 1)), False
         self._all = torch.arange(len(federation.test_pool[1]), device=federated.initial.device)
 
     @property
@@ -181,19 +180,18 @@ class Evaluation:
     def _shared(self, clients: list[int], measure: Callable[[list[int]], dict[int, Any]]) -> dict[int, Any]:
         """What is measured of these clients, in their order, by all ranks."""
         parts = self.clients.ranks.everyone(measure(self.clients.ranks.share(clients)))
-        found = {client: value for part in parts for client, value in part.items()}
-        return {client: found[client] for client in clients}
+        return _joined(parts, clients)
 
     def _ways(self, asked: Asked, *at: Any) -> dict[int, Ways]:
         """Clients' accuracies by `Piece.without`: many models in a call where the lift has many clients in one, and
         where models and test sets are so small that calls cost more than arithmetic.
         """
-        lift, few = self.clients.lift, sum(map(len, asked.values())) < CHUNK * len(asked)
+        lift = self.clients.lift
         if self.by_model and isinstance(lift, Vectorised):
             return self._together(asked, lift, CHUNK * lift.chunk, *at)
-        if self.by_model and few and self._beside.chunk >= MANY and not self._apart:
+        if self.by_model and _few(asked) and self._threads.chunk >= MANY and not self._apart:
             with suppress(Exception):  # vmap cannot run every module; what else went wrong goes wrong again below
-                return self._together(asked, self._beside, TOGETHER, *at)
+                return self._together(asked, self._threads, TOGETHER, *at)
             self._apart = True
         return self._each(asked, *at)
 
@@ -210,10 +208,9 @@ class Evaluation:
                 scores = {name: score_each(task, [own[name] for own in found], pool, rows) for name in found[0]}
             return [{name: of[place].mean for name, of in scores.items()} for place in range(len(some))]
 
-        large = sum(map(len, asked.values())) >= CHUNK * len(asked)  # else threads wait for the interpreter's lock
-        most = max(1, HELD // task.space.size) if task.metric is accuracy else 1  # others' outputs may be any tree
+        most = max(1, self._threads.chunk) if task.metric is accuracy else 1  # others' outputs may be any tree
         jobs = (partial(measured, some) for some in _groups(asked, CHUNK, most))
-        done = self._threads.in_order(jobs) if large else (job() for job in jobs)
+        done = (job() for job in jobs) if _few(asked) else self._threads.in_order(jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
 
     def _together(self, asked: Asked, lift: Vectorised, samples: int, *at: Any) -> dict[int, Ways]:
@@ -226,9 +223,7 @@ class Evaluation:
             return {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
 
         alike = {client: asked[client] for client in sorted(asked, key=lambda client: len(asked[client]))}
-        parts = lift.in_order(partial(measured, some) for some in _groups(alike, samples, lift.chunk))
-        found = {client: ways for part in parts for client, ways in part.items()}
-        return {client: found[client] for client in asked}
+        return _joined(lift.in_order(partial(measured, some) for some in _groups(alike, samples, lift.chunk)), asked)
 
     def _befores(
         self, clients: list[int], theta: Tensor, buffers: Tensor, server: Server, lr: float
@@ -267,6 +262,17 @@ class Evaluation:
         batch = samples.batch(torch.arange(min(PROBE, int(samples.size)), device=samples.index.device))
         gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
         return torch.where(self.federated.periods.shared, gradient, 0.0)
+
+
+def _few(asked: Asked) -> bool:
+    """Whether clients have so few samples that calls cost more than arithmetic: threads wait for the interpreter."""
+    return sum(map(len, asked.values())) < CHUNK * len(asked)
+
+
+def _joined(parts: Iterable[dict[int, Any]], clients: Iterable[int]) -> dict[int, Any]:
+    """What all parts say, in the order of these clients."""
+    found = {client: value for part in parts for client, value in part.items()}
+    return {client: found[client] for client in clients}
 
 
 def _groups(asked: Asked, samples: int, clients: int) -> Iterator[list[int]]:

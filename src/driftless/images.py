@@ -9,7 +9,6 @@ they were, the last bits of convolutions apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -17,28 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
-from torch.overrides import TorchFunctionMode
 
-from driftless.lift import Vectorised
+from driftless.lift import Rewritten
 
 aten = torch.ops.aten
 LARGEST = 9  # places of a window: every one is a term of a formula
-
-
-class SideBySide(Vectorised):
-    """As vectorised, but for how operations on images are computed; the rounding class."""
-
-    def call(self, function: Callable, *of: Any) -> Any:
-        with Images():
-            return function(*of)
-
-
-class Images(TorchFunctionMode):
-    """Within it, in this thread, convolutions, pools and ReLU are what is below, in modules too."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        written = {F.conv2d: conv2d, F.max_pool2d: max_pool2d, F.relu: relu}
-        return written.get(func, func)(*args, **(kwargs or {}))
 
 
 def conv2d(
@@ -79,6 +61,12 @@ def max_pool2d(
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """`F.relu`; images go in and out joined, or else compilers would keep what the gradient reads channels first."""
     return _Relu.apply(input) if input.dim() == 4 and not inplace else F.relu(input, inplace)
+
+
+class SideBySide(Rewritten):
+    """As vectorised, but for how operations on images are computed; the rounding class."""
+
+    written = {F.conv2d: conv2d, F.max_pool2d: max_pool2d, F.relu: relu}
 
 
 def pair(of: Any) -> tuple[int, int]:

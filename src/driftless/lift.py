@@ -8,7 +8,7 @@ and `processes.py` are the exact class (bitwise the same run); vectorised is the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from driftless.device import to_device
@@ -154,6 +155,27 @@ class Vectorised(Parallel):
     def call(self, function: Callable, *of: Any) -> Any:
         """What a function of many clients' stacked tensors gives, in a call of this lift's kind."""
         return function(*of)
+
+
+class Rewritten(Vectorised):
+    """As vectorised, but that functions of torch are computed otherwise: what stands for each is in `written`."""
+
+    written: Mapping[Callable, Callable]
+
+    def call(self, function: Callable, *of: Any) -> Any:
+        with _Written(self.written):
+            return function(*of)
+
+
+class _Written(TorchFunctionMode):
+    """Within it, in this thread, these functions are others, in modules too."""
+
+    def __init__(self, written: Mapping[Callable, Callable]):
+        super().__init__()
+        self.written = written
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.written.get(func, func)(*args, **(kwargs or {}))
 
 
 def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:

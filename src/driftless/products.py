@@ -10,30 +10,13 @@ which vmap makes a batched product of. The patches are kH kW times the images, k
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from driftless.images import pair
-from driftless.lift import Vectorised
-
-
-class Products(Vectorised):
-    """As vectorised, but for how convolutions of images are computed; the rounding class."""
-
-    def call(self, function: Callable, *of: Any) -> Any:
-        with _Convolutions():
-            return function(*of)
-
-
-class _Convolutions(TorchFunctionMode):
-    """Within it, in this thread, `F.conv2d` is a product of matrices, in modules too."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return (conv2d if func is F.conv2d else func)(*args, **(kwargs or {}))
+from driftless.lift import Rewritten
 
 
 def conv2d(
@@ -57,3 +40,9 @@ def conv2d(
     out = weight.flatten(1) @ patches.transpose(0, 1).flatten(1)
     out = out.unflatten(1, (len(input), *shape)).transpose(0, 1)
     return out if bias is None else out + bias.to(out.dtype)[:, None, None]
+
+
+class Products(Rewritten):
+    """As vectorised, but for how convolutions of images are computed; the rounding class."""
+
+    written = {F.conv2d: conv2d}
