@@ -60,7 +60,13 @@ def model(folder: Path) -> dict[str, torch.Tensor]:
 
 
 COMMANDS = """
-import shlex, sys
+import atexit, os, shlex, sys
+
+def threads():
+    names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
+    print("left:", sum("gloo" in name for name in names), flush=True)
+
+atexit.register(threads)  # what is registered first is done last
 from driftless import report
 from driftless.cli import main
 report.write_report = lambda runs, out, *_: out
@@ -95,6 +101,7 @@ def test_ranks_make_the_run_of_one_process(tmp_path, ranks, runs):
     }
     done = ended([*torchrun(ranks), "program.py", *(words.format("many") for words in said.values())], tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("left: 0") == ranks, "a process whose threads are left may be aborted at its end"
     for name, words in said.items():
         assert cli(*shlex.split(words.format(tmp_path / "one"))).code == 0
         one, many = model(tmp_path / "one" / name), model(tmp_path / "many" / name)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -107,6 +108,8 @@ def join() -> Ranks:
             # a restart must not read the addresses of those who died
             own = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
             network.name_interface(own, rank, world)
+            # its functions' defaults keep the group that is there when it is imported, and the group's threads with it
+            import_module("torch.distributed.nn.functional")
             with network.watched():
                 dist.init_process_group("gloo", store=own, rank=rank, world_size=world, timeout=MEETING)
         _set_pg_timeout(PATIENCE)
