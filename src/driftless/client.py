@@ -132,6 +132,8 @@ class OnClient(Bound):
         """The parameters and buffers that a client predicts with, at the global model theta [D]: what pieces make of
         its own.
         """
+        if not any(p.fills("personal") for p in self.pieces):
+            return self.personal_model(theta, buffers, each)
         return self._predicting(how, theta, buffers, shared, each)[:2]
 
     def observed(self, how: Any, theta: Tensor, buffers: Tensor, shared: Shared, each: Each) -> dict[str, Any]:

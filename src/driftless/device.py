@@ -79,7 +79,7 @@ def to_host(tree: Any) -> Any:
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """A tensor as an array; its own memory where that is the host's."""
-    return to_host(tensor).numpy()
+    return tensor.detach().cpu().numpy()
 
 
 def scalar(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +16,19 @@ import torch
 from torch import Tensor
 
 from driftless.clients import Clients
-from driftless.device import to_device
+from driftless.device import to_device, to_host
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
 from driftless.images import SideBySide
-from driftless.lift import Loop, Vectorised
+from driftless.lift import Loop, Parallel, Vectorised
 from driftless.scoring import CHUNK, score, score_each, score_together
 from driftless.state import Each, Server
+from driftless.synchronise import NEVER, Schedule
 from driftless.task import Passes, accuracy
 
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
 HELD = 1 << 22  # parameters of models that are held to be measured together
+SUMMED = 32  # rows that a thread adds up
 MANY, TOGETHER = 20, 500  # so many small models, and samples, are worth a call of vmap
 Asked = dict[int, Tensor]  # client -> its test samples
 Ways = dict[str, float]  # accuracies by `Piece.without`
@@ -49,37 +52,48 @@ class Personal(NamedTuple):
         }
 
 
-def global_model(federated: Federated, server: Server, clients: Clients) -> tuple[Tensor, Tensor, bool]:
+def global_model(
+    federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
+) -> tuple[Tensor, Tensor, bool]:
     """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients
     that trained since their last synchronisation; where parameters are personal, the mean over all clients that ever
     trained. Where clients are sent models of their own, the parameters are not a model but what the broadcast makes
     these of.
     """
-    theta, virtual = _average_open(federated.periods, server.params, server.round, clients, "model", federated.kept)
-    buffers, also = _average_open(
-        federated.buffer_periods, server.buffers, server.round, clients, "buffers", federated.buffer_periods.own
-    )
+    mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
+    theta, virtual = mean(federated.periods, server.params, "model", federated.kept)
+    buffers, also = mean(federated.buffer_periods, server.buffers, "buffers", federated.buffer_periods.own)
     return theta, buffers, virtual or also
 
 
 def _average_open(
-    periods: Any, vector: Tensor, round: int, clients: Clients, field: str, kept: Tensor
+    periods: Schedule, vector: Tensor, field: str, kept: Tensor, round: int, clients: Clients, threads: Parallel | None
 ) -> tuple[Tensor, bool]:
     if periods.plain or field not in clients.fresh:
         return vector, False
-    total = torch.zeros(len(periods.periods), len(kept), dtype=torch.float64)  # on the host, where the rows are
-    counts = torch.zeros(len(periods.periods))
-    for client in clients.touched():
-        row, seen = clients.row(client)
-        trained = [p != 1 and (p == float("inf") or (seen // p == round // p)) for p in periods.lengths]
-        for group, counted in enumerate(trained):
-            if counted:
-                total[group] += row[field]
-                counts[group] += 1
+    touched, group = clients.touched(), periods.group[kept]
+    place = to_host(group)  # where the rows are
+
+    def summed(rows: list[tuple[dict, int]]) -> tuple[Tensor, Tensor]:
+        """(the sum of clients' rows over the groups that they trained [K], how many did [G])."""
+        total, counts = torch.zeros(len(kept), dtype=torch.float64), [0] * len(periods.lengths)
+        for row, seen in rows:
+            trained = [p != 1 and (p == NEVER or seen // p == round // p) for p in periods.lengths]
+            total += row[field] if all(trained) else torch.where(torch.tensor(trained)[place], row[field], 0.0)
+            counts = list(map(add, counts, trained))
+        return total, torch.tensor(counts)
+
+    some = max(1, min(SUMMED, HELD // len(kept)))
+    parts = (touched[first : first + some] for first in range(0, len(touched), some))
+    jobs = (partial(summed, [clients.row(client) for client in part]) for part in parts)
+    total, counts = summed([])
+    for part, many in threads.in_order(jobs) if threads else (job() for job in jobs):
+        total += part
+        counts += many
     if not counts.any():
         return vector, False
-    group, (total, counts) = periods.group[kept], to_device((total, counts), vector.device)
-    mean = total[group, torch.arange(len(kept), device=kept.device)] / counts[group].clamp(min=1)
+    total, counts = to_device((total, counts), vector.device)
+    mean = total / counts[group].clamp(min=1)
     return vector.index_copy(0, kept, torch.where(counts[group] > 0, mean.to(vector.dtype), vector[kept])), True
 
 
@@ -126,7 +140,7 @@ class Evaluation:
         `everyone`).
         """
         task, metrics = self.federated.task, {}
-        theta, buffers, _ = global_model(self.federated, server, self.clients)
+        theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
         common = self.federated.broadcast.common
         ranks, rows = self.clients.ranks, self._all if common else self._all[:0]
         predict = lambda x: task.space.outputs(theta, x, buffers)
@@ -161,7 +175,7 @@ class Evaluation:
         """Accuracies after one round's local work from what the client would predict with: of at most so many clients
         that are seen, and of unseen ones.
         """
-        theta, buffers, _ = global_model(self.federated, server, self.clients)
+        theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
         out = {}
         for name, who in (
             ("adapted_accuracy", self.federation.seen),
@@ -199,9 +213,9 @@ class Evaluation:
         """A pass for each client; what is small is measured group by group."""
         task, pool = self.federated.task, self.federation.test_pool
 
-        def measured(some: list[int]) -> list[Ways]:
-            found = [self.federated.predictors(Loop(), *before) for before in self._befores(some, *at)]
-            rows = [asked[client] for client in some]
+        def measured(some: list[Each]) -> list[Ways]:
+            found = [self.federated.predictors(Loop(), *self._before(each, *at)) for each in some]
+            rows = [asked[each.who] for each in some]
             if len(some) == 1:
                 scores = {name: [score(task, predict, pool, rows[0])] for name, predict in found[0].items()}
             else:
@@ -209,7 +223,7 @@ class Evaluation:
             return [{name: of[place].mean for name, of in scores.items()} for place in range(len(some))]
 
         most = max(1, self._threads.chunk) if task.metric is accuracy else 1  # others' outputs may be any tree
-        jobs = (partial(measured, some) for some in _groups(asked, CHUNK, most))
+        jobs = self._jobs(measured, asked, CHUNK, most, *at)
         done = (job() for job in jobs) if _few(asked) else self._threads.in_order(jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
 
@@ -217,20 +231,21 @@ class Evaluation:
         """The same, in calls that take at most as many models as the lift has clients, and so many samples."""
         task, pool = self.federated.task, self.federation.test_pool
 
-        def measured(some: list[int]) -> dict[int, Ways]:
-            models = [self.federated.predicting(Loop(), *before) for before in self._befores(some, *at)]
-            scores = score_together(task, lift, models, pool, [asked[client] for client in some])
-            return {client: {"": of.mean} for client, of in zip(some, scores, strict=True)}
+        def measured(some: list[Each]) -> dict[int, Ways]:
+            models = [self.federated.predicting(Loop(), *self._before(each, *at)) for each in some]
+            scores = score_together(task, lift, models, pool, [asked[each.who] for each in some])
+            return {each.who: {"": of.mean} for each, of in zip(some, scores, strict=True)}
 
         alike = {client: asked[client] for client in sorted(asked, key=lambda client: len(asked[client]))}
-        return _joined(lift.in_order(partial(measured, some) for some in _groups(alike, samples, lift.chunk)), asked)
+        return _joined(lift.in_order(self._jobs(measured, alike, samples, lift.chunk, *at)), asked)
 
-    def _befores(
-        self, clients: list[int], theta: Tensor, buffers: Tensor, server: Server, lr: float
-    ) -> Iterator[tuple]:
-        """For each of these clients what its predictor is made from, one after the other as they are asked for."""
-        for client in clients:
-            yield self._before(self._looked_at(client, server.round), theta, buffers, server, lr)
+    def _jobs(self, measured: Callable, asked: Asked, samples: int, most: int, *at: Any) -> Iterator[Callable]:
+        """The measuring of each group of clients. What they have is read by who asks for the next group, for threads
+        that read wait for one another.
+        """
+        _, _, server, _ = at
+        for some in _groups(asked, samples, most):
+            yield partial(measured, [self._looked_at(client, server.round) for client in some])
 
     def _before(self, each: Each, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> tuple:
         """What a client's predictor is made from: the global model as it is sent to it, and what it has itself."""

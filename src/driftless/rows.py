@@ -94,7 +94,7 @@ class Layout:
 
 def _bytes(tensor: Tensor) -> np.ndarray:
     """The tensor's memory as bytes (its own where it is contiguous)."""
-    return to_numpy(tensor.detach().contiguous().reshape(-1).view(torch.uint8))
+    return to_numpy(tensor.contiguous().reshape(-1).view(torch.uint8))
 
 
 class Written(NamedTuple):
