@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from driftless import evaluate, folders
 from driftless.assemble import assemble
 from driftless.clients import Clients
-from driftless.evaluate import HELD, Evaluation, Panel, Personal, _groups, global_model
+from driftless.evaluate import At, Evaluation, Panel, Personal, _groups
+from driftless.global_model import HELD, global_model
 from driftless.images import SideBySide
-from driftless.lift import Loop, Vectorised
+from driftless.lift import Loop, Parallel, Vectorised
 from driftless.pieces.newcomer import Newcomer
 from driftless.run import Result, execute
 from driftless.scoring import score, score_each
@@ -147,6 +148,18 @@ def test_the_virtual_average_of_fedals(rounds, cohort):
     torch.testing.assert_close(theta, expected, rtol=0, atol=1e-7)
     x, y = result.experiment.federation.test_pool
     assert result.metrics[-1]["global_accuracy"] == float(accuracy(outputs(result, theta, x), y).double().mean())
+
+
+def test_the_mean_over_rows_is_the_same_in_threads(monkeypatch):
+    """Blocks of two rows: the same sums in any number of threads."""
+    result = made(algorithm=f"fedals(alpha={ALPHA}) + scaffold_p", rounds=ALPHA + 1)
+    monkeypatch.setattr("driftless.global_model.SUMMED", 2)
+    assert len(result.clients.touched()) > 4
+    alone, *threaded = (
+        global_model(result.experiment.federated, result.server, result.clients, threads)[0]
+        for threads in (None, Parallel(1), Parallel(2))
+    )
+    assert not torch.equal(alone, result.server.params) and all(torch.equal(alone, theta) for theta in threaded)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg_p", "scaffold_p + relaxed_init(beta=0.1)", "local"])
@@ -330,10 +343,10 @@ def test_many_models_in_one_call_are_measured_as_each_alone(algorithm):
     assert evaluation.by_model and not evaluation.uniform
     asked = {c: rows for c in range(7) if len(rows := result.experiment.federation.test_rows(c))}
     assert len({len(rows) for rows in asked.values()}) > 1  # shorter ones are padded
-    at = result.server.params, result.server.buffers, result.server, 0.1
-    alone = {client: ways[""] for client, ways in evaluation._each(asked, *at).items()}
+    at = At(result.server.params, result.server.buffers, result.server, 0.1)
+    alone = {client: ways[""] for client, ways in evaluation._each(asked, at).items()}
     for lift in (Vectorised(3), Vectorised(3, 2), SideBySide(3, 2)):  # the last call is a smaller one
-        together = evaluation._together(asked, lift, 500, *at)
+        together = evaluation._together(asked, lift, 500, at)
         assert list(together) == list(asked)
         assert {client: ways[""] for client, ways in together.items()} == pytest.approx(alone)
     assert len(set(alone.values())) > 1 and result.accuracy == pytest.approx(alone)
@@ -356,7 +369,7 @@ def test_small_models_are_measured_together_under_any_lift(monkeypatch, module):
     together, alone, each = [], [], Evaluation._each
     own = evaluate.score_together
     monkeypatch.setattr(evaluate, "score_together", lambda *of: together.append(len(of[2])) or own(*of))
-    monkeypatch.setattr(Evaluation, "_each", lambda self, asked, *at: alone.append(asked) or each(self, asked, *at))
+    monkeypatch.setattr(Evaluation, "_each", lambda self, asked, at: alone.append(asked) or each(self, asked, at))
     settings = SETTINGS | {"algorithm": "local", "model": "cnn", "lift": "sequential", "rounds": 2, "eval_every": 1}
 
     def accuracy(workers: int) -> dict[int, float]:

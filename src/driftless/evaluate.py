@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,22 +15,28 @@ import torch
 from torch import Tensor
 
 from driftless.clients import Clients
-from driftless.device import to_device, to_host
 from driftless.drift import dissimilarity
 from driftless.federated import Federated
+from driftless.global_model import HELD, global_model
 from driftless.images import SideBySide
-from driftless.lift import Loop, Parallel, Vectorised
+from driftless.lift import Loop, Vectorised
 from driftless.scoring import CHUNK, score, score_each, score_together
 from driftless.state import Each, Server
-from driftless.synchronise import NEVER, Schedule
 from driftless.task import Passes, accuracy
 
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
-HELD = 1 << 22  # parameters of models that are held to be measured together
-SUMMED = 32  # rows that a thread adds up
 MANY, TOGETHER = 20, 500  # so many small models, and samples, are worth a call of vmap
 Asked = dict[int, Tensor]  # client -> its test samples
 Ways = dict[str, float]  # accuracies by `Piece.without`
+
+
+class At(NamedTuple):
+    """What a round leaves to be measured: the global model, the server, and the step size of clients' local work."""
+
+    theta: Tensor
+    buffers: Tensor
+    server: Server
+    lr: float
 
 
 class Personal(NamedTuple):
@@ -50,51 +55,6 @@ class Personal(NamedTuple):
             f"{prefix}_std": float(values.std()),
             f"{prefix}_worst_decile": float(worst.mean()),
         }
-
-
-def global_model(
-    federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
-) -> tuple[Tensor, Tensor, bool]:
-    """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients
-    that trained since their last synchronisation; where parameters are personal, the mean over all clients that ever
-    trained. Where clients are sent models of their own, the parameters are not a model but what the broadcast makes
-    these of.
-    """
-    mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
-    theta, virtual = mean(federated.periods, server.params, "model", federated.kept)
-    buffers, also = mean(federated.buffer_periods, server.buffers, "buffers", federated.buffer_periods.own)
-    return theta, buffers, virtual or also
-
-
-def _average_open(
-    periods: Schedule, vector: Tensor, field: str, kept: Tensor, round: int, clients: Clients, threads: Parallel | None
-) -> tuple[Tensor, bool]:
-    if periods.plain or field not in clients.fresh:
-        return vector, False
-    touched, group = clients.touched(), periods.group[kept]
-    place = to_host(group)  # where the rows are
-
-    def summed(rows: list[tuple[dict, int]]) -> tuple[Tensor, Tensor]:
-        """(the sum of clients' rows over the groups that they trained [K], how many did [G])."""
-        total, counts = torch.zeros(len(kept), dtype=torch.float64), [0] * len(periods.lengths)
-        for row, seen in rows:
-            trained = [p != 1 and (p == NEVER or seen // p == round // p) for p in periods.lengths]
-            total += row[field] if all(trained) else torch.where(torch.tensor(trained)[place], row[field], 0.0)
-            counts = list(map(add, counts, trained))
-        return total, torch.tensor(counts)
-
-    some = max(1, min(SUMMED, HELD // len(kept)))
-    parts = (touched[first : first + some] for first in range(0, len(touched), some))
-    jobs = (partial(summed, [clients.row(client) for client in part]) for part in parts)
-    total, counts = summed([])
-    for part, many in threads.in_order(jobs) if threads else (job() for job in jobs):
-        total += part
-        counts += many
-    if not counts.any():
-        return vector, False
-    total, counts = to_device((total, counts), vector.device)
-    mean = total / counts[group].clamp(min=1)
-    return vector.index_copy(0, kept, torch.where(counts[group] > 0, mean.to(vector.dtype), vector[kept])), True
 
 
 class Panel(NamedTuple):
@@ -158,9 +118,8 @@ class Evaluation:
         if self.uniform:
             ways = {client: {"": overall.mean_of(rows)} for client, rows in asked.items()}
         else:
-            ways = self._shared(
-                list(asked), lambda some: self._ways({c: asked[c] for c in some}, theta, buffers, server, lr)
-            )
+            at = At(theta, buffers, server, lr)
+            ways = self._shared(list(asked), lambda some: self._ways({c: asked[c] for c in some}, at))
         accuracy = {client: own[""] for client, own in ways.items()}
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
         strangers = [accuracy[c] for c in unseen if c in accuracy]
@@ -184,7 +143,7 @@ class Evaluation:
             able = [c for c in who if len(self.federation.test_rows(c)) and self.clients.steps(c, server.round)]
 
             def measure(some: list[int]) -> dict[int, float]:
-                jobs = (partial(self._after_work, c, theta, buffers, server, lr) for c in some)
+                jobs = (partial(self._after_work, c, At(theta, buffers, server, lr)) for c in some)
                 return dict(zip(some, self._threads.in_order(jobs), strict=True))
 
             values = self._shared(_spread(able, most), measure)
@@ -196,25 +155,25 @@ class Evaluation:
         parts = self.clients.ranks.everyone(measure(self.clients.ranks.share(clients)))
         return _joined(parts, clients)
 
-    def _ways(self, asked: Asked, *at: Any) -> dict[int, Ways]:
+    def _ways(self, asked: Asked, at: At) -> dict[int, Ways]:
         """Clients' accuracies by `Piece.without`: many models in a call where the lift has many clients in one, and
         where models and test sets are so small that calls cost more than arithmetic.
         """
         lift = self.clients.lift
         if self.by_model and isinstance(lift, Vectorised):
-            return self._together(asked, lift, CHUNK * lift.chunk, *at)
+            return self._together(asked, lift, CHUNK * lift.chunk, at)
         if self.by_model and _few(asked) and self._threads.chunk >= MANY and not self._apart:
             with suppress(Exception):  # vmap cannot run every module; what else went wrong goes wrong again below
-                return self._together(asked, self._threads, TOGETHER, *at)
+                return self._together(asked, self._threads, TOGETHER, at)
             self._apart = True
-        return self._each(asked, *at)
+        return self._each(asked, at)
 
-    def _each(self, asked: Asked, *at: Any) -> dict[int, Ways]:
+    def _each(self, asked: Asked, at: At) -> dict[int, Ways]:
         """A pass for each client; what is small is measured group by group."""
         task, pool = self.federated.task, self.federation.test_pool
 
         def measured(some: list[Each]) -> list[Ways]:
-            found = [self.federated.predictors(Loop(), *self._before(each, *at)) for each in some]
+            found = [self.federated.predictors(Loop(), *self._before(each, at)) for each in some]
             rows = [asked[each.who] for each in some]
             if len(some) == 1:
                 scores = {name: [score(task, predict, pool, rows[0])] for name, predict in found[0].items()}
@@ -223,34 +182,33 @@ class Evaluation:
             return [{name: of[place].mean for name, of in scores.items()} for place in range(len(some))]
 
         most = max(1, self._threads.chunk) if task.metric is accuracy else 1  # others' outputs may be any tree
-        jobs = self._jobs(measured, asked, CHUNK, most, *at)
+        jobs = self._jobs(measured, asked, CHUNK, most, at.server.round)
         done = (job() for job in jobs) if _few(asked) else self._threads.in_order(jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
 
-    def _together(self, asked: Asked, lift: Vectorised, samples: int, *at: Any) -> dict[int, Ways]:
+    def _together(self, asked: Asked, lift: Vectorised, samples: int, at: At) -> dict[int, Ways]:
         """The same, in calls that take at most as many models as the lift has clients, and so many samples."""
         task, pool = self.federated.task, self.federation.test_pool
 
         def measured(some: list[Each]) -> dict[int, Ways]:
-            models = [self.federated.predicting(Loop(), *self._before(each, *at)) for each in some]
+            models = [self.federated.predicting(Loop(), *self._before(each, at)) for each in some]
             scores = score_together(task, lift, models, pool, [asked[each.who] for each in some])
             return {each.who: {"": of.mean} for each, of in zip(some, scores, strict=True)}
 
         alike = {client: asked[client] for client in sorted(asked, key=lambda client: len(asked[client]))}
-        return _joined(lift.in_order(self._jobs(measured, alike, samples, lift.chunk, *at)), asked)
+        return _joined(lift.in_order(self._jobs(measured, alike, samples, lift.chunk, at.server.round)), asked)
 
-    def _jobs(self, measured: Callable, asked: Asked, samples: int, most: int, *at: Any) -> Iterator[Callable]:
+    def _jobs(self, measured: Callable, asked: Asked, samples: int, most: int, round: int) -> Iterator[Callable]:
         """The measuring of each group of clients. What they have is read by who asks for the next group, for threads
         that read wait for one another.
         """
-        _, _, server, _ = at
         for some in _groups(asked, samples, most):
-            yield partial(measured, [self._looked_at(client, server.round) for client in some])
+            yield partial(measured, [self._looked_at(client, round) for client in some])
 
-    def _before(self, each: Each, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> tuple:
+    def _before(self, each: Each, at: At) -> tuple:
         """What a client's predictor is made from: the global model as it is sent to it, and what it has itself."""
-        theta = self.federated.broadcast.model(theta, server.broadcast, each)
-        return theta, buffers, self.federated.shared(server, lr), each
+        theta = self.federated.broadcast.model(at.theta, at.server.broadcast, each)
+        return theta, at.buffers, self.federated.shared(at.server, at.lr), each
 
     def _looked_at(self, client: int, round: int) -> Each:
         """What the client has, and where a piece may let it work before it predicts, what it works on."""
@@ -258,9 +216,9 @@ class Evaluation:
         works = any(p.remakes(newcomer) or p.fills("predict") for p in self.federated.pieces)
         return self.clients.each(client, round) if works else self.clients.at_rest(client)
 
-    def _after_work(self, client: int, theta: Tensor, buffers: Tensor, server: Server, lr: float) -> float:
-        each = self.clients.each(client, server.round)
-        predict = self.federated.adapted(Loop(), *self._before(each, theta, buffers, server, lr))
+    def _after_work(self, client: int, at: At) -> float:
+        each = self.clients.each(client, at.server.round)
+        predict = self.federated.adapted(Loop(), *self._before(each, at))
         return score(self.federated.task, predict, self.federation.test_pool, self.federation.test_rows(client)).mean
 
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:

@@ -25,7 +25,8 @@ from driftless.clients import BadClient, Clients
 from driftless.device import multiplying, to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
-from driftless.evaluate import Evaluation, Panel, global_model
+from driftless.evaluate import Evaluation, Panel
+from driftless.global_model import global_model
 from driftless.lift import Loop, Parallel, Sequential
 from driftless.memory import keep_freed
 from driftless.ranks import Ranks, join
