@@ -64,6 +64,16 @@ def test_a_module_that_cannot_be_vectorised_runs_by_default(module, caplog):
         federate(module, (X, Y), lift="vectorised", **QUICK)
 
 
+def test_it_is_tried_on_clients_that_train(caplog):
+    """The first two have no samples."""
+    whole, nothing = (torch.from_numpy(X), torch.from_numpy(Y)), torch.arange(0)
+    train, test = [nothing, nothing, *torch.arange(300).chunk(8)], [torch.arange(5)] * 10
+    place = Federation(whole, whole, train, test, [f"client-{i}" for i in range(10)])
+    module, settings = Branching(20, 3), {"clients": place, "data": "digits", "rounds": 1, "batch": 8, "epochs": 1}
+    auto, alone = (federate(module, lift=lift, **settings).model() for lift in ("auto", "sequential"))
+    assert all(torch.equal(auto[name], alone[name]) for name in alone) and "not vectorised" in caplog.text
+
+
 def test_a_model_of_ours_that_bfloat16_keeps_from_being_vectorised():
     """Under vmap a norm layer's statistics in float32 do not meet activations in bfloat16 on the CPU."""
     settings: dict[str, Any] = {

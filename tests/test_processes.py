@@ -154,23 +154,24 @@ def test_a_worker_that_ends_is_told_of():
     workers.close()
 
 
-@pytest.mark.parametrize("quick, expected", [("processes", Processes), ("threads", Threaded)])
-def test_auto_takes_the_faster_of_the_exact_class(quick, expected, monkeypatch, tmp_path):
-    """Which one it is, is written down; the numbers are those of the other."""
+@pytest.mark.parametrize("expected", [Processes, Threaded, Sequential])
+def test_auto_takes_the_fastest_of_the_exact_class(expected, monkeypatch, tmp_path):
+    """Which one it is, is written down; the numbers are those of the others."""
     monkeypatch.setattr(choice, "WORTH", 0.0)
     measured = choice.seconds
 
     def timed(experiment, lift, some):
         measured(experiment, lift, some)
-        return 1.0 + (isinstance(lift, Processes) == (quick == "threads"))
+        return 1.0 + (type(lift) is not expected)
 
     monkeypatch.setattr(choice, "seconds", timed)
     x, y = images().pool
     x = x.permute(0, 2, 3, 1)
     settings = {"rounds": 2, "steps": "2", "batch": 16, "clients": 4, "split": "iid", "workers": 2}
     one = driftless.federate(net(), (x, y), out=str(tmp_path / "run"), **settings)
-    two = driftless.federate(net(), (x, y), lift="sequential", **settings)
-    assert f'lift = "{expected.__name__}(2)"' in (tmp_path / "run" / "run.toml").read_text()
+    two = driftless.federate(net(), (x, y), lift="threaded", **settings)
+    written = (tmp_path / "run" / "run.toml").read_text()
+    assert f'lift = "{"Sequential()" if expected is Sequential else f"{expected.__name__}(2)"}"' in written
     assert all(torch.equal(a, b) for a, b in zip(one.model().values(), two.model().values(), strict=True))
     monkeypatch.setattr(choice, "seconds", None)  # what goes on takes what it took, unmeasured
     again = driftless.federate(net(), (x, y), out=str(tmp_path / "run"), resume=True, **settings)

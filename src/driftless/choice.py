@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from itertools import chain, islice
 from typing import Any
 
 from driftless.assemble import OWN, Experiment
@@ -60,6 +61,8 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
         return found
     if kept.startswith(Processes.__name__):
         return Processes(found.workers)
+    if kept.startswith(Sequential.__name__):
+        return Sequential()
     return found if kept else fastest(experiment, found)
 
 
@@ -76,7 +79,7 @@ def _unfit(experiment: Experiment, lift: Vectorised) -> str:
     if experiment.config.model != OWN and experiment.config.precision != "bfloat16":
         return ""
     try:
-        seconds(experiment, lift, experiment.cohort_of(0)[:2])
+        seconds(experiment, lift, _first(experiment, 2))
     except UserError:
         return ""  # it is the run's to say
     except Exception as error:  # whatever vmap makes of an operation that it does not know
@@ -141,22 +144,31 @@ def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
     return Compiled(-(-cohort // calls), workers)
 
 
-def fastest(experiment: Experiment, threads: Threaded) -> Threaded:
-    """Threads, or as many worker processes where these train the first clients of the run faster.
+def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded | Processes:
+    """Threads, or as many worker processes, or one client after the other: what trains the first clients of the run
+    fastest.
 
     Measured on copies, before anything is kept; not at all where the whole run is too short for it to matter.
     """
-    some = experiment.cohort_of(0)[: 2 * threads.workers]
+    some = _first(experiment, 2 * threads.workers)
     spent = min(seconds(experiment, threads, some) for _ in range(2))
-    if spent * experiment.config.rounds * experiment.cohort / len(some) < WORTH:
+    if not some or spent * experiment.config.rounds * experiment.cohort / len(some) < WORTH:
         return threads
     processes = Processes(threads.workers)
     seconds(experiment, processes, some)  # their start is not counted
-    turns = [(seconds(experiment, threads, some), seconds(experiment, processes, some)) for _ in range(TRIALS)]
-    by_threads, by_processes = (min(of) for of in zip(*turns, strict=True))
-    chosen, other = (processes, threads) if by_processes < by_threads else (threads, processes)
-    other.close()
-    return chosen
+    lifts = threads, processes, Sequential()
+    turns = [[seconds(experiment, lift, some) for lift in lifts] for _ in range(TRIALS)]
+    _, place = min((min(of), place) for place, of in enumerate(zip(*turns, strict=True)))
+    for other in {threads, processes} - {lifts[place]}:
+        other.close()
+    return lifts[place]
+
+
+def _first(experiment: Experiment, most: int) -> list[int]:
+    """The first clients of the run that have steps to take, at most so many."""
+    place, work, seed = experiment.training, experiment.work, experiment.config.seed
+    steps = lambda client: work.count(seed, 0, place.names[client], place.size(client))
+    return list(dict.fromkeys(islice(filter(steps, chain(experiment.cohort_of(0), place.seen)), most)))
 
 
 def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
