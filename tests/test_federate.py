@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,23 @@ def test_clients_whose_data_are_made_when_asked():
     place = MadeFederation(make, 10_000, 20, (torch.from_numpy(X), torch.from_numpy(Y)))
     result = federate(Mine(), clients=place, algorithm="scaffold", cohort=20, rounds=5, steps=3)
     assert result.metrics[-1]["global_accuracy"] > 0.5 and len(result.clients.touched()) <= 100
+
+
+def test_clients_whose_data_are_made_end_in_a_folder(tmp_path):
+    """All names are listed, data are made for those who train alone, and a client held out does not train."""
+    made, half = set(), torch.from_numpy(X[:20])
+
+    def make(client):
+        made.add(client)
+        return half, torch.from_numpy(Y[:20])
+
+    place = MadeFederation(make, 30, 20, (torch.from_numpy(X), torch.from_numpy(Y)), unseen=(7,))
+    result = federate(Mine(), clients=place, algorithm="scaffold", cohort=4, rounds=2, steps=1, out=tmp_path / "run")
+    records = json.loads((tmp_path / "run" / "clients.json").read_text())
+    assert [r["name"] for r in records] == [f"client-{i:07d}" for i in range(30)] == list(place.names)
+    assert [i for i, r in enumerate(records) if not r["seen"]] == [7] and len(made) < 30
+    everyone = federate(Mine(), clients=place, cohort=1.0, rounds=1, steps=1, algorithm="scaffold").clients.touched()
+    assert everyone == [c for c in range(30) if c != 7] and len(result.clients.touched()) <= 8
 
 
 def test_ragged_clients():

@@ -5,7 +5,6 @@ docs/design.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from driftless.clients import Clients
 from driftless.drift import dissimilarity
+from driftless.errors import UserError
 from driftless.federated import Federated
 from driftless.global_model import HELD, global_model
 from driftless.images import SideBySide
@@ -163,9 +163,12 @@ class Evaluation:
         if self.by_model and isinstance(lift, Vectorised):
             return self._together(asked, lift, CHUNK * lift.chunk, at)
         if self.by_model and _few(asked) and self._threads.chunk >= MANY and not self._apart:
-            with suppress(Exception):  # vmap cannot run every module; what else went wrong goes wrong again below
+            try:
                 return self._together(asked, self._threads, TOGETHER, at)
-            self._apart = True
+            except UserError:
+                raise
+            except Exception:  # vmap cannot run every module; what else went wrong goes wrong again below
+                self._apart = True
         return self._each(asked, at)
 
     def _each(self, asked: Asked, at: At) -> dict[int, Ways]:

@@ -87,9 +87,10 @@ class MadeFederation:
         """The same clients, their data on this device."""
         return replace(self, test_pool=to_device(self.test_pool, device), device=device)
 
-    @property
-    def seen(self) -> range:
-        return range(self.count)
+    @cached_property
+    def seen(self) -> Sequence[int]:
+        strangers = set(self.unseen)
+        return [c for c in range(self.count) if c not in strangers] if strangers else range(self.count)
 
     def size(self, client: int) -> int:
         return self.samples_each
@@ -110,14 +111,14 @@ class Numbered(Sequence):
     """The names client-0000000, client-0000001, ... without holding them; their order is that of the numbers."""
 
     def __init__(self, count: int):
-        self.length = count
+        self._numbers = range(count)
         self.ascending = count <= 10**7  # nobody need sort them
 
     def __len__(self) -> int:
-        return self.length
+        return len(self._numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        return f"client-{index:07d}"
+        return f"client-{self._numbers[index]:07d}"
 
 
 def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
