@@ -166,16 +166,21 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
 
 def _first(experiment: Experiment, most: int) -> list[int]:
     """The first clients of the run that have steps to take, at most so many."""
-    place, work, seed = experiment.training, experiment.work, experiment.config.seed
-    steps = lambda client: work.count(seed, 0, place.names[client], place.size(client))
-    return list(dict.fromkeys(islice(filter(steps, chain(experiment.cohort_of(0), place.seen)), most)))
+    clients = _clients(experiment, Sequential())
+    able = (c for c in chain(experiment.cohort_of(0), experiment.training.seen) if clients.steps(c, 0))
+    return list(dict.fromkeys(islice(able, most)))
 
 
 def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
     """How long the first round takes these clients; what comes of it is forgotten."""
-    federated, config = experiment.federated, experiment.config
-    clients = Clients(federated, experiment.training, experiment.work, config.seed, lift, on_bad_client="skip")
+    federated, clients = experiment.federated, _clients(experiment, lift)
     server, plan = federated.start(), Plan(some, frozenset(), experiment.lr(0))
     began = time.perf_counter()
     federated.round(server, clients, plan)
     return time.perf_counter() - began
+
+
+def _clients(experiment: Experiment, lift: Any) -> Clients:
+    """The run's clients with rows of their own."""
+    of = experiment.federated, experiment.training, experiment.work, experiment.config.seed
+    return Clients(*of, lift, on_bad_client="skip")

@@ -17,8 +17,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from driftless import checkpoint, files, observed, plugins
 from driftless.config import Config, from_toml, located, to_table
 from driftless.errors import UserError
@@ -286,7 +284,7 @@ def finish(folder: Path, result: Result) -> None:
                 "seen": i in seen,
                 "samples": place.size(i),
                 "accuracy": result.accuracy.get(i),
-                "counts": counts[i].tolist() if counts is not None else _label_counts(place, i),
+                "counts": counts[i].tolist() if counts is not None else place.label_counts(i),
             }
             for i, name in enumerate(place.names)
         ]
@@ -294,14 +292,3 @@ def finish(folder: Path, result: Result) -> None:
     files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
     observed.save(folder, result)
     write_report([folder], folder, experiment.config.target)
-
-
-def _label_counts(place: Any, client: int) -> list[int]:
-    from driftless.data.federation import MadeFederation
-    from driftless.device import to_numpy
-
-    if isinstance(place, MadeFederation):
-        return []  # all data would have to be made
-    samples = place.samples(client)
-    y = samples.all()[1] if samples.size else None
-    return [] if y is None or y.dim() != 1 or y.is_floating_point() else np.bincount(to_numpy(y)).tolist()

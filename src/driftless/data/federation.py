@@ -16,7 +16,7 @@ from driftless.data.ahead import Ahead
 from driftless.data.arrays import Dataset
 from driftless.data.batches import channels_first, normalise
 from driftless.data.split import Split
-from driftless.device import to_device
+from driftless.device import to_device, to_numpy
 from driftless.piece import Samples
 
 Tree = Any
@@ -37,8 +37,7 @@ class Federation:
 
     @property
     def seen(self) -> list[int]:
-        strangers = set(self.unseen)
-        return [i for i in range(len(self.names)) if i not in strangers]
+        return _but(self.unseen, range(len(self.names)))
 
     def on(self, device: torch.device | str) -> Federation:
         """The same clients, their data on this device."""
@@ -59,6 +58,12 @@ class Federation:
     def test_rows(self, client: int) -> Tensor:
         """The client's own rows of the test pool."""
         return self.test[client]
+
+    def label_counts(self, client: int) -> list[int]:
+        """How many of the client's samples each class has; nothing where its labels are no classes."""
+        samples = self.samples(client)
+        y = samples.all()[1] if samples.size else None
+        return [] if y is None or y.dim() != 1 or y.is_floating_point() else np.bincount(to_numpy(y)).tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +94,7 @@ class MadeFederation:
 
     @cached_property
     def seen(self) -> Sequence[int]:
-        strangers = set(self.unseen)
-        return [c for c in range(self.count) if c not in strangers] if strangers else range(self.count)
+        return _but(self.unseen, range(self.count)) if self.unseen else range(self.count)
 
     def size(self, client: int) -> int:
         return self.samples_each
@@ -105,6 +109,15 @@ class MadeFederation:
 
     def test_rows(self, client: int) -> Tensor:
         return torch.zeros(0, dtype=torch.int64)
+
+    def label_counts(self, client: int) -> list[int]:
+        """Nothing: its data would have to be made."""
+        return []
+
+
+def _but(strangers: Iterable[int], everyone: range) -> list[int]:
+    without = set(strangers)
+    return [client for client in everyone if client not in without]
 
 
 class Numbered(Sequence):
