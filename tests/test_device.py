@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from driftless import algorithm, algorithms, device, federate, federated, report, state
 from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
-from driftless.piece import Message, Piece
+from driftless.lift import Sequential, Vectorised
+from driftless.piece import Message, Piece, Samples
 
 QUICK = SMALL | {"rounds": 3, "device": "cuda"}
 NAMED = {name: {"algorithm": name} for name in algorithms.__all__ if name not in RECIPES}
@@ -116,8 +117,10 @@ def test_what_crosses_does_not_grow_with_the_steps():
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold + fedals(alpha=2)", "fednova", "fedcm + relaxed_init", "pfedhn"])
-def test_what_the_host_waits_for_in_a_round_does_not_grow_with_the_cohort(algorithm, monkeypatch):
-    """Of a vectorised call it reads rows, weights and whether they are finite at once."""
+def test_the_host_waits_for_no_value_in_a_round(algorithm, monkeypatch):
+    """Of a vectorised call rows, weights and whether they are finite are brought to it, as many copies for any cohort;
+    once it has seen which groups there are it asks for nothing else.
+    """
     counted: list[dict[str, int]] = []
 
     def round(self: Any, server: Any, clients: Any, plan: Any) -> Any:
@@ -129,22 +132,56 @@ def test_what_the_host_waits_for_in_a_round_does_not_grow_with_the_cohort(algori
     monkeypatch.setattr(federated.Federated, "round", round)
     for cohort in (2, 5):
         with there() as pretended:
-            federate(**(QUICK | {"cohort": cohort, "algorithm": algorithm, "lift": "vectorised", "rounds": 1}))
-    few, many = counted
-    assert few == many and (few["waits"] == 0 or "fedals" in algorithm)  # slow groups are cut out by masks
+            federate(**(QUICK | {"cohort": cohort, "algorithm": algorithm, "lift": "vectorised", "rounds": 6}))
+    few, many = counted[:6], counted[6:]
+    assert [each["out"] for each in few] == [each["out"] for each in many]
+    assert not any(each["waits"] for each in few[4:] + many[4:])
+
+
+GPU = torch.device("cuda:0")
+
+
+class Copies:
+    """The events of a pretended GPU: when copies were begun and when they were waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.order: list[str] = []
+        self.calls = 0
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda of: SimpleNamespace(record_event=self.event))
+        monkeypatch.setattr(Tensor, "is_cuda", True)
+
+    def event(self) -> Any:
+        self.calls += 1
+        self.order.append(f"begun {self.calls}")
+        return SimpleNamespace(synchronize=lambda call=self.calls: self.order.append(f"waited for {call}"))
+
+
+def said(of: Tensor) -> state.Reply:
+    return state.Reply(Message(of, torch.ones(0), (), of.sum()), {"model": of, "steps": of.sum()}, {}, of.sum())
 
 
 def test_the_host_waits_once_for_all_that_it_reads(monkeypatch):
     """Of a GPU, whose copies to the host are begun together: of a tree, and so of a call's replies."""
-    order: list[str] = []
-    stream = SimpleNamespace(synchronize=lambda: order.append("waited"))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda of: stream)
-    monkeypatch.setattr(Tensor, "is_cuda", True)
-    monkeypatch.setattr(Tensor, "detach", lambda self: order.append("begun") or self)
-    said = Message(torch.ones(2), torch.ones(0), (), torch.ones(()))
-    reply = state.Reply(said, {"model": torch.ones(2), "steps": torch.ones(())}, {}, torch.ones(()))
-    assert reply.crossed().row["model"].tolist() == [1, 1]
-    assert order == 4 * ["begun"] + ["waited"]
+    copies = Copies(monkeypatch)
+    monkeypatch.setattr(Tensor, "detach", lambda self: copies.order.append("copied") or self)
+    reply = said(torch.ones(2)).crossing(GPU)
+    assert copies.order == 4 * ["copied"] + ["begun 1"]
+    assert reply.arrived().row["model"].tolist() == [1, 1]
+    assert copies.order[5:] == ["waited for 1"]
+
+
+@pytest.mark.parametrize(("lift", "calls"), [(Sequential(), 5), (Vectorised(2), 3)])
+def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monkeypatch):
+    """So that a GPU has work while its replies are read; and replies come in order, each whole."""
+    copies = Copies(monkeypatch)
+    samples = Samples((torch.ones(1),), torch.ones(1), 1)
+    each = state.Each((), 0, -1, {}, samples, torch.ones(1, 1), 1, (), (), 1.0)
+    tasks = [lambda c=c: each._replace(sent=torch.full((2,), float(c))) for c in range(5)]
+    told = state.Shared(0, 0.1, (), torch.zeros(0, device="meta"), ())
+    replies = lift.run(lambda how, shared, each: said(each.sent), told, tasks)
+    assert [reply.row["model"].tolist() for reply in replies] == [[c, c] for c in range(5)]
+    overlapped = [event for call in range(1, calls) for event in (f"begun {call + 1}", f"waited for {call}")]
+    assert copies.order == ["begun 1", *overlapped, f"waited for {calls}"]
 
 
 @pytest.mark.parametrize("first", ["cuda", "cpu"])

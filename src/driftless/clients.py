@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from torch.utils._pytree import tree_leaves, tree_map
 
-from driftless.device import to_device, to_host
+from driftless.device import to_device
 from driftless.errors import UserError
 from driftless.federated import Federated
 from driftless.randomness import generator
@@ -224,7 +224,7 @@ class Place:
             if reply.watched:
                 watched.add(client, reply.watched)
             if reply.row:
-                home.rows.stage(self.round, client, to_host(reply.row))
+                home.rows.stage(self.round, client, reply.row)
         told = home.ranks.everyone((stop, skipped, traffic))
         if stop := next(filter(None, (stop for stop, _, _ in told)), ""):
             raise BadClient(stop)

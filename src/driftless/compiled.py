@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from torch.fx.node import map_aggregate
 from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from driftless.device import scalar
+from driftless.device import Crossing, scalar
 from driftless.images import SideBySide
 from driftless.lift import Batched, mapped, padded, replies, stacked
 
@@ -94,7 +94,7 @@ class Compiled(SideBySide):
         self._programs: dict[Any, Callable] = {}  # what runs an operation on inputs of a shape
         self._refused: set[Callable] = set()  # what cannot be recorded
 
-    def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
+    def together(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
         if len(clients) < min(FEW, self.chunk) or operation in self._refused:
             with _GATE.many():
                 return super().together(operation, shared, clients)
@@ -109,7 +109,8 @@ class Compiled(SideBySide):
                         return result
                     self._programs[key] = recording
         with _GATE.many():
-            return replies(self._programs[key](inputs.tensors), self.chunk)[: len(clients)]
+            full = replies(self._programs[key](inputs.tensors), self.chunk, shared.buffers.device)
+            return replace(full, thing=full.thing[: len(clients)])
 
     def _inputs(self, shared: Any, clients: list[Any]) -> Flat:
         """A full call's: the round and the step size too, and clients' numbers of samples rounded up, so that few

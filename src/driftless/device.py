@@ -7,8 +7,9 @@ makes its tensors where its inputs are, and names no device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,21 +61,53 @@ def to_device(tree: Any, device: torch.device | str) -> Any:
     return tree_map(lambda x: x.to(device, non_blocking=True) if isinstance(x, Tensor) else x, tree)
 
 
-def to_host(tree: Any) -> Any:
-    """The tree with its tensors on the host, where files and messages are made. Waits for the device, once for all."""
+@dataclass(frozen=True)
+class Crossing:
+    """Something with tensors on their way to the host: before they have arrived nothing may read them."""
+
+    thing: Any
+    events: tuple[Any, ...] = ()  # of torch.cuda, after the last copies from each GPU
+
+    def arrived(self) -> Any:
+        """The thing, once its tensors are there."""
+        for event in self.events:
+            event.synchronize()
+        return self.thing
+
+
+def crossing(tree: Any) -> Crossing:
+    """Begin to bring the tree's tensors to the host, from a GPU without waiting."""
     devices = set[torch.device]()
 
-    def crossing(x: Any) -> Any:
+    def begin(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
         if x.is_cuda:
             devices.add(x.device)
         return x.detach().to("cpu", non_blocking=True)
 
-    crossed = tree_map(crossing, tree)
-    for device in devices:
-        torch.cuda.current_stream(device).synchronize()
-    return crossed
+    crossed = tree_map(begin, tree)
+    return Crossing(crossed, tuple(torch.cuda.current_stream(device).record_event() for device in devices))
+
+
+def to_host(tree: Any) -> Any:
+    """The tree with its tensors on the host, where files and messages are made. Waits for the device, once for all."""
+    return crossing(tree).arrived()
+
+
+def in_turn(begun: Iterable[Crossing]) -> Iterator[Any]:
+    """The things, in order. A GPU's is waited for once it was given the next one's work too, so that waiting never
+    leaves it without work; what is here already is given at once.
+    """
+    before: Crossing | None = None
+    for one in begun:
+        if before is not None:
+            yield before.arrived()
+        before = one if one.events else None
+        if before is None:
+            yield one.thing
+    if before is not None:
+        yield before.arrived()
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

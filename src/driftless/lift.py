@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from driftless.device import to_device
+from driftless.device import Crossing, in_turn, to_device
 from driftless.state import Reply
 
 Make = Callable[[], Any]  # makes one client's Each
@@ -76,8 +76,7 @@ class Sequential:
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
         how = Loop()
-        for task in tasks:
-            yield operation(how, shared, task())
+        return in_turn(begun(operation(how, shared, task()), shared.buffers.device) for task in tasks)
 
 
 class Parallel:
@@ -132,25 +131,27 @@ class Vectorised(Parallel):
         return f"{type(self).__name__}({self.chunk}, {self.workers})"
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        def together(chunk: list[Make]) -> list[Any]:
+        def begin(chunk: list[Make]) -> Crossing:
             clients = [task() for task in chunk]
             alike: dict[Any, list[int]] = {}
             for place, key in enumerate(_shapes(clients)):
                 alike.setdefault(key, []).append(place)
-            replies: dict[int, Any] = {}
+            made, events = dict[int, Any](), list[Any]()
             for places in alike.values():
-                replies |= zip(places, self.together(operation, shared, [clients[p] for p in places]), strict=True)
-            return [replies[place] for place in range(len(chunk))]
+                some = self.together(operation, shared, [clients[p] for p in places])
+                made |= zip(places, some.thing, strict=True)
+                events += some.events
+            return Crossing([made[place] for place in range(len(chunk))], tuple(events))
 
         tasks = iter(tasks)
         chunks = iter(lambda: list(islice(tasks, self.chunk)), [])
-        for replies in self.in_order(lambda chunk=chunk: together(chunk) for chunk in chunks):
-            yield from replies
+        for some in in_turn(self.in_order(lambda chunk=chunk: begin(chunk) for chunk in chunks)):
+            yield from some
 
-    def together(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Any]:
-        """What the operation makes of these clients, in one call."""
+    def together(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
+        """What the operation makes of these clients, in one call: a list of replies."""
         call = mapped(operation, Batched.of(clients), len(clients))
-        return replies(self.call(call, *stacked(shared, clients)), len(clients))
+        return replies(self.call(call, *stacked(shared, clients)), len(clients), shared.buffers.device)
 
     def call(self, function: Callable, *of: Any) -> Any:
         """What a function of many clients' stacked tensors gives, in a call of this lift's kind."""
@@ -247,14 +248,15 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
     return to_device(torch.tensor(trees), like.device)
 
 
-def replies(stack: Any, count: int) -> list[Any]:
-    """The replies of which `stack` is the stack; the host waits for what it reads of them here, once for all."""
-    return apart(crossed(stack), count)
+def replies(stack: Any, count: int, device: torch.device) -> Crossing:
+    """The replies of which `stack` is the stack, with what the host reads of them on its way there, all at once."""
+    crossing = begun(stack, device)
+    return Crossing(apart(crossing.thing, count), crossing.events)
 
 
-def crossed(reply: Any) -> Any:
-    """A reply with what the host will read of it there; the host waits for it here."""
-    return reply.crossed() if isinstance(reply, Reply) else reply
+def begun(reply: Any, device: torch.device) -> Crossing:
+    """A reply with what the host reads of it on its way there from the device."""
+    return reply.crossing(device) if isinstance(reply, Reply) else Crossing(reply)
 
 
 def apart(tree: Any, count: int) -> list[Any]:

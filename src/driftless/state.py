@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from driftless.device import to_host
+from driftless.device import Crossing, crossing
 from driftless.piece import Samples
 
 
@@ -55,11 +56,16 @@ class Reply(NamedTuple):
     watched: dict[str, Any]
     finite: Any
 
-    def crossed(self) -> Reply:
-        """The same, with what the host will read of it there, at one wait: weight, row, and whether it is finite."""
-        weight, row, finite = to_host((getattr(self.said, "weight", None), self.row, self.finite))
+    def crossing(self, device: torch.device) -> Crossing:
+        """The same, with what the host will read of it on its way there from the device: weight, row, and whether it
+        is finite.
+        """
+        if device.type == "cpu":
+            return Crossing(self)
+        begun = crossing((getattr(self.said, "weight", None), self.row, self.finite))
+        weight, row, finite = begun.thing
         said = self.said if weight is None else self.said._replace(weight=weight)
-        return self._replace(said=said, row=row, finite=finite)
+        return Crossing(self._replace(said=said, row=row, finite=finite), begun.events)
 
 
 class Plan(NamedTuple):

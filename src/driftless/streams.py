@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from driftless.lift import Loop, Make, Threaded, crossed
+from driftless.device import Crossing
+from driftless.lift import Loop, Make, Threaded, begun
 
 
 class Streamed(Threaded):
@@ -25,19 +26,21 @@ class Streamed(Threaded):
         self._mine, self._known = threading.local(), set[Callable]()
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        how, callers, tasks = Loop(), torch.cuda.current_stream(shared.buffers.device), iter(tasks)
+        how, device, tasks = Loop(), shared.buffers.device, iter(tasks)
+        callers = torch.cuda.current_stream(device)
         for task in islice(tasks, 0 if operation in self._known else 1):
             self._known.add(operation)
-            yield crossed(operation(how, shared, task()))
-        begun = callers.record_event()  # nothing that the caller waits for later is read by a client
+            yield begun(operation(how, shared, task()), device).arrived()
+        prepared = callers.record_event()  # nothing that the caller waits for later is read by a client
 
-        def job(task: Make) -> tuple[Any, Any]:
+        def job(task: Make) -> tuple[Crossing, Any]:
             own = self._stream(callers)
-            own.wait_event(begun)
+            own.wait_event(prepared)
             with torch.cuda.stream(own):
-                return crossed(operation(how, shared, task())), own.record_event()
+                return begun(operation(how, shared, task()), device), own.record_event()
 
-        for reply, made in self.in_order(lambda task=task: job(task) for task in tasks):
+        for crossing, made in self.in_order(lambda task=task: job(task) for task in tasks):
+            reply = crossing.arrived()
             callers.wait_event(made)
             for leaf in tree_leaves(reply):
                 if isinstance(leaf, Tensor) and leaf.device == callers.device:

@@ -8,8 +8,8 @@ A group's round is the interval between two of its synchronisations. In round t 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +29,21 @@ def select(mask: Any, new: Any, old: Any) -> Any:
     if isinstance(mask, Tensor) and mask.dim() == 0:  # one client's step taken or not, whatever the leaf
         return tree_map(lambda a, b: torch.where(mask, a, b), new, old)
     return tree_map(lambda a, b: torch.where(mask, a, b) if a.shape == mask.shape else a, new, old)
+
+
+class Part(NamedTuple):
+    """Some of the parameters of a vector [D]: those at these places [n], None for all."""
+
+    whole: torch.Size
+    places: Tensor | None
+
+    def of(self, leaf: Tensor) -> Tensor:
+        """These of a vector [n]; a leaf of another shape stays what it is."""
+        return leaf if self.places is None or leaf.shape != self.whole else leaf[self.places]
+
+    def into(self, base: Tensor, part: Tensor) -> Tensor:
+        """The inverse of `of`: all others [D] are the base's."""
+        return part if self.places is None or base.shape != self.whole else base.index_copy(0, self.places, part)
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,7 @@ class Schedule:
     plain: bool = True
     longest: int = 1
     personal: bool = False
+    found: dict[tuple[float, ...], Part] = field(default_factory=dict)
 
     def opens(self, round: Any, seen: Any) -> Any:
         """Which parameters begin a new interval for a client last seen in round `seen` (-1: never). True or bool
@@ -79,12 +95,23 @@ class Schedule:
         """Which periods open for a client last seen in that round: clients with the same pattern are sent the same."""
         return tuple(p == NEVER or round // p != seen // p for p in self.lengths)
 
-    def receives(self, round: Any, seen: Any) -> Any:
-        """Which parameters the server sends to that client: those that open, personal ones excepted. True or bool
-        [D].
-        """
-        opens = self.opens(round, seen)
-        return True if opens is True else opens & self.shared
+    def sent(self, round: int, seen: int) -> Part:
+        """What the server sends to that client: the parameters that open, personal ones excepted."""
+        opens = zip(self.lengths, self.pattern(round, seen), strict=True)
+        return self._part(tuple(p for p, new in opens if new and p != NEVER))
+
+    def returned(self, round: int) -> Part:
+        """What is synchronised at the end of this round."""
+        return self._part(tuple(p for p in self.lengths if (round + 1) % p == 0))
+
+    def _part(self, periods: tuple[float, ...]) -> Part:
+        """The parameters of these periods, looked for once: to find them a device has to be waited for."""
+        if periods not in self.found:
+            due = torch.zeros_like(self.every, dtype=torch.bool)
+            for period in periods:
+                due |= self.every == period
+            self.found[periods] = Part(self.every.shape, None if self.plain else torch.nonzero(due).flatten())
+        return self.found[periods]
 
     def closes(self, round: Any) -> Any:
         """Which parameters are synchronised at the end of this round. True or bool [D]."""

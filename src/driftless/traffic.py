@@ -56,19 +56,19 @@ def down(federated: Federated, shared: Shared, own: Any, seen: int) -> dict[str,
     is told.
     """
     model = shared.model if isinstance(own, tuple) else own
-    receives = federated.periods.receives(shared.round, seen)
-    told = {f"told.{i}": _cut(leaf, receives) for i, leaf in enumerate(tree_flatten(shared.told)[0])}
-    buffers = federated.buffer_periods.receives(shared.round, seen)
-    return {"model": _cut(model, receives), "buffers": _cut(shared.buffers, buffers)} | told
+    sent = federated.periods.sent(shared.round, seen)
+    told = {f"told.{i}": sent.of(leaf) for i, leaf in enumerate(tree_flatten(shared.told)[0])}
+    buffers = federated.buffer_periods.sent(shared.round, seen)
+    return {"model": sent.of(model), "buffers": buffers.of(shared.buffers)} | told
 
 
 def arrived(federated: Federated, tensors: dict[str, Tensor], round: int, lr: float, seen: int) -> Shared:
     """The inverse of `down`: what was not sent stands as it was at the start, and is not read."""
-    receives = federated.periods.receives(round, seen)
+    sent = federated.periods.sent(round, seen)
     leaves, spec = tree_flatten(federated.templates["told"])
-    told = [_fill(old, receives, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
-    model = _fill(federated.initial, receives, tensors["model"])
-    buffers = _fill(federated.initial_buffers, federated.buffer_periods.receives(round, seen), tensors["buffers"])
+    told = [sent.into(old, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
+    model = sent.into(federated.initial, tensors["model"])
+    buffers = federated.buffer_periods.sent(round, seen).into(federated.initial_buffers, tensors["buffers"])
     return Shared(round, lr, model, buffers, tree_unflatten(told, spec))
 
 
@@ -78,28 +78,20 @@ def up(federated: Federated, said: Any, round: int) -> dict[str, Tensor]:
     """
     if not isinstance(said, Message):
         return {f"report.{i}": leaf for i, leaf in enumerate(tree_flatten(said)[0])}
-    closes = federated.periods.closes(round)
-    reports = {f"report.{i}": _cut(leaf, closes) for i, leaf in enumerate(tree_flatten(said.reports)[0])}
-    buffers = _cut(said.buffers.x, federated.buffer_periods.closes(round))
-    return {"delta": _cut(said.delta.x, closes), "buffers": buffers} | reports
+    due = federated.periods.returned(round)
+    reports = {f"report.{i}": due.of(leaf) for i, leaf in enumerate(tree_flatten(said.reports)[0])}
+    buffers = federated.buffer_periods.returned(round).of(said.buffers.x)
+    return {"delta": due.of(said.delta.x), "buffers": buffers} | reports
 
 
 def received(federated: Federated, tensors: dict[str, Tensor], like: Any, round: int, weight: float) -> Any:
     """The inverse of `up` for an answer of the form `like`: what was withheld is zero."""
     if not isinstance(like, Message):
         return tree_unflatten([tensors[f"report.{i}"] for i in range(len(tensors))], tree_flatten(like)[1])
-    closes = federated.periods.closes(round)
+    due = federated.periods.returned(round)
     leaves, spec = tree_flatten(like.reports)
-    reports = [_fill(torch.zeros_like(leaf), closes, tensors[f"report.{i}"]) for i, leaf in enumerate(leaves)]
-    delta = _fill(torch.zeros_like(like.delta.x), closes, tensors["delta"])
-    buffers = _fill(torch.zeros_like(like.buffers.x), federated.buffer_periods.closes(round), tensors["buffers"])
+    reports = [due.into(torch.zeros_like(leaf), tensors[f"report.{i}"]) for i, leaf in enumerate(leaves)]
+    delta = due.into(torch.zeros_like(like.delta.x), tensors["delta"])
+    buffers = federated.buffer_periods.returned(round).into(torch.zeros_like(like.buffers.x), tensors["buffers"])
     marked = type(like.weight)(torch.tensor(weight, dtype=torch.float64))
     return Message(type(like.delta)(delta), type(like.buffers)(buffers), tree_unflatten(reports, spec), marked)
-
-
-def _cut(leaf: Tensor, mask: Any) -> Tensor:
-    return leaf if mask is True or leaf.shape != mask.shape else leaf[mask]
-
-
-def _fill(base: Tensor, mask: Any, part: Tensor) -> Tensor:
-    return part if mask is True or base.shape != mask.shape else base.masked_scatter(mask, part)
