@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 SOURCES := src tests benchmarks examples
 
-.PHONY: demo test check bench bench-peers torture lint results all-algorithms conformance
+.PHONY: demo test check bench torture lint results all-algorithms conformance
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,13 +26,8 @@ lint: $(VENV)/ready
 
 check: lint test  ## what has to pass before a change goes in
 
-bench: $(VENV)/ready  ## against a bare PyTorch loop, and many clients
-	$(RUN)/python benchmarks/against_bare_loop.py
-	$(RUN)/python benchmarks/many_clients.py --rounds 10
-	$(RUN)/python benchmarks/engine.py
-
-bench-peers: $(VENV)/ready  ## against pfl, flwr and fluke, each in an environment of its own under .peers (gigabytes)
-	$(RUN)/python benchmarks/peers.py
+bench: $(VENV)/ready  ## one table: bare loops, each lift, other simulators (gigabytes under .peers, once), many clients
+	$(RUN)/python benchmarks
 
 torture: $(VENV)/ready  ## SIGKILL at random moments, for every algorithm; writes docs/results/torture.md
 	$(RUN)/python tests/torture.py --out docs/results/torture.md

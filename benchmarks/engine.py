@@ -3,27 +3,24 @@
 A no-op client is asked for the identity, on a model of 62,000 numbers, with no data and no memory: a thousand of a
 thousand clients on one thread, so all that is timed is asking, answering and summing. The evaluation is of a thousand
 LeNets, each on ten test samples of its own, beside one pass of one LeNet over all ten thousand; and beside the barest
-loop over a thousand LeNets, the limit of a pass a model. Samples alternate.
-
-    python benchmarks/engine.py [--samples 7]
+loop over a thousand LeNets, the limit of a pass a model.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from rich.console import Console
+from timing import Contender, Goal, Row, Work
 from torch import Tensor, nn
 
-from driftless import algorithms, memory, models
+from driftless import algorithms, models
 from driftless.clients import Clients
 from driftless.data.federation import Federation
 from driftless.evaluate import Evaluation, Panel
@@ -33,13 +30,13 @@ from driftless.piece import Uniform
 from driftless.space import Space
 from driftless.state import Reply
 from driftless.task import Task
-from driftless.work import Work
+from driftless.work import Work as LocalWork
 
 CLIENTS, TESTED, SHAPE, CLASSES = 1000, 10, (1, 28, 28), 10
-NOOP, EVALUATION = 0.1, 2.0  # ms a client; times the pass over the pooled data
+NOOP, EVALUATION = 0.1, 3.0  # ms a client; the pooled pass, which is part of it, and twice its time beside
 
 
-class Idle(Work):
+class Idle(LocalWork):
     """One step without samples."""
 
     def count(self, *of: Any) -> int:
@@ -56,25 +53,38 @@ class Identity(Federated):
         return Reply(Uniform(shared.model), {}, {}, True)
 
 
-def noop() -> Callable[[], Any]:
+@contextlib.contextmanager
+def noop(options: argparse.Namespace) -> Iterator[Work]:
     """A round of the identity."""
+    torch.manual_seed(0)
     space = Space(nn.Linear(620, 100, bias=False))
     nothing, empty = (torch.zeros(0, 620), torch.zeros(0, dtype=torch.int64)), [torch.arange(0)] * CLIENTS
     federation = Federation(nothing, nothing, empty, empty, [f"client-{i:04d}" for i in range(CLIENTS)])
     federated = Identity(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers())
     clients, shared = Clients(federated, federation, Idle(), 0, Sequential()), federated.shared(federated.start(), 0.1)
-    return lambda: clients.at(range(CLIENTS), frozenset(), 0).map("identity", shared)
+
+    def said(rows: list[Row]) -> list[str]:
+        ms, least, most = (1000 * seconds / CLIENTS for seconds in (rows[0].wall, rows[0].low, rows[0].high))
+        met = "met" if ms <= NOOP else "missed"
+        doubt = "" if rows[0].kept else " (the cores were not free: do not trust it)"
+        return [f"a no-op client takes {ms:.3f} ms ({least:.3f}-{most:.3f}), at most {NOOP:g} wanted: {met}{doubt}"]
+
+    idle = partial(clients.at(range(CLIENTS), frozenset(), 0).map, "identity", shared)
+    idle()
+    yield Work({"1,000 clients": Contender(idle, 1, 1)}, "1,000", said=said)
 
 
-def evaluations() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """(one model over all test samples and every client's own over its own, the first of these alone)."""
+@contextlib.contextmanager
+def evaluation(options: argparse.Namespace) -> Iterator[Work]:
+    """One model over all test samples and every client's own over its own, and the first of these alone."""
+    torch.manual_seed(0)
     test = torch.rand(CLIENTS * TESTED, *SHAPE), torch.randint(CLASSES, (CLIENTS * TESTED,))
     rows, names = list(torch.arange(CLIENTS * TESTED).split(TESTED)), [f"client-{i:04d}" for i in range(CLIENTS)]
     federation, space = Federation(test, test, rows, rows, names), Space(models.lenet(SHAPE, CLASSES))
 
-    def evaluation(algorithm: Any) -> Callable[[], Any]:
+    def measuring(algorithm: Any) -> Callable[[], Any]:
         federated = Federated(algorithm, Task(space), space.ravel(), space.ravel_buffers())
-        clients = Clients(federated, federation, Work(1, None, TESTED), 0, Sequential())
+        clients = Clients(federated, federation, LocalWork(1, None, TESTED), 0, Sequential())
         for client in range(CLIENTS) if federated.fresh_row() else ():
             row = {k: v + 0.01 * torch.randn_like(v) for k, v in federated.fresh_row().items() if v.is_floating_point()}
             clients.rows.stage(0, client, federated.fresh_row() | row)
@@ -82,7 +92,16 @@ def evaluations() -> tuple[Callable[[], Any], Callable[[], Any]]:
         server, measure = federated.start()._replace(round=1), Evaluation(federated, federation, clients, Panel(1), 2)
         return lambda: measure(server, 0.1, everyone=True)
 
-    return evaluation(algorithms.local()), evaluation(algorithms.fedavg())
+    bare, pooled = barest(), "the global model, pooled"
+    entries = {
+        pooled: Contender(measuring(algorithms.fedavg()), 1, 2),
+        "and 1,000 of clients": Contender(measuring(algorithms.local()), 1, 2),
+        "barest 1,000, 1 thread": Contender(partial(bare, 1), 1, 1),
+        "barest 1,000, 2 threads": Contender(partial(bare, 2), 1, 2),
+    }
+    for one in entries.values():
+        one.round()
+    yield Work(entries, pooled, goals=[Goal("and 1,000", pooled, EVALUATION)])
 
 
 def barest() -> Callable[[int], Any]:
@@ -111,44 +130,3 @@ def barest() -> Callable[[int], Any]:
             list(pool.map(part, (range(first, CLIENTS, threads) for first in range(threads))))
 
     return loop
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--samples", type=int, default=7)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    memory.keep_freed()
-    work = {"no-op": noop(), **dict(zip(("own", "pooled"), evaluations(), strict=True))}
-    bare = barest()
-    work |= {f"barest, {threads}": partial(bare, threads) for threads in (1, 2)}
-    taken: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(options.samples + 1):  # the first is the warm-up
-        for name, each in work.items():
-            taken[name].append(seconds(each))
-    idle = [1000 * s / CLIENTS for s in taken["no-op"][1:]]
-    passes = lambda who, but=0: [(t - but * p) / p for t, p in zip(taken[who][1:], taken["pooled"][1:], strict=True)]
-    ratios = passes("own", but=1)  # the same evaluation measures the global model too
-    console = Console(width=None if Console().is_terminal else 120)
-    for what, of, goal in (
-        ("a no-op client, ms", idle, NOOP),
-        ("a thousand LeNets over one pass of the pooled test data", ratios, EVALUATION),
-    ):
-        said = f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f}), at most {goal:g} wanted: "
-        console.print(f"{what}: {said}{'met' if median(of) <= goal else 'missed'}", highlight=False)
-    for threads in (1, 2):
-        of = passes(f"barest, {threads}")
-        said = f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f}) passes, threads: {threads}"
-        console.print(f"the barest loop over a thousand LeNets: {said}", highlight=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,8 @@ checkpoints (of LeNet 343 kB each).
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import multiprocessing
 import tempfile
 import time
@@ -26,6 +28,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from timing import Contender, Row, Work, cpu_of
 
 from driftless import algorithms, memory, models
 from driftless.choice import by_rule
@@ -38,7 +41,8 @@ from driftless.space import Space
 from driftless.state import Plan
 from driftless.store import DiskRows
 from driftless.task import Task
-from driftless.work import Work, cohort
+from driftless.work import Work as LocalWork
+from driftless.work import cohort
 
 SHAPE, CLASSES, SAMPLES = (1, 28, 28), 10, 32
 MEMORY, FLAT = 3 * 2**30, 1.5
@@ -79,11 +83,12 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     made = partial(make, wait=options.wait)
     federation, size = MadeFederation(made, registered, SAMPLES, make(0)), min(options.cohort, registered)
     lift, touched, server = by_rule(space, "cpu", size, options.workers), set(), federated.start()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
         rows = DiskRows(folder, Layout.of(federated.fresh_row()), "benchmark")
-        clients = Clients(federated, federation, Work(options.steps, None, 16), 0, lift, rows)
+        clients = Clients(federated, federation, LocalWork(options.steps, None, 16), 0, lift, rows)
+        ending.callback(clients.close)
         following = cohort(0, 0, federation.names, federation.seen, size)
-        for t in range(options.rounds):
+        for t in itertools.count():
             wall, cpu = time.perf_counter(), time.process_time()
             chosen, following = following, cohort(0, t + 1, federation.names, federation.seen, size)
             clients.expect(following)
@@ -95,46 +100,95 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             touched.update(answer.answered)
             yield Round(wall, cpu, anonymous(), len(touched))
-        clients.close()
 
 
 def serve(registered: int, options: argparse.Namespace, pipe: Any) -> None:
-    """A round for each word from the other end."""
+    """A round for each word from the other end, for as long as there is one."""
     each = rounds(registered, options)
-    for _ in range(options.rounds):
-        pipe.recv()
-        pipe.send(next(each))
+    with contextlib.suppress(EOFError):
+        while pipe.recv():
+            pipe.send(next(each))
 
 
-def measured(options: argparse.Namespace) -> dict[int, list[Round]]:
-    """The rounds of each number of clients, taken in turn."""
-    spawn, ends, taken = multiprocessing.get_context("spawn"), {}, {n: [] for n in options.clients}
-    for registered in options.clients:
-        ends[registered], other = spawn.Pipe()
-        spawn.Process(target=serve, args=(registered, options, other), daemon=True).start()
-    for _ in track(range(options.rounds), description="rounds", transient=True):
-        for registered, end in ends.items():
-            end.send("next")
-            taken[registered].append(end.recv())
-    return taken
+class Home:
+    """A process for so many registered clients; it keeps what its rounds took."""
+
+    def __init__(self, registered: int, options: argparse.Namespace):
+        spawn, self.taken = multiprocessing.get_context("spawn"), list[Round]()
+        self._end, other = spawn.Pipe()
+        self.process = spawn.Process(target=serve, args=(registered, options, other), daemon=True)
+        self.process.start()
+
+    def round(self) -> None:
+        """Ask for a round, and wait for it."""
+        self._end.send("next")
+        self.taken.append(self._end.recv())
+
+    def cpu(self) -> float:
+        """CPU seconds of its process, until now."""
+        return cpu_of(self.process.pid or 0)
+
+    def end(self) -> None:
+        """Let it delete its rows."""
+        self._end.close()
+        self.process.join()
 
 
-def main() -> None:
-    """Run the rounds and say what they took."""
+@contextlib.contextmanager
+def work(options: argparse.Namespace) -> Iterator[Work]:
+    """SCAFFOLD's rounds, a process for each number of clients."""
+    settings = arguments([])
+    homes = {f"{n:,} registered": Home(n, settings) for n in settings.clients}
+
+    def remarks() -> dict[str, str]:
+        last = {name: home.taken[-1] for name, home in homes.items()}
+        return {n: f"{r.memory / 2**20:.0f} MiB, {r.touched:,} took part" for n, r in last.items()}
+
+    def said(rows: list[Row]) -> list[str]:
+        most = max(r.memory for home in homes.values() for r in home.taken)
+        return [
+            within("SCAFFOLD, seconds a round, the slowest over the fastest", max(r.ratio for r in rows), FLAT),
+            within("SCAFFOLD, anonymous memory at most, GiB", most / 2**30, MEMORY / 2**30),
+        ]
+
+    entries = {name: Contender(home.round, 1, 2, home.cpu) for name, home in homes.items()}
+    try:
+        yield Work(entries, base="", remarks=remarks, said=said)  # the fastest of them is 1.00
+    finally:
+        for home in homes.values():
+            home.end()
+
+
+def within(what: str, value: float, most: float) -> str:
+    """Whether a goal is met."""
+    return f"{what}: {value:.2f}, at most {most:g} wanted: {'met' if value <= most else 'missed'}"
+
+
+def arguments(of: list[str] | None = None) -> argparse.Namespace:
+    """What was asked for, on the command line where nothing is given."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 10_000, 1_000_000])
     parser.add_argument("--model", default="lenet", choices=("lenet", "cnn_fedcog", "softmax_regression"))
     for name, default in (("rounds", 100), ("cohort", 100), ("steps", 2), ("workers", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--wait", type=float, default=0.0, help="ms for which a client's data are waited for")
-    options = parser.parse_args()
-    taken = measured(options)
+    return parser.parse_args(of)
+
+
+def main() -> None:
+    """Run the rounds and say what they took."""
+    options = arguments()
+    homes = {n: Home(n, options) for n in options.clients}
+    for _ in track(range(options.rounds), description="rounds", transient=True):
+        for home in homes.values():
+            home.round()
     table = Table(title=f"SCAFFOLD, {options.model}, {options.cohort} clients a round, {options.steps} steps each")
     for column in ("registered", "round", "took part", "seconds a round", "CPU s", "RssAnon, MiB"):
         table.add_column(column, justify="right")
     tenth = max(1, options.rounds // 10)
-    for registered, of in taken.items():
-        for name, part in (("first", of[:tenth]), ("last", of[-tenth:])):
+    for registered, home in homes.items():
+        home.end()
+        for name, part in (("first", home.taken[:tenth]), ("last", home.taken[-tenth:])):
             last = part[-1]
             seconds, cpu = median(r.wall for r in part), median(r.cpu for r in part)
             numbers = (f"{last.touched:,}", f"{seconds:.2f}", f"{cpu:.2f}", f"{last.memory / 2**20:,.0f}")
@@ -142,14 +196,10 @@ def main() -> None:
         table.add_section()
     console = Console(width=None if Console().is_terminal else 120)
     console.print(table)
-    paces = {n: median(r.wall for r in of) for n, of in taken.items()}
-    apart, most = max(paces.values()) / min(paces.values()), max(r.memory for of in taken.values() for r in of)
-    for what, value, goal in (
-        ("seconds a round, the slowest over the fastest", apart, FLAT),
-        ("RssAnon at most, GiB", most / 2**30, MEMORY / 2**30),
-    ):
-        said = "met" if value <= goal else "missed"
-        console.print(f"{what}: {value:.2f}, at most {goal:g} wanted: {said}", highlight=False)
+    paces = [median(r.wall for r in home.taken) for home in homes.values()]
+    most = max(r.memory for home in homes.values() for r in home.taken)
+    console.print(within("seconds a round, the slowest over the fastest", max(paces) / min(paces), FLAT))
+    console.print(within("RssAnon at most, GiB", most / 2**30, MEMORY / 2**30))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,24 @@
 """A round of FedInit's set-up on a GPU: ResNet-18 with GroupNorm, 10 of 100 clients, 5 epochs of 500 images, batch 50.
 
 The bare loop trains clients one by one on the card, as people write it; driftless trains them under each lift that a
-GPU has: one by one, a stream each, vectorised, vectorised with convolutions as products, compiled. They take turns,
-from the same model and on the same batches, all in one number format. Beside the seconds stand the multiplications and
-additions of the convolutions and products over those seconds, as a share of what one large product of matrices reaches
-on the card in the same format: the roof; and, of a round of its own, the share of the time in which the card had a
-kernel to run. Where there is no GPU, `--device cpu --small` does a little of everything.
-
-    python benchmarks/on_a_gpu.py [--device cuda] [--precision tf32] [--samples 5] [--small]
+GPU has: one by one, a stream each, vectorised, vectorised with convolutions as products, compiled. Remarked are the
+multiplications and additions of the convolutions and products over the seconds, as a share of what one large product of
+matrices reaches on the card in the same format: the roof; of a round of its own, the share of the time in which the
+card had a kernel to run; and how far a contender's model is from the bare loop's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
-from against_bare_loop import LR, bare_round
-from rich.console import Console
-from rich.table import Table
+from loops import bare_round
+from timing import Contender, Goal, Work
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
@@ -37,12 +34,15 @@ from driftless.lift import Sequential
 from driftless.space import Space
 from driftless.state import Plan
 from driftless.task import Task
-from driftless.work import Work
+from driftless.work import Work as LocalWork
 
-SHAPE, CLASSES, CLIENTS, GOAL = (3, 32, 32), 10, 10, 4.0  # times the clients one by one
+SHAPE, CLASSES, CLIENTS, LR = (3, 32, 32), 10, 10, 0.1
+BARE, GOAL = "one by one, bare", 0.25
 
 
-def contenders(device: str, precision: str, samples: int, work: Work) -> tuple[dict[str, Callable[[], Tensor]], float]:
+def contenders(
+    device: str, precision: str, samples: int, work: LocalWork
+) -> tuple[dict[str, Callable[[], Tensor]], float]:
     """(rounds that give their new model as a vector, multiplications and additions of a round)."""
     torch.manual_seed(0)
     count = CLIENTS * samples
@@ -69,16 +69,14 @@ def contenders(device: str, precision: str, samples: int, work: Work) -> tuple[d
 
     def bare() -> Tensor:
         with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
-            return space.from_state_dict(bare_round(module, data, batches))[0]
+            return space.from_state_dict(bare_round(module, data, batches, LR))[0]
 
-    entries = {"one by one, bare": bare} | {repr(lift): lifted(lift) for lift in lifts}
+    entries = {BARE: bare} | {f"driftless, {lift!r}": lifted(lift) for lift in lifts}
     return entries, float(counted.get_total_flops() * sum(steps))
 
 
 def busy(work: Callable[[], Any], device: str) -> float:
-    """The share of a round in which the card has a kernel to run; nothing is known of a CPU."""
-    if not device.startswith("cuda"):
-        return float("nan")
+    """The share of a round in which the card has a kernel to run."""
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         wall = seconds(work, device)
     there = (e for e in seen.events() or [] if e.device_type.name == "CUDA" and not e.is_user_annotation)
@@ -104,42 +102,25 @@ def roof(device: str, precision: str, size: int) -> float:
     return 2 * size**3 / min(seconds(lambda: a @ a, device) for _ in range(10))
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="float32")
-    parser.add_argument("--samples", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="two steps of four images: does everything work")
-    options = parser.parse_args()
-    samples, work, size = (8, Work(2, None, 4), 512) if options.small else (500, Work(None, 5, 50), 8192)
-    with multiplying(options.precision):
-        compare(options, samples, work, size)
+@contextlib.contextmanager
+def work(options: argparse.Namespace) -> Iterator[Work]:
+    """Contenders on one card, from the same model and on the same batches, all in one number format."""
+    samples, local, size = (8, LocalWork(2, None, 4), 512) if options.small else (500, LocalWork(None, 5, 50), 8192)
+    device, precision = options.device, options.precision
+    with multiplying(precision):
+        entries, flops = contenders(device, precision, samples, local)
+        made = {name: entry() for name, entry in entries.items()}  # the warm-up, with what is compiled
+        away = {name: float((model - made[BARE]).abs().max()) for name, model in made.items()}
+        peak = roof(device, precision, size)
 
+        def remarks() -> dict[str, str]:
+            return {name: remark(name) for name in entries}
 
-def compare(options: argparse.Namespace, samples: int, work: Work, size: int) -> None:
-    """Contenders in turn, and the table."""
-    entries, flops = contenders(options.device, options.precision, samples, work)
-    made = {name: entry() for name, entry in entries.items()}  # the warm-up, with what is compiled
-    first = next(iter(made))
-    away = {name: float((model - made[first]).abs().max()) for name, model in made.items()}
-    taken: dict[str, list[float]] = {name: [] for name in entries}
-    for _ in range(options.samples):
-        for name, entry in entries.items():
-            taken[name].append(seconds(entry, options.device))
-    peak = roof(options.device, options.precision, size)
-    table = Table("contender", "seconds", "times as fast", "of the roof", "busy", "away")
-    for name, times in taken.items():
-        faster = [bare / own for bare, own in zip(taken[first], times, strict=True)]
-        spread = f"{median(faster):.2f} ({min(faster):.2f}-{max(faster):.2f})"
-        shares = [f"{share:.0%}" for share in (flops / median(times) / peak, busy(entries[name], options.device))]
-        table.add_row(name, f"{median(times):.3f}", spread, *shares, f"{away[name]:.0e}")
-    best = max(median(b / o for b, o in zip(taken[first], own, strict=True)) for n, own in taken.items() if n != first)
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(table)
-    said = f"the roof is {peak / 1e12:.1f} TFLOP/s; {best:.2f} times the clients one by one, {GOAL:g} wanted: "
-    console.print(said + ("met" if best >= GOAL else "missed"), highlight=False)
+        def remark(name: str) -> str:
+            wall = seconds(entries[name], device)
+            kernels = f", busy {busy(entries[name], device):.0%}" if device.startswith("cuda") else ""
+            return f"{flops / wall / peak:.0%} of the roof{kernels}, {away[name]:.0e} away"
 
-
-if __name__ == "__main__":
-    main()
+        timed = {name: Contender(partial(seconds, entry, device), 1, 1) for name, entry in entries.items()}
+        said = f"the roof is {peak / 1e12:.1f} TFLOP/s in {precision} on {device}"
+        yield Work(timed, BARE, goals=[Goal("driftless", BARE, GOAL)], remarks=remarks, said=lambda rows: [said])

@@ -1,5 +1,5 @@
-"""The work that every contender of `peers.py` is given, stated with torch alone: peers import it in environments of
-their own.
+"""The training that every contender of `training.py` is given, stated with torch alone: peers import it in
+environments of their own.
 
 A problem lies in a folder: `problem.json`, `x.npy` [N, n, C, H, W], `y.npy` [N, n] and `initial.npy` [D]. A client's
 samples lie in the order of its batches, so that whoever takes them as they lie takes the same steps. A peer answers
@@ -47,15 +47,37 @@ def simple_cnn(channels: int = 3, side: int = 32, classes: int = 10) -> nn.Seque
     return model
 
 
-def lenet(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Sequential:
-    """PeFLL's LeNet: conv5x5(16), pool, conv5x5(32), pool, linear(120, 84, C). Parameters: 85,822 for 1x28x28."""
-    features = 32 * (((side - 4) // 2 - 4) // 2) ** 2
-    convolutions = (nn.Conv2d(channels, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 5), nn.ReLU())
+def _two_convolutions(widths: tuple[int, int], channels: int, side: int, classes: int) -> nn.Sequential:
+    """conv5x5, pool, conv5x5, pool, linear(120, 84, C), each with ReLU where papers have it."""
+    one, two = widths
+    features = two * (((side - 4) // 2 - 4) // 2) ** 2
+    convolutions = (nn.Conv2d(channels, one, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(one, two, 5), nn.ReLU())
     dense = (nn.Linear(features, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes))
     return nn.Sequential(*convolutions, nn.MaxPool2d(2), nn.Flatten(), *dense)
 
 
-MODELS = {"simple_cnn": simple_cnn, "lenet": lenet}
+def lenet(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Sequential:
+    """PeFLL's LeNet: conv5x5(16), pool, conv5x5(32), pool, linear(120, 84, C). Parameters: 85,822 for 1x28x28."""
+    return _two_convolutions((16, 32), channels, side, classes)
+
+
+def small_lenet(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Sequential:
+    """FedCOG's network: the same with convolutions of 6 and 16. Parameters: 44,426 for 1x28x28."""
+    return _two_convolutions((6, 16), channels, side, classes)
+
+
+def mlp(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Sequential:
+    """linear(200, 200, C). Parameters: 199,210 for 1x28x28."""
+    hidden = (nn.Linear(channels * side**2, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU())
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(200, classes))
+
+
+def softmax_regression(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Sequential:
+    """linear(C). Parameters: 7,850 for 1x28x28."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side**2, classes))
+
+
+MODELS = {model.__name__: model for model in (simple_cnn, lenet, small_lenet, mlp, softmax_regression)}
 
 
 class Problem(NamedTuple):

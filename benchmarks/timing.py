@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ class Contender(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One contender on one piece of work: medians, spread, and its ratios to the base."""
+    """One contender on one piece of work: medians, spread, and its ratios to the base and to the limit."""
 
     work: str
     contender: str
@@ -46,9 +46,32 @@ class Row(NamedTuple):
     ratio: float
     ratio_low: float
     ratio_high: float
+    to_limit: float | None
     cpu_ratio: float
     kept: int
     discarded: int
+    remark: str
+
+
+class Goal(NamedTuple):
+    """The fastest whose name begins like `contender` takes at most so much of the time of the fastest whose name begins
+    like `base`.
+    """
+
+    contender: str
+    base: str
+    most: float
+
+
+class Work(NamedTuple):
+    """One piece of work: who does it, whose time is 1.00, what the limit is, and what should come out."""
+
+    contenders: dict[str, Contender]
+    base: str  # how the names begin whose fastest is 1.00
+    limit: str = ""  # how the names begin whose fastest is the limit, if there is one
+    goals: Sequence[Goal] = ()
+    remarks: Callable[[], dict[str, str]] = dict  # of contenders, once they are timed
+    said: Callable[[list[Row]], list[str]] = lambda rows: []  # lines of its own
 
 
 def cpu_of(process: int) -> float:
@@ -99,37 +122,55 @@ def clean(samples: list[Sample | None]) -> list[Sample]:
 
 
 # --- what is said ---------------------------------------------------------------------------------
-def summary(work: str, taken: dict[str, list[Sample | None]], base: str = "bare") -> list[Row]:
-    """Medians, the spread (lowest and highest), and the ratios to the faster of those whose name begins with the
-    base's.
-    """
-    begun = {name: [s for s in of if s is not None] for name, of in taken.items()}
-    kept = {name: clean(taken[name]) or of for name, of in begun.items() if of}
-    bases = [name for name in kept if name.startswith(base)]
-    wall_base = min(median(s.wall for s in kept[name]) for name in bases)
-    cpu_base = min(median(s.cpu for s in begun[name]) for name in bases)
-    rows = []
-    for name, of in kept.items():
-        wall, cpu, count = median(s.wall for s in of), median(s.cpu for s in begun[name]), len(clean(taken[name]))
+def summary(name: str, work: Work, taken: dict[str, list[Sample | None]]) -> list[Row]:
+    """Medians, the spread (lowest and highest), and the ratios to the base and to the limit."""
+    begun = {who: [s for s in of if s is not None] for who, of in taken.items()}
+    kept = {who: clean(taken[who]) or of for who, of in begun.items() if of}
+    least = lambda start, of: min(median(of(s) for s in kept[who]) for who in kept if who.startswith(start))
+    base, base_cpu = least(work.base, lambda s: s.wall), least(work.base, lambda s: s.cpu)
+    limit, remarks, rows = least(work.limit, lambda s: s.wall) if work.limit else None, work.remarks(), []
+    for who, of in kept.items():
+        wall, cpu, count = median(s.wall for s in of), median(s.cpu for s in begun[who]), len(clean(taken[who]))
         low, high = min(s.wall for s in of), max(s.wall for s in of)
-        ratios = (wall / wall_base, low / wall_base, high / wall_base, cpu / cpu_base)
-        rows.append(Row(work, name, wall, low, high, cpu, *ratios, count, len(taken[name]) - count))
+        ratios = wall / base, low / base, high / base, limit and wall / limit, cpu / base_cpu
+        counts = count, len(taken[who]) - count
+        rows.append(Row(name, who, wall, low, high, cpu, *ratios, *counts, remarks.get(who, "")))
     return rows
 
 
-def table(rows: list[Row], base: str, shares: dict[str, str] | None = None) -> Table:
-    """One line a contender; its ratio is to the base, with the lowest and the highest; `shares` are a last column."""
-    out = Table(title=f"seconds a round, and ratios to {base}")
-    columns = ("work", "contender", "seconds", "ratio", "CPU s", "ratio", "clean", "left out")
-    for column in (*columns, *(("compute",) if shares is not None else ())):
-        out.add_column(column, justify="left" if column in ("work", "contender") else "right", no_wrap=True)
-    last = ""
-    for r in rows:
-        if r.work != last:
+def verdict(goal: Goal, rows: list[Row]) -> str:
+    """Whether a goal is met, with the range of the ratio."""
+    mine, base = (
+        min((r for r in rows if r.contender.startswith(start)), key=lambda r: r.wall)
+        for start in (goal.contender, goal.base)
+    )
+    ratio, span = mine.wall / base.wall, f"{mine.low / base.high:.2f}-{mine.high / base.low:.2f}"
+    said = "met" if ratio <= goal.most else "missed"
+    doubt = "" if mine.kept and base.kept else " (the cores were not free: do not trust it)"
+    return (
+        f"{mine.work}: {mine.contender} takes {ratio:.2f} ({span}) of the time of {base.contender}, which is "
+        f"{1 / ratio:.2f} times as fast; at most {goal.most:g} wanted: {said}{doubt}"
+    )
+
+
+def verdicts(work: Work, rows: list[Row]) -> list[str]:
+    """A line for each goal whose contenders took part, and what else there is to say."""
+    there = lambda start: any(r.contender.startswith(start) for r in rows)
+    goals = (goal for goal in work.goals if there(goal.contender) and there(goal.base))
+    return [*(verdict(goal, rows) for goal in goals), *work.said(rows)]
+
+
+def table(rows: list[Row]) -> Table:
+    """One line a contender: its ratio is to what is 1.00 in its work, with the lowest and the highest."""
+    out = Table(title="seconds a round, and ratios; ~: no sample had its cores to itself")
+    for column in ("work", "contender", "seconds", "ratio", "of limit", "CPU s", "CPU", "clean", "left out", "remark"):
+        out.add_column(column, justify="left" if column in ("work", "contender", "remark") else "right", no_wrap=True)
+    for before, r in zip([None, *rows], rows, strict=False):
+        if before and before.work != r.work:
             out.add_section()
-        mark, last = "" if r.kept else "~", r.work
-        ratio = f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})"
-        walls, cpu = (f"{mark}{r.wall:.3f}", ratio), (f"{r.cpu:.3f}", f"{r.cpu_ratio:.2f}")
-        more = () if shares is None else (shares.get(r.contender, ""),)
-        out.add_row(r.work, r.contender, *walls, *cpu, str(r.kept), str(r.discarded), *more)
+        mark = "" if r.kept else "~"
+        walls = f"{mark}{r.wall:.3f}", f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})"
+        limit = "" if r.to_limit is None else f"{r.to_limit:.2f}"
+        cpu = f"{r.cpu:.3f}", f"{r.cpu_ratio:.2f}"
+        out.add_row(r.work, r.contender, *walls, limit, *cpu, str(r.kept), str(r.discarded), r.remark)
     return out

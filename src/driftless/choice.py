@@ -93,7 +93,7 @@ def wired(experiment: Experiment) -> bool:
 
 
 def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
-    """The lift for this model, device and cohort, from `benchmarks/against_bare_loop.py`.
+    """The lift for this model, device and cohort, from what `make bench` measures.
 
     Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (softmax
     regression takes 0.35 of a loop's CPU seconds, a perceptron with 200,000 parameters 1.1), else a client a

@@ -1,0 +1,87 @@
+"""Seconds a round beside bare PyTorch loops and other simulators, in one table: contenders take turns, work by work.
+
+Around each sample a calibration loop on as many cores as the contender uses asks whether they were free: where its CPU
+seconds are below 0.9 of the wall's, the sample is discarded and counted (and what has several intra-op threads is not
+begun: beside another job they spin, thirty times longer). Where no clean sample is left, all are shown, marked ~: then
+read the CPU seconds. Peers get environments of their own under `.peers/` (gigabytes, once); `--peers` without names
+leaves them out.
+
+    python benchmarks [--only lenet pfl] [--peers pfl] [--samples 5] [--seconds 60] [--small] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import engine
+import many_clients
+import on_a_gpu
+import torch
+import training
+from remotes import REQUIREMENTS
+from rich.console import Console
+from timing import Row, Work, measure, summary, table, verdicts
+
+from driftless import memory
+
+
+class Offer(NamedTuple):
+    """A piece of work, and how long it is measured by default."""
+
+    work: Callable[[argparse.Namespace], AbstractContextManager[Work]]
+    samples: int  # clean ones of every contender
+    seconds: float  # for all of them, clean or not
+
+
+SECONDS = {"softmax regression": 240, "mlp": 60, "lenet": 260, "small lenet": 120, "pfl": 420}
+OFFERS = {name: Offer(partial(training.work, of), 7, SECONDS[name]) for name, of in training.SETS.items()} | {
+    "scaffold": Offer(many_clients.work, 100, 600),
+    "no-op": Offer(engine.noop, 25, 30),
+    "evaluation": Offer(engine.evaluation, 15, 60),
+    "resnet18": Offer(on_a_gpu.work, 7, 300),
+}
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=OFFERS, nargs="+", help="these works; all, but resnet18 where no GPU is")
+    parser.add_argument("--peers", choices=REQUIREMENTS, nargs="*", default=list(REQUIREMENTS))
+    parser.add_argument("--samples", type=int, help="clean samples of every contender")
+    parser.add_argument("--seconds", type=float, help="time for each work, clean samples or not")
+    parser.add_argument("--small", action="store_true", help="a little of everything: does it work")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="for resnet18")
+    parser.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="float32", help="for resnet18")
+    parser.add_argument("--json", type=Path, help="where to write the rows, after each work")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, and write what was measured."""
+    options = arguments()
+    memory.keep_freed()  # for the loops as well
+    rows, said = list[Row](), [f"ours: Python {sys.version.split()[0]}, torch {torch.__version__}"]
+    for name in options.only or [name for name in OFFERS if name != "resnet18" or options.device != "cpu"]:
+        offer = OFFERS[name]
+        torch.set_num_threads(1)
+        with offer.work(options) as work:
+            taken = measure(work.contenders, options.samples or offer.samples, options.seconds or offer.seconds)
+            rows += (some := summary(name, work, taken))
+            said += verdicts(work, some)
+        if options.json:
+            options.json.write_text(json.dumps([r._asdict() for r in rows], indent=1) + "\n")
+    console = Console(width=None if Console().is_terminal else 180)
+    console.print(table(rows))
+    for line in dict.fromkeys(said):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
