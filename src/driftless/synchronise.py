@@ -110,7 +110,8 @@ class Schedule:
             due = torch.zeros_like(self.every, dtype=torch.bool)
             for period in periods:
                 due |= self.every == period
-            self.found[periods] = Part(self.every.shape, None if self.plain else torch.nonzero(due).flatten())
+            places = None if bool(due.all()) else torch.nonzero(due).flatten()
+            self.found[periods] = Part(self.every.shape, places)
         return self.found[periods]
 
     def closes(self, round: Any) -> Any:
