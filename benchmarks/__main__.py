@@ -77,7 +77,7 @@ def main() -> None:
             said += verdicts(work, some)
         if options.json:
             options.json.write_text(json.dumps([r._asdict() for r in rows], indent=1) + "\n")
-    console = Console(width=None if Console().is_terminal else 180)
+    console = Console(width=max(Console().width, 180))  # what wraps can be read, what is cut off cannot
     console.print(table(rows))
     for line in dict.fromkeys(said):
         console.print(line, highlight=False, soft_wrap=True)

@@ -126,13 +126,15 @@ def summary(name: str, work: Work, taken: dict[str, list[Sample | None]]) -> lis
     """Medians, the spread (lowest and highest), and the ratios to the base and to the limit."""
     begun = {who: [s for s in of if s is not None] for who, of in taken.items()}
     kept = {who: clean(taken[who]) or of for who, of in begun.items() if of}
-    least = lambda start, of: min(median(of(s) for s in kept[who]) for who in kept if who.startswith(start))
-    base, base_cpu = least(work.base, lambda s: s.wall), least(work.base, lambda s: s.cpu)
-    limit, remarks, rows = least(work.limit, lambda s: s.wall) if work.limit else None, work.remarks(), []
+    walls = {who: median(s.wall for s in of) for who, of in kept.items()}
+    cpus = {who: median(s.cpu for s in begun[who]) for who in kept}
+    least = lambda start, of: min(seconds for who, seconds in of.items() if who.startswith(start))
+    base, base_cpu, limit = least(work.base, walls), least(work.base, cpus), work.limit and least(work.limit, walls)
+    remarks, rows = work.remarks(), []
     for who, of in kept.items():
-        wall, cpu, count = median(s.wall for s in of), median(s.cpu for s in begun[who]), len(clean(taken[who]))
+        wall, cpu, count = walls[who], cpus[who], len(clean(taken[who]))
         low, high = min(s.wall for s in of), max(s.wall for s in of)
-        ratios = wall / base, low / base, high / base, limit and wall / limit, cpu / base_cpu
+        ratios = wall / base, low / base, high / base, wall / limit if limit else None, cpu / base_cpu
         counts = count, len(taken[who]) - count
         rows.append(Row(name, who, wall, low, high, cpu, *ratios, *counts, remarks.get(who, "")))
     return rows
