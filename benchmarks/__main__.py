@@ -40,8 +40,7 @@ class Offer(NamedTuple):
     seconds: float  # for all of them, clean or not
 
 
-SECONDS = {"softmax regression": 240, "mlp": 60, "lenet": 260, "small lenet": 120, "pfl": 420}
-OFFERS = {name: Offer(partial(training.work, of), 7, SECONDS[name]) for name, of in training.SETS.items()} | {
+OFFERS = {name: Offer(partial(training.work, of), 7, of.seconds) for name, of in training.SETS.items()} | {
     "scaffold": Offer(many_clients.work, 100, 600),
     "no-op": Offer(engine.noop, 25, 30),
     "evaluation": Offer(engine.evaluation, 15, 60),

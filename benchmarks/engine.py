@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timing import Contender, Goal, Row, Work
+from timing import Contender, Goal, Row, Work, within
 from torch import Tensor, nn
 
 from driftless import algorithms, models
@@ -65,9 +65,7 @@ def noop(options: argparse.Namespace) -> Iterator[Work]:
 
     def said(rows: list[Row]) -> list[str]:
         ms, least, most = (1000 * seconds / CLIENTS for seconds in (rows[0].wall, rows[0].low, rows[0].high))
-        met = "met" if ms <= NOOP else "missed"
-        doubt = "" if rows[0].kept else " (the cores were not free: do not trust it)"
-        return [f"a no-op client takes {ms:.3f} ms ({least:.3f}-{most:.3f}), at most {NOOP:g} wanted: {met}{doubt}"]
+        return [within(f"a no-op client takes {ms:.3f} ms ({least:.3f}-{most:.3f})", ms, NOOP, rows)]
 
     idle = partial(clients.at(range(CLIENTS), frozenset(), 0).map, "identity", shared)
     idle()

@@ -113,11 +113,10 @@ def work(options: argparse.Namespace) -> Iterator[Work]:
         away = {name: float((model - made[BARE]).abs().max()) for name, model in made.items()}
         peak = roof(device, precision, size)
 
-        def remarks() -> dict[str, str]:
-            return {name: remark(name) for name in entries}
+        def remarks(walls: dict[str, float]) -> dict[str, str]:
+            return {name: remark(name, wall) for name, wall in walls.items()}
 
-        def remark(name: str) -> str:
-            wall = seconds(entries[name], device)
+        def remark(name: str, wall: float) -> str:
             kernels = f", busy {busy(entries[name], device):.0%}" if device.startswith("cuda") else ""
             return f"{flops / wall / peak:.0%} of the roof{kernels}, {away[name]:.0e} away"
 

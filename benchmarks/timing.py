@@ -70,7 +70,7 @@ class Work(NamedTuple):
     base: str  # how the names begin whose fastest is 1.00
     limit: str = ""  # how the names begin whose fastest is the limit, if there is one
     goals: Sequence[Goal] = ()
-    remarks: Callable[[], dict[str, str]] = dict  # of contenders, once they are timed
+    remarks: Callable[[dict[str, float]], dict[str, str]] = lambda walls: {}  # of contenders, from their seconds
     said: Callable[[list[Row]], list[str]] = lambda rows: []  # lines of its own
 
 
@@ -130,7 +130,7 @@ def summary(name: str, work: Work, taken: dict[str, list[Sample | None]]) -> lis
     cpus = {who: median(s.cpu for s in begun[who]) for who in kept}
     least = lambda start, of: min(seconds for who, seconds in of.items() if who.startswith(start))
     base, base_cpu, limit = least(work.base, walls), least(work.base, cpus), work.limit and least(work.limit, walls)
-    remarks, rows = work.remarks(), []
+    remarks, rows = work.remarks(walls), []
     for who, of in kept.items():
         wall, cpu, count = walls[who], cpus[who], len(clean(taken[who]))
         low, high = min(s.wall for s in of), max(s.wall for s in of)
@@ -147,12 +147,14 @@ def verdict(goal: Goal, rows: list[Row]) -> str:
         for start in (goal.contender, goal.base)
     )
     ratio, span = mine.wall / base.wall, f"{mine.low / base.high:.2f}-{mine.high / base.low:.2f}"
-    said = "met" if ratio <= goal.most else "missed"
-    doubt = "" if mine.kept and base.kept else " (the cores were not free: do not trust it)"
-    return (
-        f"{mine.work}: {mine.contender} takes {ratio:.2f} ({span}) of the time of {base.contender}, which is "
-        f"{1 / ratio:.2f} times as fast; at most {goal.most:g} wanted: {said}{doubt}"
-    )
+    said = f"{mine.work}: {mine.contender} takes {ratio:.2f} ({span}) of the time of {base.contender}"
+    return within(f"{said}, which is {1 / ratio:.2f} times as fast", ratio, goal.most, (mine, base))
+
+
+def within(said: str, value: float, most: float, of: Sequence[Row] = ()) -> str:
+    """What was found, whether it is as small as wanted, and where these rows had no core to themselves a doubt."""
+    doubt = "" if all(r.kept for r in of) else " (the cores were not free: do not trust it)"
+    return f"{said}; at most {most:g} wanted: {'met' if value <= most else 'missed'}{doubt}"
 
 
 def verdicts(work: Work, rows: list[Row]) -> list[str]:

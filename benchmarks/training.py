@@ -50,9 +50,10 @@ OWN = {"lenet": models.lenet, "small_lenet": models.cnn_fedcog}  # driftless's o
 
 
 class Set(NamedTuple):
-    """A problem, and what should come out."""
+    """A problem, the seconds for which it is measured by default, and what should come out."""
 
     problem: Problem
+    seconds: float
     goals: tuple[Goal, ...]
 
 
@@ -61,17 +62,21 @@ LIMIT = partial(Goal, "driftless", "best effort")
 SETS = {
     "softmax regression": Set(
         Problem("softmax_regression", clients=1000, cohort=1000, samples=320, **MNIST),
+        240,
         (Goal("driftless", "bare", 0.25),),
     ),
-    "mlp": Set(Problem("mlp", clients=10, cohort=10, samples=1600, **MNIST), (Goal("driftless", "bare", 1.1),)),
+    "mlp": Set(Problem("mlp", clients=10, cohort=10, samples=1600, **MNIST), 60, (Goal("driftless", "bare", 1.1),)),
     "lenet": Set(
-        Problem("lenet", clients=100, cohort=10, samples=1600, **MNIST), (Goal("driftless", "bare", 0.4), LIMIT(1.05))
+        Problem("lenet", clients=100, cohort=10, samples=1600, **MNIST),
+        260,
+        (Goal("driftless", "bare", 0.4), LIMIT(1.05)),
     ),
     "small lenet": Set(
-        Problem("small_lenet", clients=10, cohort=10, samples=1600, **MNIST), (Goal("driftless", "bare", 1.1),)
+        Problem("small_lenet", clients=10, cohort=10, samples=1600, **MNIST), 120, (Goal("driftless", "bare", 1.1),)
     ),
     "pfl": Set(
         Problem("simple_cnn", 3, 32, clients=1000, cohort=50, samples=50, batch=10, lr=0.1),
+        420,
         (
             LIMIT(1.1),
             *(Goal("driftless", who, 0.5) for who in PEERS if who.startswith("pfl")),
@@ -148,7 +153,7 @@ def loops(given: Given) -> dict[str, Entry]:
 
 
 def lifts(given: Given) -> dict[str, Entry]:
-    """driftless under each lift, and the floor of a softmax regression."""
+    """driftless under each lift."""
     problem, module, each = given.problem, own(given), given.problem.samples
     work, names = LocalWork(None, 1, problem.batch), [f"client-{number:04d}" for number in range(problem.clients)]
     x, y = (torch.from_numpy(array).flatten(0, 1) for array in (given.x, given.y))
@@ -173,11 +178,11 @@ def lifts(given: Given) -> dict[str, Entry]:
         return Entry(one, lambda: watched(one) if seen else Shown(new(), None, None), alike)
 
     out = {}
-    together = [of(space, "cpu", problem.cohort, CORES) for of in (vectorised, products, compiled)]
+    convolves = any(p.dim() == 4 for p in module.parameters())  # without convolutions products are the vectorised lift
+    kinds = (vectorised, products, compiled) if convolves else (vectorised, compiled)
+    together = [of(space, "cpu", problem.cohort, CORES) for of in kinds]
     for lift, cores in ((Sequential(), 1), *((lift, CORES) for lift in (Threaded(CORES), Processes(CORES), *together))):
         name = f"driftless, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
-        if isinstance(lift, type(together[1])) and not any(p.dim() == 4 for p in module.parameters()):
-            continue  # without convolutions it is the vectorised lift
         out[name] = entry(lift, cores)
     if problem.model == "lenet":  # what `--precision bfloat16` gives: another model, within its rounding
         half = replace(federated, task=Task(Space(module, autocast=torch.bfloat16)))
@@ -250,4 +255,4 @@ def work(of: Set, options: argparse.Namespace) -> Iterator[Work]:
             entries = loops(given) | lifts(given) | peers
             shares, wrong = checked(entries, given)
             timed = {name: entries[name].contender for name in shares} | floor(given)
-            yield Work(timed, "bare", "best effort", of.goals, lambda: shares, lambda rows: said + wrong)
+            yield Work(timed, "bare", "best effort", of.goals, lambda walls: shares, lambda rows: said + wrong)

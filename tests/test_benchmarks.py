@@ -27,12 +27,12 @@ def rows(timing, work, **walls):
 
 
 def test_ratios_are_of_clean_samples_to_the_faster_base(timing):
-    work = timing.Work({}, "bare", "best", remarks=lambda: {"ours": "seen"})
+    work = timing.Work({}, "bare", "best", remarks=lambda walls: {"ours": f"seen in {walls['ours']}"})
     bare = [(4.0, True), (90.0, False), (6.0, True)]
     all_of = rows(timing, work, bare=[(9.0, True)], bare_2=bare, best=[(2.0, True)], ours=[(1.0, True), (2.0, True)])
     one, two, best, ours = all_of
     assert (two.wall, two.low, two.high, two.kept, two.discarded, two.ratio) == (5.0, 4.0, 6.0, 2, 1, 1.0)
-    assert (one.ratio, best.to_limit, ours.to_limit, ours.remark) == (1.8, 1.0, 0.75, "seen")
+    assert (one.ratio, best.to_limit, ours.to_limit, ours.remark) == (1.8, 1.0, 0.75, "seen in 1.5")
     assert (ours.ratio, ours.ratio_low, ours.ratio_high) == pytest.approx((0.3, 0.2, 0.4))
     assert two.cpu == 12.0 and two.cpu_ratio == 1.0  # of all that were begun
 

@@ -20,6 +20,7 @@ from driftless.piece import Message, Sum
 from driftless.run import execute
 from driftless.space import Space
 from driftless.state import Plan, Reply
+from driftless.synchronise import NEVER, Schedule
 from driftless.task import Task
 from driftless.traffic import Traffic, down, measure, up
 from driftless.work import Work
@@ -126,3 +127,16 @@ def test_who_does_not_answer_sends_nothing(tmp_path, no_report):
     for info in metrics(tmp_path / "run"):
         assert info["numbers_up"] - before == 650 * info["answered"]
         before = info["numbers_up"]
+
+
+def test_what_is_sent_and_returned_is_what_opens_and_closes():
+    """The ledger's places, found on the host, against the masks that clients work with."""
+    periods = Schedule(torch.tensor([1.0, 2.0, 3.0, NEVER, 2.0, 1.0]))
+    whole = torch.arange(6.0)
+    for seen in range(-1, 7):
+        for t in range(seen + 1, 8):
+            opens = periods.opens(t, seen) & periods.shared
+            assert periods.sent(t, seen).of(whole).tolist() == whole[opens].tolist()
+            assert periods.returned(t).of(whole).tolist() == whole[periods.closes(t)].tolist()
+            back = periods.sent(t, seen).into(-whole, whole[opens])
+            assert back.tolist() == torch.where(opens, whole, -whole).tolist()
