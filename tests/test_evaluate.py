@@ -133,21 +133,35 @@ def trained(result: Result, since: int) -> list[int]:
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5, 7, 8, 10])
 @pytest.mark.parametrize("cohort", ["held", "redrawn"])
-def test_the_virtual_average_of_fedals(rounds, cohort):
-    """The body: the direct mean over the clients that trained since its last synchronisation; the head: the server."""
-    result = made(algorithm=f"fedals(alpha={ALPHA}, cohort={cohort})", cohort=0.4, rounds=rounds)
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_the_virtual_average_of_fedals(rounds, cohort, weighting):
+    """The body: the mean over the clients that trained since its last synchronisation, with its weights n_k / n or
+    1 / S; the head: the server.
+    """
+    algorithm = f"fedals(alpha={ALPHA}, cohort={cohort})"
+    result = made(algorithm=algorithm, cohort=0.4, rounds=rounds, weighting=weighting)
     federated, server = result.experiment.federated, result.server
     who, body = trained(result, rounds // ALPHA * ALPHA), federated.task.space.select("body")
     theta, _, virtual = global_model(federated, server, result.clients)
     expected = server.params
     if rounds % ALPHA:
-        mean = torch.stack([result.clients.row(c)[0]["model"].double() for c in who]).mean(0)
-        expected = torch.where(body, mean.to(theta.dtype), server.params)
+        sizes = [float(result.experiment.federation.size(c)) if weighting == "samples" else 1.0 for c in who]
+        own = [size * result.clients.row(c)[0]["model"].double() for c, size in zip(who, sizes, strict=True)]
+        expected = torch.where(body, (torch.stack(own).sum(0) / sum(sizes)).to(theta.dtype), server.params)
     assert bool(who) == bool(rounds % ALPHA) == virtual
     assert torch.equal(theta[~body], server.params[~body])
     torch.testing.assert_close(theta, expected, rtol=0, atol=1e-7)
     x, y = result.experiment.federation.test_pool
     assert result.metrics[-1]["global_accuracy"] == float(accuracy(outputs(result, theta, x), y).double().mean())
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_the_virtual_average_is_what_a_synchronisation_would_make(weighting):
+    """After one round of everybody nothing tells a period of 2 from one of 1 but that the body was not synchronised."""
+    open, closed = (made(algorithm=f"fedals(alpha={a})", rounds=1, weighting=weighting) for a in (2, 1))
+    theta = global_model(open.experiment.federated, open.server, open.clients)[0]
+    assert not torch.equal(open.server.params, closed.server.params)
+    torch.testing.assert_close(theta, closed.server.params, rtol=0, atol=1e-7)
 
 
 def test_the_mean_over_rows_is_the_same_in_threads(monkeypatch):

@@ -135,6 +135,10 @@ class Bound:
         first = torch.stack([(group == key).nonzero()[0, 0] for key in keys]) if len(keys) else index.new_zeros(0)
         return first, index
 
+    def weight(self, samples: int) -> float:
+        """How much a client with so many training samples counts in the mean of the models."""
+        return float(samples) if self.weighting == "samples" else 1.0
+
     # --- a client's row ----------------------------------------------------------------------------------------------
     def fresh_row(self) -> dict[str, Tensor]:
         """The row of a client that never trained. Only what is read is there: a client of FedAvg has an empty one."""

@@ -184,8 +184,7 @@ def local_work(
         )
         for p in federated.pieces
     )
-    weight = float(samples.size) if federated.weighting == "samples" else 1.0
-    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight)
+    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, federated.weight(samples.size))
     return to_device(each, federated.initial.device)
 
 

@@ -1,9 +1,12 @@
-"""The global model: what the server has, and where it has nothing of the last rounds, the mean of what clients keep."""
+"""The global model: what the server has, and where it has nothing of the last rounds, the mean of what clients keep.
+
+The mean of a group has the weights of its synchronisation: it is what the server would have if the group closed now.
+Personal parameters are never synchronised: their mean is uniform.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from operator import add
 
 import torch
 from torch import Tensor
@@ -22,9 +25,9 @@ def global_model(
     federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
 ) -> tuple[Tensor, Tensor, bool]:
     """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients
-    that trained since their last synchronisation; where parameters are personal, the mean over all clients that ever
-    trained. Where clients are sent models of their own, the parameters are not a model but what the broadcast makes
-    these of.
+    that trained since their last synchronisation, with its weights; where parameters are personal, the uniform mean
+    over all clients that ever trained. Where clients are sent models of their own, the parameters are not a model but
+    what the broadcast makes these of.
     """
     mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
     theta, virtual = mean(federated.periods, server.params, "model", federated.kept)
@@ -40,24 +43,37 @@ def _average_open(
     touched, group = clients.touched(), periods.group[kept]
     place = to_host(group)  # where the rows are
 
-    def summed(rows: list[tuple[dict, int]]) -> tuple[Tensor, Tensor]:
-        """(the sum of clients' rows over the groups that they trained [K], how many did [G])."""
-        total, counts = torch.zeros(len(kept), dtype=torch.float64), [0] * len(periods.lengths)
-        for row, seen in rows:
-            trained = [p != 1 and (p == NEVER or seen // p == round // p) for p in periods.lengths]
-            total += row[field] if all(trained) else torch.where(torch.tensor(trained)[place], row[field], 0.0)
-            counts = list(map(add, counts, trained))
-        return total, torch.tensor(counts)
+    def summed(rows: list[tuple[dict, int, float]]) -> tuple[Tensor, Tensor]:
+        """(the weighted sum of clients' rows over the groups that they trained [K], the sum of their weights [G])."""
+        total, weights = (torch.zeros(size, dtype=torch.float64) for size in (len(kept), len(periods.lengths)))
+        for row, seen, weight in rows:
+            own = [_weight(p, seen, round, weight) for p in periods.lengths]
+            if len(set(own)) == 1:
+                total.add_(row[field], alpha=own[0])  # computed in float64
+            else:
+                total.addcmul_(row[field].double(), torch.tensor(own, dtype=torch.float64)[place])
+            weights += torch.tensor(own, dtype=torch.float64)
+        return total, weights
+
+    def read(client: int) -> tuple[dict, int, float]:
+        return *clients.row(client), clients.federated.weight(clients.federation.size(client))
 
     some = max(1, min(SUMMED, HELD // len(kept)))
     parts = (touched[first : first + some] for first in range(0, len(touched), some))
-    jobs = (partial(summed, [clients.row(client) for client in part]) for part in parts)
-    total, counts = summed([])
+    jobs = (partial(summed, [read(client) for client in part]) for part in parts)
+    total, weights = summed([])
     for part, many in threads.in_order(jobs) if threads else (job() for job in jobs):
         total += part
-        counts += many
-    if not counts.any():
+        weights += many
+    if not weights.any():
         return vector, False
-    total, counts = to_device((total, counts), vector.device)
-    mean = total / counts[group].clamp(min=1)
-    return vector.index_copy(0, kept, torch.where(counts[group] > 0, mean.to(vector.dtype), vector[kept])), True
+    total, weights = to_device((total, weights[place]), vector.device)
+    mean = total / torch.where(weights > 0, weights, 1.0)
+    return vector.index_copy(0, kept, torch.where(weights > 0, mean.to(vector.dtype), vector[kept])), True
+
+
+def _weight(period: float, seen: int, round: int, weight: float) -> float:
+    """What a client last seen in round `seen` counts in the mean of a group of this period; 0 if it did not train it."""
+    if period == NEVER:
+        return 1.0
+    return weight if period > 1 and seen // period == round // period else 0.0
