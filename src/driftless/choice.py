@@ -167,14 +167,14 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
 def _first(experiment: Experiment, most: int) -> list[int]:
     """The first clients of the run that have steps to take, at most so many."""
     clients = _clients(experiment, Sequential())
-    able = (c for c in chain(experiment.cohort_of(0), experiment.training.seen) if clients.steps(c, 0))
+    able = (c for c in chain(experiment.plan(0).cohort, experiment.training.seen) if clients.steps(c, 0))
     return list(dict.fromkeys(islice(able, most)))
 
 
 def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
     """How long the first round takes these clients; what comes of it is forgotten."""
     federated, clients = experiment.federated, _clients(experiment, lift)
-    server, plan = federated.start(), Plan(some, frozenset(), experiment.lr(0))
+    server, plan = federated.start(), Plan(some, frozenset(), experiment.plan(0).lr)
     began = time.perf_counter()
     federated.round(server, clients, plan)
     return time.perf_counter() - began

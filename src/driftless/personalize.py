@@ -166,7 +166,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     """The model of the only client of `place`, by the way of the run's algorithm."""
     experiment, server, federated = result.experiment, result.server, result.experiment.federated
     config, work = experiment.config, experiment.work
-    lr = experiment.lr(max(server.round - 1, 0))
+    lr = experiment.plan(max(server.round - 1, 0)).lr
     trainers = [type(p).__name__ for p in federated.pieces if p.remakes(newcomer=True)]
     if steps is None:
         own = federated.periods.personal and not trainers

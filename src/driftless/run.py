@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from driftless.traffic import Traffic
 
 PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
 LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
+NOBODY = Plan([], frozenset(), 0.0)  # who is asked after the last round
 Info = dict[str, Any]
 
 
@@ -67,7 +69,7 @@ class Result(NamedTuple):
         federated = self.experiment.federated
         theta, buffers, _ = global_model(federated, self.server, self.clients)
         if client is not None:
-            lr = self.experiment.lr(max(self.server.round - 1, 0))
+            lr = self.experiment.plan(max(self.server.round - 1, 0)).lr
             each, shared = self.clients.each(client, self.server.round), federated.shared(self.server, lr)
             theta = federated.broadcast.model(theta, self.server.broadcast, each)
             theta, buffers = federated.predicting(Loop(), theta, buffers, shared, each)
@@ -112,23 +114,21 @@ def execute(
         one_by_one = len(experiment.federation.names) <= folders.LISTED
         trained_in_all = max(panel.size, config.rounds * experiment.cohort)  # who adapts at the end costs no more
         accuracy: dict[int, float] | None = None
-        plan = experiment.plan(state.server.round)
-        for t in range(state.server.round, config.rounds):
-            following, last = experiment.plan(t + 1), t + 1 == config.rounds
-            if not last:
-                clients.expect([client for client in following.cohort if client not in following.silent])
+        plans = chain(map(experiment.plan, range(state.server.round, config.rounds)), [NOBODY])
+        for t, (plan, following) in enumerate(pairwise(plans), state.server.round):
+            last = t + 1 == config.rounds
+            clients.expect([client for client in following.cohort if client not in following.silent])
             try:
                 state, info = _round(experiment, clients, state, plan)
             except BadClient:
                 if folder is not None:
                     _save(folder, digest, state, clients)
                 raise
-            lr, plan = plan.lr, following
             if (t + 1) % config.eval_every == 0 or last:
-                measured, accuracy = evaluation(state.server, lr, everyone=last and one_by_one)
+                measured, accuracy = evaluation(state.server, plan.lr, everyone=last and one_by_one)
                 info |= measured
             if last:
-                info |= evaluation.adapted(state.server, lr, trained_in_all)
+                info |= evaluation.adapted(state.server, plan.lr, trained_in_all)
             info |= {name: getattr(state.traffic, name) for name in LEDGER}
             metrics.append(info)
             if folder is not None and ranks.leads:
@@ -138,7 +138,7 @@ def execute(
             if on_round is not None and ranks.leads:
                 on_round(info)
         if accuracy is None:  # the run had ended before: measure again what its folder lacks
-            accuracy = evaluation(state.server, experiment.lr(config.rounds - 1), everyone=one_by_one)[1]
+            accuracy = evaluation(state.server, experiment.plan(config.rounds - 1).lr, everyone=one_by_one)[1]
         result = Result(metrics, experiment, state.server, measured_clients, folder, accuracy)
         if folder is not None:
             ranks.first(lambda: folders.finish(folder, result))
