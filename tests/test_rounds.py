@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
+from torch import nn
 
 from driftless import algorithms as named
 from driftless.clients import BadClient, Clients
@@ -17,7 +18,7 @@ from driftless.data.federation import MadeFederation
 from driftless.errors import UserError
 from driftless.lift import Sequential, Threaded, Vectorised
 from driftless.optim import AdamW, Freeze, Sgd
-from driftless.piece import Piece
+from driftless.piece import Piece, Uniform
 from driftless.pieces.scaffold import Scaffold
 from driftless.server_optim import Adam, Momentum
 from driftless.state import Plan
@@ -107,6 +108,56 @@ def test_a_bad_client_stops_the_run_or_is_left_out():
     )
     none = run(federate(RICH, mlp()), data, WORK, [(2,)], on_bad_client="skip")
     assert same(*none.servers) and none.clients.rows.touched() == []
+
+
+@dataclass(frozen=True)
+class Spoils(Piece):
+    """Client 2 puts NaN into one part of what it says or keeps; its model stays as it was trained."""
+
+    part: str
+
+    @classmethod
+    def neutral(cls):
+        return "it is for a test"
+
+    def client_memory(self, theta):
+        return theta.new_zeros(3)
+
+    def _bad(self, view):
+        return torch.where(torch.as_tensor(view.who) == 2, torch.nan, view.end.new_zeros(()))
+
+    def report(self, view):
+        return Uniform(self._bad(view)) if self.part == "report" else Uniform(view.end.new_zeros(()))
+
+    def remember(self, view):
+        return view.client + self._bad(view) if self.part == "memory" else view.client
+
+    def upload(self, view, message):
+        if self.part not in ("buffers", "weight"):
+            return message
+        return message._replace(**{self.part: getattr(message, self.part) + self._bad(view)})
+
+
+@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorised(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("part", ["report", "memory", "buffers", "weight"])
+def test_all_that_leaves_a_client_or_is_kept_is_looked_at(part, lift):
+    """What is not finite outside the model counts as much as in it, under every lift."""
+    subject = algorithm(Spoils(part), name="spoils")
+    normed = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3))
+    with pytest.raises(BadClient, match="'c2' became non-finite in round 1"):
+        run(federate(subject, normed), clusters(), WORK, SOME, lift=lift)
+    skipped = run(federate(subject, normed), clusters(), WORK, [(0, 1, 2)], lift=lift, on_bad_client="skip")
+    assert skipped.answers[0].skipped == [2] and skipped.clients.rows.touched() == [0, 1]
+    assert all(torch.isfinite(leaf).all() for leaf in leaves(skipped.servers[-1]))
+
+
+def test_statistics_that_overflow_are_no_answer():
+    """A feature of 1e30 leaves BatchNorm's outputs and every gradient finite, and makes its variance infinite."""
+    data = clusters(dtype=torch.float32)
+    data.pool[0][data.train[2]] *= 1e30
+    normed = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+    with pytest.raises(BadClient, match="'c2' became non-finite in round 1"):
+        run(federate(named.fedavg(), normed, dtype=torch.float32), data, WORK, SOME)
 
 
 # --- FedALS ---------------------------------------------------------------------------------------------------------

@@ -235,3 +235,30 @@ def test_dropped_statistics_normalise_by_the_batch():
     x = torch.randn(5, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert space.buffer_size == 0
     assert gap(space.outputs(space.ravel(), x, space.ravel_buffers()), Normed().double().train()(x).detach()) < 1e-14
+
+
+# --- what is frozen -------------------------------------------------------------------------------------------------
+def half_frozen() -> nn.Module:
+    """Its head is all that it trains."""
+    module = mlp()
+    module[0].requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize("name", ["fedavg_p", "scaffold_p", "fedper", "fedrep", "fedsim", "fedalt"])
+def test_algorithms_under_which_nothing_would_be_sent_are_refused(name):
+    says = "clients would send nothing: all that the model trains, 2.weight, 2.bias, is personal.*a pattern.*unfreeze"
+    with pytest.raises(UserError, match=says):
+        _ = federate(getattr(named, name)(), half_frozen()).periods
+    some = federate(getattr(named, name)("2.bias"), half_frozen()).periods
+    assert some.personal and not bool(some.never.all())
+
+
+@pytest.mark.parametrize("subject", [named.fedals(5), named.lg_fedavg()], ids=lambda a: a.name)
+def test_a_body_without_a_trained_parameter_is_refused(subject):
+    with pytest.raises(UserError, match="'body' means no parameter: all that the model trains, 2.weight, 2.bias"):
+        _ = federate(subject, half_frozen()).periods
+
+
+def test_what_is_all_personal_by_its_name_is_not_refused():
+    assert bool(federate(named.local(), half_frozen()).periods.never.all())

@@ -16,6 +16,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm, Period
 from driftless.descend import Local, Recipe
+from driftless.errors import UserError
+from driftless.groups import EVERYTHING
 from driftless.optim import Freeze, Sgd
 from driftless.piece import Piece
 from driftless.server_optim import Descent
@@ -62,7 +64,14 @@ class Bound:
         every = torch.ones(self.task.space.size, device=self.initial.device)
         for period in self.algorithm.periods:
             every = torch.where(self.task.space.select(period.which), torch.clamp(every, min=period.every), every)
-        return Schedule(every)
+        schedule, which = Schedule(every), [period.which for period in self.algorithm.periods]
+        if bool(schedule.never.all()) and EVERYTHING not in which:
+            raise UserError(
+                f"under {self.algorithm.name!r} clients would send nothing: all that the model trains, "
+                f"{', '.join(e.name for e in self.task.space.parameters)}, is personal; say by a pattern which of "
+                "them alone are personal, unfreeze what is to be shared, or take the algorithm local."
+            )
+        return schedule
 
     @cached_property
     def alike(self) -> tuple[bool, ...]:

@@ -18,7 +18,7 @@ from driftless.descend import Local, descend
 from driftless.device import scalar
 from driftless.piece import Message, Rows, Sum, View, Weighted
 from driftless.reduce import marked
-from driftless.state import Each, Reply, Shared, restore
+from driftless.state import Each, Reply, Shared, finite, restore
 from driftless.synchronise import select
 from driftless.task import Passes, TaskView
 
@@ -93,26 +93,25 @@ class OnClient(Bound):
             message = message._replace(delta=torch.where(closes, message.delta, 0.0))
         remembered = tuple(p.remember(v) for p, v in zip(self.pieces, views(last, last.theta, message), strict=True))
         new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory), told)
-        finite = torch.isfinite(kept.sum() + message.delta.sum())  # a fortieth of a look at every entry
         mark = self.broadcast.delta
         said = message._replace(
             delta=mark(message.delta),
             buffers=Weighted(message.buffers),
             weight=Sum(message.weight) if mark is not Rows else Rows(message.weight),
         )
-        return Reply(said, new, self._watch(delta, model, kept, closes, last, each), finite)
+        return Reply(said, new, self._watch(delta, model, kept, closes, last, each), finite(kept, message, new))
 
     def embed(self, how: Any, shared: Shared, each: Each) -> Reply:
         """The first half of a pipeline on the client: its descriptor."""
         v = self.broadcast.embed(shared.model, each.samples.batch(each.batches[0]))
-        return Reply(Rows(v), {}, {}, torch.isfinite(v).all())
+        return Reply(Rows(v), {}, {}, finite(v))
 
     def embed_back(self, how: Any, shared: Shared, each: Each) -> Reply:
         """The last half of a pipeline on the client: the transpose of `embed`, same batch, at the d v that was sent."""
         batch = each.samples.batch(each.batches[0])
         along = lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ())
         d_phi = how.differentiate(along, shared.model)[0]
-        return Reply(Sum(d_phi), {}, {}, torch.isfinite(d_phi).all())
+        return Reply(Sum(d_phi), {}, {}, finite(d_phi))
 
     # --- what a client predicts with ----------------------------------------------------------------------------------
     def predictor(

@@ -25,10 +25,14 @@ from driftless.traffic import Traffic, down, measure, up
 from driftless.work import Work, draw
 
 
-class BadClient(UserError):
-    """A client whose training became non-finite: who, when, and the likely cause."""
+class NotFinite(UserError):
+    """Training became non-finite: whose, when, and the likely cause. Raised on every rank alike."""
 
-    met_by = 0  # `Place.map` raises it on every rank alike
+    met_by = 0
+
+
+class BadClient(NotFinite):
+    """That of a client."""
 
 
 class Answer(NamedTuple):

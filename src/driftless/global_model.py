@@ -73,7 +73,7 @@ def _average_open(
 
 
 def _weight(period: float, seen: int, round: int, weight: float) -> float:
-    """What a client last seen in round `seen` counts in the mean of a group of this period; 0 if it did not train it."""
+    """What a client last seen in round `seen` counts in the mean of a group; 0 if it did not train it since."""
     if period == NEVER:
         return 1.0
     return weight if period > 1 and seen // period == round // period else 0.0

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from driftless import folders, plugins
 from driftless.assemble import assemble, chosen_algorithm, federated_of
-from driftless.clients import BadClient
+from driftless.clients import NotFinite
 from driftless.config import Config, check, flags
 from driftless.errors import UserError, nearest
 from driftless.expression import parse_list
@@ -71,7 +71,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
     for seed, where in _each(seeds, cells):
         try:
             ensure(*of(cells[where], seed), progress)
-        except BadClient as error:
+        except NotFinite as error:
             cells[where] = cells[where]._replace(problem=f"seed {seed}: {error}")
 
     def finish() -> Grid:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from driftless.space import Space
 
 Selector = str | int | Callable[[str], bool] | None
+EVERYTHING = "*"  # the pattern that every parameter matches
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # InstanceNorm is one of the first
 
 
@@ -23,7 +24,7 @@ def chooser(which: Selector, space: Space) -> Callable[[Entry], bool]:
     if which is None or which == "head":
         return lambda e: any(owner(name) == space.last for name in e.aliases)
     if which == "body":
-        return lambda e: all(owner(name) != space.last for name in e.aliases)
+        return _rest("head", which, space)
     if which == "norm":
         return _by_name(lambda name: isinstance(space.module.get_submodule(owner(name)), NORMS), "norm", space)
     if isinstance(which, int):
@@ -34,9 +35,19 @@ def chooser(which: Selector, space: Space) -> Callable[[Entry], bool]:
             )
         return lambda e: e.layer < which
     if isinstance(which, str) and which.startswith("!"):
-        inside = chooser(which[1:], space)
-        return lambda e: not inside(e)
+        return _rest(which[1:], which, space)
     return _by_name(which if callable(which) else lambda name: _matches(name, str(which)), which, space)
+
+
+def _rest(without: str, which: str, space: Space) -> Callable[[Entry], bool]:
+    inside = chooser(without, space)
+    if all(map(inside, space.parameters)):
+        names = ", ".join(e.name for e in space.parameters)
+        raise UserError(
+            f"{which!r} means no parameter: all that the model trains, {names}, is {without!r}; unfreeze "
+            "another layer, or name the parameters by a pattern."
+        )
+    return lambda e: not inside(e)
 
 
 def _by_name(matches: Callable[[str], bool], which: Selector, space: Space) -> Callable[[Entry], bool]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from driftless import checkpoint, folders
 from driftless.assemble import Experiment
 from driftless.choice import cores, lift_of, wired
-from driftless.clients import BadClient, Clients
+from driftless.clients import Clients, NotFinite
 from driftless.device import multiplying, to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
@@ -33,7 +33,7 @@ from driftless.memory import keep_freed
 from driftless.ranks import Ranks, join
 from driftless.rows import Layout, MemoryRows, Rows
 from driftless.shared_rows import SharedRows
-from driftless.state import Plan, Server, flatten, restore
+from driftless.state import Plan, Server, finite, flatten, restore
 from driftless.store import DiskRows
 from driftless.traffic import Traffic
 
@@ -86,7 +86,7 @@ def execute(
 ) -> Result:
     """Run to the end. With `resume`, go on from the folder's newest whole checkpoint; without, the folder must be new.
 
-    Raises UserError for a folder that exists or belongs to another run, and BadClient (everything until then is saved).
+    Raises UserError for a folder that exists or belongs to another run, and NotFinite (everything until then is saved).
     """
     torch.set_num_threads(1)
     keep_freed()
@@ -120,7 +120,7 @@ def execute(
             clients.expect([client for client in following.cohort if client not in following.silent])
             try:
                 state, info = _round(experiment, clients, state, plan)
-            except BadClient:
+            except NotFinite:
                 if folder is not None:
                     _save(folder, digest, state, clients)
                 raise
@@ -166,6 +166,12 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
     federated, t = experiment.federated, state.server.round
     began = time.perf_counter()
     server, answer = federated.round(state.server, clients, plan)
+    if not bool(finite(server)):
+        raise NotFinite(
+            f"the server became non-finite in round {t + 1}, though every answer it counted was finite: most likely "
+            f"the step size of {federated.server_optimiser!r} or a value of {federated.algorithm.name!r} is too large; "
+            "lower it in a new run."
+        )
     clients.commit(t)
     seconds = time.perf_counter() - began
     answered, watched = len(answer.answered), answer.watched
