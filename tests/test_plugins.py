@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from outer import cli, config, run
+from outer import TINY, cli, config, run
 
 from driftless import plugins, report
 from driftless.assemble import chosen_algorithm
 from driftless.config import Config, from_toml, to_table
 from driftless.errors import UserError
 from driftless.folders import digest
-from driftless.launch import federate
+from driftless.launch import export, federate, resume
+from driftless.personalize import personalize
 
 LIGHT = '''"""An algorithm of one's own, whose module loads nothing heavy."""
 
@@ -190,45 +191,96 @@ def test_it_does_what_it_says(slowly):
 
 
 # --- recorded, and found again ----------------------------------------------------------------------------------------
+def client_file(path: Path) -> Path:
+    """The samples of a client that no run has seen."""
+    rng = np.random.default_rng(0)
+    np.savez(path, x_train=rng.integers(0, 17, (20, 8, 8)).astype(np.uint8), y_train=np.arange(20) % 10)
+    return path
+
+
+def needs_of(folder: Path, beside: Path) -> dict[str, tuple]:
+    """The commands that need the plug-ins of a run's folder."""
+    (folder / "model.safetensors").unlink(missing_ok=True)  # as if it had been stopped before its end
+    out, data = beside / "it.safetensors", client_file(beside / "new.npz")
+    again = beside / f"again-{len(list(beside.iterdir()))}"
+    return {
+        "resume": ("resume", folder),
+        "export": ("export", folder, "--out", out),
+        "personalize": ("personalize", "--run", folder, "--data", data, "--out", out),
+        "run": ("run", "--config", folder / "run.toml", "--out", again),
+        "run=": ("run", f"--config={folder / 'run.toml'}", "--out", f"{again}-too"),
+    }
+
+
 def test_a_run_finds_its_file_again(slowly, tmp_path, monkeypatch, no_report):
-    """From another folder: resume, export, personalize; compare needs none; changed or gone, one sentence."""
+    """From another folder, where the command names it: resume, export, personalize; compare needs none."""
     monkeypatch.chdir(tmp_path)
-    folder, out = tmp_path / "run", tmp_path / "it.safetensors"
+    folder = tmp_path / "run"
     assert run(plugin="slowly.py", algorithm="slowly + fine_tune(steps=1)", out=folder).code == 0
+    expected = (folder / "model.safetensors").read_bytes()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     (entry,) = tomllib.loads((folder / "run.toml").read_text())["config"]["plugin"]
-    assert entry == f"{slowly}#sha256={plugins.hashlib.sha256(slowly.read_bytes()).hexdigest()}"
-    rng = np.random.default_rng(0)
-    data = {"x_train": rng.integers(0, 17, (20, 8, 8)).astype(np.uint8), "y_train": np.arange(20) % 10}
-    np.savez(tmp_path / "new.npz", **data)
-    needs = {
-        "resume": ("resume", folder),
-        "export": ("export", folder, "--out", out),
-        "personalize": ("personalize", "--run", folder, "--data", tmp_path / "new.npz", "--out", out),
-        "run": ("run", "--config", folder / "run.toml", "--out", tmp_path / "again"),
-    }
+    recorded = plugins.hashlib.sha256(slowly.read_bytes()).hexdigest()
+    assert entry == f"{slowly}#sha256={recorded}"
+    needs = needs_of(folder, tmp_path)
     for words in needs.values():
-        assert cli(*words).code == 0
-    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-    slowly.write_text(LIGHT + "# changed\n")
-    for words in needs.values():
-        sentence(cli(*words), f"the plugin {slowly} is not as it was when this run was made", "put the old file back")
-    slowly.rename(tmp_path / "elsewhere" / "slowly.py")
-    for words in needs.values():
-        sentence(cli(*words), f"the plugin {slowly} that this run was made with cannot be read", "put it back")
+        assert cli(*words, "--plugin", slowly).code == 0
+    assert (Path(str(needs["run"][-1])) / "model.safetensors").read_bytes() == expected
+    moved = tmp_path / "elsewhere" / "moved.py"  # a hash says what is meant, wherever it lies
+    for words in needs_of(folder, tmp_path).values():
+        moved.write_text(LIGHT)
+        assert cli(*words, "--plugin", "moved.py").code == 0
+        moved.write_text(LIGHT + "# changed\n")
+        sentence(cli(*words, "--plugin", moved), f"the plugin {slowly} with the SHA-256 {recorded}", f"{moved} has ")
+        sentence(cli(*words), f"the plugin {slowly} with the SHA-256 {recorded}", f"say --plugin {slowly}")
     assert cli("compare", folder).code == 0  # the table is of what was measured, the references are built in
     made = next(tmp_path.glob("local-*"))
     assert "plugin" not in tomllib.loads((made / "run.toml").read_text())["config"]
 
 
-def test_a_file_may_move_when_the_record_says_where_to(slowly, tmp_path, no_report):
-    folder, moved = tmp_path / "run", tmp_path / "moved.py"
-    assert run(plugin=slowly, algorithm="slowly", out=folder).code == 0
-    slowly.rename(moved)
+EVIL = "import pathlib\npathlib.Path(__file__).with_name('done').touch()\n" + MAKES
+
+
+def spoiled(folder: Path, plugin: str) -> None:
+    """What a stranger may do: write a plug-in of their own into a folder's run.toml."""
     text = (folder / "run.toml").read_text()
-    (folder / "run.toml").write_text(text.replace(f"{slowly}#", f"{moved}#"))
-    assert cli("resume", folder).code == 0
+    (folder / "run.toml").write_text(text.replace("[config]\n", f"[config]\nplugin = ['{plugin}']\n", 1))
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_what_a_folder_names_alone_is_not_run(tmp_path, monkeypatch, no_report, hashed):
+    """By no command, however the entry is written: whoever sent the folder may have written it."""
+    monkeypatch.chdir(tmp_path)
+    folder, done = tmp_path / "run", tmp_path / "done"
+    assert run(out=folder).code == 0
+    (tmp_path / "evil.py").write_text(f"{EVIL}# {tmp_path}\n")  # the same content is run once
+    spoiled(folder, plugins.pinned(["evil.py"])[0] if hashed else "evil.py")
+    for words in needs_of(folder, tmp_path).values():
+        sentence(cli(*words), "run.toml names the plugin ", "evil.py", "only where the command names it too")
+    cells = ("--rows", "fedavg", "--columns", "nothing")
+    grid = cli("grid", *cells, "--config", folder / "run.toml", "--out", tmp_path / "grid")
+    sentence(grid, "names the plugin ", "evil.py")
+    assert cli("compare", folder).code == 0 and cli("report", folder, "--out", tmp_path / "page.html").code == 0
+    federate(out=str(folder), resume=True, **TINY)  # what a program names itself is what counts there
+    with pytest.raises(UserError, match="evil.py"):
+        resume(folder)
+    with pytest.raises(UserError, match="evil.py"):
+        export(folder, None, tmp_path / "it.safetensors")
+    with pytest.raises(UserError, match="evil.py"):
+        personalize(folder, tmp_path / "new.npz")
+    assert not done.exists()
+    assert run(plugin="evil.py", algorithm="mine", out=tmp_path / "own").code == 0 and done.exists()
+
+
+def test_a_file_that_a_run_was_made_without_is_not_run_for_it(slowly, tmp_path, no_report):
+    (tmp_path / "evil.py").write_text(EVIL)
+    folder = tmp_path / "run"
+    assert run(plugin=slowly, algorithm="slowly", out=folder).code == 0
+    for words in list(needs_of(folder, tmp_path).values())[:3]:
+        ended = cli(*words, "--plugin", slowly, tmp_path / "evil.py")
+        sentence(ended, f"was made without the plugin {tmp_path / 'evil.py'}: leave it out")
+    assert not (tmp_path / "done").exists()
 
 
 def test_all_seeds_are_made_with_the_same_file(slowly, tmp_path, no_report):
@@ -257,8 +309,10 @@ def test_what_a_run_is_depends_on_the_content_and_not_on_the_place(slowly, tmp_p
 
 def test_in_a_configuration_file(slowly, tmp_path):
     for value in (f"'{slowly}'", f"['{slowly}']"):
-        (tmp_path / "it.toml").write_text(f"plugin = {value}\n")
+        (tmp_path / "it.toml").write_text(f"plugin = {value}\nalgorithm = 'slowly'\nrounds = 1\nclients = 3\n")
         assert from_toml(tmp_path / "it.toml").plugin == (str(slowly),)
+        assert cli("run", "--config", tmp_path / "it.toml", "--plugin", slowly).code == 0
+        sentence(cli("run", "--config", tmp_path / "it.toml"), f"it.toml names the plugin {slowly}, and a program")
     (tmp_path / "it.toml").write_text("plugin = [3]\n")
     sentence(cli("run", "--config", tmp_path / "it.toml"), "plugin=[3]")
 

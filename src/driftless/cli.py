@@ -28,14 +28,18 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _refuse_repeated(words)
         _refuse_both(words)
-        defaults, words = _config_file(words)
+        path, words = _config_file(words)
+        settings = Config() if path is None else from_toml(path)
+        defaults = _under(replace(settings, plugin=()), words)
         with _registry():
             command = tyro.extras.subcommand_cli_from_dict(
-                COMMANDS if defaults is None else COMMANDS | _with_defaults(defaults),
+                COMMANDS if path is None else COMMANDS | _with_defaults(defaults),
                 args=words,
                 prog="driftless",
                 description="Federated learning for clients whose data differ.",
             )
+        if path is not None and settings.plugin:
+            _refuse_unnamed(settings.plugin, command.config.plugin, path)
         _do(command)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read what was printed has gone
@@ -126,16 +130,22 @@ def _registry() -> ConstructorRegistry:
     return registry
 
 
-def _config_file(words: list[str]) -> tuple[Config | None, list[str]]:
+def _config_file(words: list[str]) -> tuple[str | None, list[str]]:
     """Take `--config FILE` out of the words of `run` or `grid`: its values become the defaults that flags go over."""
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
         if words[0] in ("run", "grid") and name == "--config":
             if not equals and i + 1 == len(words):
                 raise UserError("--config wants the path of a TOML file.")
-            rest = words[:i] + words[i + (1 if equals else 2) :]
-            return _under(from_toml(value if equals else words[i + 1]), rest), rest
+            return value if equals else words[i + 1], words[:i] + words[i + (1 if equals else 2) :]
     return None, words
+
+
+def _refuse_unnamed(recorded: tuple[str, ...], named: tuple[str, ...], path: str) -> None:
+    """Refuse a configuration file's plug-ins where the flags do not name them too."""
+    from driftless import plugins
+
+    plugins.agreed(recorded, named, path)
 
 
 def _with_defaults(defaults: Config) -> dict[str, type]:

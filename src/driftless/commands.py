@@ -15,6 +15,10 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from driftless.config import Config, check
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
+Trusted = Annotated[
+    tuple[str, ...],
+    arg(help="The plug-in files that the run was made with: a program that its folder names alone is not run."),
+]
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,12 @@ class Resume:
     """Another device than the run's: cpu, cuda. The same run but for rounding."""
     on_bad_client: Literal["stop", "skip"] | None = None
     """What a client that becomes non-finite does from here on, if not what the run was begun with."""
+    plugin: Trusted = ()
 
     def __call__(self) -> None:
         from driftless.launch import resume
 
-        resume(Path(self.folder), True, self.device, self.on_bad_client)
+        resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin)
 
 
 @dataclass(frozen=True)
@@ -126,11 +131,12 @@ class Export:
     """The file."""
     client: str | None = None
     """A client's name, for its own model."""
+    plugin: Trusted = ()
 
     def __call__(self) -> None:
         from driftless.launch import export
 
-        export(Path(self.folder), self.client, Path(self.out))
+        export(Path(self.folder), self.client, Path(self.out), self.plugin)
         print(self.out)
 
 
@@ -146,11 +152,12 @@ class Personalize:
     """The file of the model, safetensors that `load_state_dict` takes."""
     steps: int | None = None
     """Local steps after that (default: none; a round's, where personal parameters have no other training)."""
+    plugin: Trusted = ()
 
     def __call__(self) -> None:
         from driftless.personalize import personalize
 
-        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps))
+        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps, self.plugin))
         print(self.out)
 
 

@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -42,7 +42,7 @@ def as_kept(folder: Path, config: Config) -> Config:
     config = located(config)
     if not (folder / "run.toml").is_file():
         return config
-    there = read_config(folder)
+    there = recorded(folder)
     same = {name: getattr(there, name) for name in ("init", "data", "split")}
     return replace(config, **{k: v for k, v in same.items() if getattr(located(there), k) == getattr(config, k)})
 
@@ -80,7 +80,7 @@ def refuse_another(folder: Path, config: Config) -> None:
     """Raise UserError, naming the settings that differ, where the run of another configuration lies in the folder."""
     if not (folder / "run.toml").is_file():
         return
-    there, config = read_config(folder), as_kept(folder, config)
+    there, config = recorded(folder), as_kept(folder, config)
     if digest(there, folder) == digest(config, folder):
         return
     one, two = to_table(there), to_table(config)
@@ -182,11 +182,25 @@ def versions() -> dict[str, str]:
     return found
 
 
-def read_config(folder: Path) -> Config:
-    """The configuration of a run's folder."""
+def recorded(folder: Path) -> Config:
+    """The configuration of a run's folder, to be looked at: its plug-ins may be anybody's."""
     if not (folder / "run.toml").is_file():
         raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run.")
     return with_own_init(folder, from_toml(folder / "run.toml"))
+
+
+def read_config(folder: Path, plugin: Sequence[str] = ()) -> Config:
+    """The configuration of a run's folder, to be run: UserError where its plug-ins are not those that the command
+    names.
+    """
+    config = recorded(folder)
+    agreed = plugins.agreed(config.plugin, plugin, folder / "run.toml")
+    if others := set(plugins.pinned(plugin)) - set(agreed):
+        raise UserError(
+            f"the run in {str(folder)!r} was made without the plugin {min(others).partition(plugins.MARK)[0]}: leave "
+            "it out."
+        )
+    return replace(config, plugin=agreed)
 
 
 def with_own_init(folder: Path, config: Config) -> Config:
@@ -195,9 +209,9 @@ def with_own_init(folder: Path, config: Config) -> Config:
     return replace(config, init=str(own)) if config.init is not None and own.is_file() else config
 
 
-def read_one(folder: Path) -> Config:
-    """The configuration of a folder of one run; UserError where it holds one for each of several seeds."""
-    config = read_config(folder)
+def read_one(folder: Path, plugin: Sequence[str] = ()) -> Config:
+    """`read_config` of a folder of one run; UserError where it holds one for each of several seeds."""
+    config = read_config(folder, plugin)
     if config.seeds:
         raise UserError(
             f"{str(folder)!r} holds several runs: name one of them, such as {folder / f'seed-{config.seeds[0]}'}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Integral
@@ -96,7 +96,7 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
         check(config)
     out = Path(config.out) if config.out else None
     if out is not None and restarted() and ranks.everyone((out / "run.toml").is_file())[0]:
-        resume(out, progress)
+        resume(out, progress, plugin=config.plugin)
         return []
 
     with ranks.together():
@@ -130,15 +130,16 @@ def resume(
     progress: bool = False,
     device: str | None = None,
     on_bad_client: Literal["stop", "skip"] | None = None,
+    plugin: Sequence[str] = (),
 ) -> None:
     """Go on with a run, or with those of its seeds that are there, and begin the others: on its device and with its
-    answer to bad clients, or on and with these.
+    answer to bad clients, or on and with these. `plugin`: the plug-in files that it was made with.
     """
     from driftless.report import write_report
 
     ranks = join()
     with ranks.together():
-        config = folders.read_config(folder)
+        config = folders.read_config(folder, plugin)
     config = replace(config, device=device or config.device, on_bad_client=on_bad_client or config.on_bad_client)
     for one, part in _each(config, folder):
         assert part is not None
@@ -198,9 +199,11 @@ def _reference(name: str, first: Any, beside: Path) -> list[Path]:
     return made
 
 
-def export(folder: Path, client: str | None, out: Path) -> None:
-    """Write the trained global model of a run, or that of one client by name."""
-    config = folders.read_one(folder)
+def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
+    """Write the trained global model of a run, or that of one client by name; `plugin`: the plug-in files that the run
+    was made with.
+    """
+    config = folders.read_one(folder, plugin)
     result = trained(assemble(replace(config, device="cpu")), folder)
     number = None
     if client is not None:

@@ -8,6 +8,7 @@ cost is told.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,26 +84,29 @@ class Given(NamedTuple):
     steps: int = 0
 
 
-def personalize(run: Path | Result, data: Path, out: Path | None = None, steps: int | None = None) -> Served:
+def personalize(
+    run: Path | Result, data: Path, out: Path | None = None, steps: int | None = None, plugin: Sequence[str] = ()
+) -> Served:
     """Serve the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any; texts in a
     .jsonl) from a run: its folder, or the result that `federate` gave a program with data or a module of its own.
 
     `steps` local steps follow; where none are asked for, personal parameters that nothing else trains get a round's.
-    The model goes to the file `out`. Raises UserError where the run or the samples do not fit.
+    The model goes to the file `out`. `plugin`: the plug-in files that a folder's run was made with. Raises UserError
+    where the run or the samples do not fit.
     """
     if steps is not None and steps < 0:
         raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
     if isinstance(run, Result):
         served = serve(run, newcomer(run.experiment, data), steps)
     else:
-        served = _from_folder(run, data, steps)
+        served = _from_folder(run, data, steps, plugin)
     if out is not None:
         files.atomic_write(out, safetensors.torch.save(served.state, {"way": str(served)}))
     return served
 
 
-def _from_folder(run: Path, data: Path, steps: int | None) -> Served:
-    experiment = assemble(replace(folders.read_one(run), device="cpu"))  # one client, in one process
+def _from_folder(run: Path, data: Path, steps: int | None, plugin: Sequence[str]) -> Served:
+    experiment = assemble(replace(folders.read_one(run, plugin), device="cpu"))  # one client, in one process
     place = newcomer(experiment, data)
     result = trained(experiment, run)
     try:

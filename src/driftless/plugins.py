@@ -2,7 +2,8 @@
 
 A plug-in's public functions are named in expressions as those of `algorithms.py` are. A file is recorded with the hash
 of its content (`/home/me/centred.py#sha256=...`), and loaded where an expression is read; what an entry point names is
-imported when that name is used or listed, and not before. Importing this module loads nothing heavy.
+imported when that name is used or listed, and not before. A plug-in is a program: one that only a run folder or a
+configuration file names is not run (`agreed`). Importing this module loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -78,6 +79,29 @@ def pinned(files: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{path}{MARK}{digest}" for path, _, digest in map(_read, files))
 
 
+def agreed(recorded: Sequence[str], named: Sequence[str], where: str | Path) -> tuple[str, ...]:
+    """The plug-ins that the file `where` has recorded, at the places where the command has named them.
+
+    Raises UserError for one that the command has not named, or that is not the recorded one: whoever sent the file may
+    have written anything there. A recorded hash decides, wherever the file lies now; without one, the path does.
+    """
+    return tuple(_agreed(entry, pinned(named), where) for entry in recorded)
+
+
+def _agreed(entry: str, named: Sequence[str], where: str | Path) -> str:
+    path, _, digest = entry.partition(MARK)
+    for other in named:
+        there, _, found = other.partition(MARK)
+        if digest == found if digest else Path(path).resolve() == Path(there).resolve():
+            return other
+    wanted = f"the plugin {path}" + (f" with the SHA-256 {digest}" if digest else "")
+    given = "".join(f"; {there} has {found}" for there, _, found in (other.partition(MARK) for other in named))
+    raise UserError(
+        f"{where} names {wanted}, and a program that a file names is run only where the command names it too{given}: "
+        f"read that file, and if you trust it, say --plugin {path}."
+    )
+
+
 def hashes(files: Sequence[str]) -> list[str]:
     """The hashes of recorded files: what a result depends on, wherever they lie."""
     return [entry.rpartition(MARK)[2] for entry in files]
@@ -96,7 +120,7 @@ def _read(entry: str) -> tuple[Path, bytes, str]:
         content = path.read_bytes()
     except OSError as error:
         what = "that this run was made with cannot be read" if recorded else "cannot be read"
-        do = "put it back, or write in run.toml where it lies" if recorded else "give the path of a Python file"
+        do = "put it back" if recorded else "give the path of a Python file"
         raise UserError(f"the plugin {path} {what} ({error.strerror}): {do}.") from None
     digest = hashlib.sha256(content).hexdigest()
     if recorded and recorded != digest:
