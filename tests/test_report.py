@@ -193,3 +193,23 @@ def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write_report(write(tmp_path / "a"), tmp_path / "file" / "report.html")
+
+
+def test_what_a_folder_says_is_text_on_the_page(tmp_path: Path) -> None:
+    """Names, settings, clients and layers may hold anything: none of it becomes an element of the page."""
+    evil = '<evil-one onload=x>$frac{&"[/b]'
+    for name in ("one", "two"):
+        folder = write(tmp_path / name, algorithm=f"{evil} {name}", data=evil, note=evil)
+        text = (folder / "run.toml").read_text()
+        (folder / "run.toml").write_text(
+            text.replace("[versions]", f"[versions]\n{json.dumps(evil)} = {json.dumps(evil)}")
+        )
+        lines = [
+            json.loads(line) | {"consensus": {evil: 0.5}}
+            for line in (folder / "metrics.jsonl").read_text().splitlines()
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        clients = [{"name": evil, "seen": True, "samples": 3, "accuracy": 0.5, "counts": [1, 2]}] * 3
+        (folder / "clients.json").write_text(json.dumps(clients))
+    page = write_report([tmp_path / "one", tmp_path / "two"], tmp_path / "page.html").read_text()
+    assert "&lt;evil-one" in page and not Page(page).all("evil-one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -510,6 +511,40 @@ def test_a_folder_gives_weights_and_tokeniser(folder, file):
     (Path(folder) / "tokenizer.json").write_text("{}")
     with pytest.raises(UserError, match="no tokeniser"):
         text_models.opt(folder=folder).reading.tokeniser  # noqa: B018
+
+
+def test_a_folder_runs_no_code(folder, tmp_path, monkeypatch):
+    """Neither Python that its files name, nor what hides in pickled weights; and nobody is asked to allow it."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
+    path, done = Path(folder), tmp_path / "done"
+    (path / "evil.py").write_text(f"import pathlib\npathlib.Path({str(done)!r}).touch()\n")
+    config, tokeniser = ((path / f"{name}.json").read_text() for name in ("config", "tokenizer_config"))
+    (path / "config.json").write_text(
+        config.replace('"opt"', '"evil"')[:-2] + ', "auto_map": {"AutoConfig": "evil.C"}}'
+    )
+    with pytest.raises(UserError, match="holds no model"):
+        model("opt_lm", 6, folder)
+    (path / "config.json").write_text(config)
+    named = json.loads(tokeniser) | {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": [None, "evil.T"]}}
+    (path / "tokenizer_config.json").write_text(json.dumps(named))
+    with suppress(UserError):  # it may be read by its tokenizer.json alone
+        text_models.opt(folder=folder).reading.tokeniser  # noqa: B018
+    (path / "tokenizer_config.json").write_text(tokeniser)
+    (path / "model.safetensors").unlink()
+    torch.save(Evil(done), path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="holds no model"):
+        model("opt_lm", 6, folder)
+    assert not done.exists()
+
+
+class Evil:
+    """What makes a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
 
 
 # --- real data ------------------------------------------------------------------------------------------------------

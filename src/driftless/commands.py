@@ -65,7 +65,7 @@ class Grid:
             console.print(line, markup=False, soft_wrap=True)
         for name in ("grid.md", "report.html"):
             if (path := Path(str(self.config.out)) / name).is_file():
-                console.print(str(path), soft_wrap=True)
+                console.print(str(path), markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ def _tell(paths: list[Path], target: float | None) -> None:
     console.print(table(paths, target))
     for path in paths:
         if (path / "report.html").is_file():
-            console.print(f"report: {path / 'report.html'}", soft_wrap=True)
+            console.print(f"report: {path / 'report.html'}", markup=False, soft_wrap=True)
 
 
 def _assembled(config: Config, *given: Any) -> Experiment:

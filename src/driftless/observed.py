@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftless import files
+from driftless.data.archives import archive
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +55,7 @@ def read(folder: Path) -> dict[str, np.ndarray]:
     """The sheets of a run's folder, by name; none where there are none."""
     if not (folder / NAME).is_file():
         return {}
-    with np.load(folder / NAME) as stored:
+    with archive(folder / NAME) as stored:
         return {name: stored[name] for name in stored.files}
 
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from driftless.data.tokens import Reading, library
+from driftless.data.tokens import NO_CODE, Reading, library
 from driftless.errors import UserError
 
 HIDDEN, LAYERS, HEADS = 64, 2, 4
@@ -153,14 +154,14 @@ class Opt:
 
 def _from_folder(transformers: Any, architecture: str, folder: str, settings: dict[str, Any]) -> Any:
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, **settings)
+        config = transformers.AutoConfig.from_pretrained(folder, **NO_CODE, **settings)
         if config.model_type != "opt":
             raise UserError(f"folder={folder!r} holds a model of type {config.model_type}: give an OPT.")
         made = getattr(transformers, architecture)
         if not [*Path(folder).glob("*.safetensors*"), *Path(folder).glob("*.bin*")]:
             return made(config)
-        return made.from_pretrained(folder, config=config, local_files_only=True, dtype=torch.float32)
-    except (OSError, ValueError, RuntimeError) as error:
+        return made.from_pretrained(folder, config=config, **NO_CODE, weights_only=True, dtype=torch.float32)
+    except (OSError, ValueError, RuntimeError, UnpicklingError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"folder={folder!r} holds no model: {str(error).splitlines()[0]}") from None

@@ -12,6 +12,8 @@ import numpy as np
 from driftless.errors import UserError
 from driftless.task import IGNORED
 
+NO_CODE = {"local_files_only": True, "trust_remote_code": False}  # a folder's own Python is not run, nor asked about
+
 
 @dataclass(frozen=True)
 class Bytes:
@@ -33,7 +35,7 @@ class Pretrained:
     def __init__(self, folder: str):
         transformers = library()
         try:
-            self.tokeniser: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self.tokeniser: Any = transformers.AutoTokenizer.from_pretrained(folder, **NO_CODE)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(f"folder={folder!r} holds no tokeniser: {str(error).splitlines()[0]}") from None
         if self.tokeniser.pad_token_id is None:
