@@ -10,7 +10,7 @@ from helpers import KEEPS_ALL, Given, Ran, federate, federation, run
 from oracles import vhl
 from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
-from written import WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
+from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
 
 from driftless import algorithms as named
 from driftless.broadcast import Setting
@@ -23,7 +23,7 @@ from driftless.pieces.vhl import VHL
 from driftless.server_optim import Descent
 from driftless.state import Each, Server
 
-PERSONAL = ("ditto", "apfl", "pfedme", "per_fedavg", "fedrep", "knn_per", "fine_tune")
+PERSONAL = ("apfl", "pfedme", "per_fedavg", "fedrep", "knn_per", "fine_tune")
 
 
 def network() -> nn.Sequential:
@@ -93,6 +93,7 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "fedgen": lambda: algorithm(WrittenFedGen(**known), name="fedgen"),
         "vhl": lambda: algorithm(WrittenVHL(**known), name="vhl"),
         "fedadam_fedinit": lambda: named.fedadam(hyper["lr"], tau=hyper["tau"], initial=0.0) + relaxed,
+        "ditto": lambda: algorithm(WrittenDitto(**known), name="ditto"),
         **{name: partial(getattr(named, name), **known) for name in PERSONAL},
         "pefll": lambda: algorithm(
             WrittenPefll("linear", "S", **outside("lr", "clip", "lambda_h", "lambda_v")), inner, name="pefll"

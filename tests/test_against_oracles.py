@@ -13,7 +13,7 @@ from against import build, follow, furthest
 from oracles import ORACLES
 from oracles.problem import Round, everyone
 from readings import FIXTURES, READINGS, reading
-from written import WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
+from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
 
 from driftless import algorithms as named
 from driftless.broadcast import Frozen
@@ -22,7 +22,7 @@ from driftless.lift import Threaded, Vectorised
 from driftless.optim import Velocity
 from driftless.piece import Rows
 from driftless.pieces.apfl import Mixture
-from driftless.pieces.ditto import Ditto, Own
+from driftless.pieces.ditto import Own
 from driftless.pieces.fedcm import FedCM
 from driftless.pieces.feddecorr import FedDecorr
 from driftless.pieces.feddyn import FedDyn
@@ -122,15 +122,20 @@ VALUES |= {
     "fedals_feddyn": [{**a, "strength": s} for a, s in zip(ALS, (0.1, 0.1, 2.0, 0.5, 0.01), strict=True)],
 }
 VALUES |= {
-    "ditto": [{}, {"lam": 0.0}],
+    "ditto": [{}, {"lam": 0.0}, {"lr": 0.1}, {"steps": 1}, {"lam": 0.3, "steps": 20}],
     "apfl": [{}, {"rule": "fixed"}, {"alpha": 0.0, "rule": "fixed"}, {"alpha": 1.0, "rule": "fixed"}],
-    "pfedme": [{"lam": 2.0, "step_size": 0.1, "batch": 64}, {"lam": 1.0, "steps": 1, "epochs": 0, "batch": 64}],
+    "pfedme": [
+        {"lam": 2.0, "step_size": 0.1, "batch": 64},
+        {"lam": 1.0, "steps": 1, "epochs": 0, "batch": 64},
+        {"lam": 1.0, "steps": 1, "epochs": 0, "batch": 64, "restart": "batch"},
+    ],
     "per_fedavg": [
         {"batch": 64},
         {"alpha": 0.4, "epochs": 3, "batch": 64},
         {"variant": "hessian_free", "alpha": 0.1, "batch": 64},
     ],
-    "fedrep": [{"first": s, "epochs": 2, "batch": 64} for s in (0, 1, 4, 0.5, 5 / 6)],
+    "fedrep": [{"first": s, "epochs": 2, "batch": 64} for s in (0, 1, 4, 0.5, 5 / 6)]
+    + [{"first": 0.5, "epochs": 2, "batch": 64, "inner_personal": p} for p in (0.0, 3.0)],
     "knn_per": [{}, {"weight": 0.7}, {"weight": 1.0, "scale": 0.5}, {"count": 100, "scale": 0.1, "weight": 0.4}],
     "fine_tune": [{"batch": 64}, {"epochs": 0, "batch": 64}, {"epochs": 2, "lr": 0.05, "batch": 64}],
 }
@@ -391,7 +396,7 @@ class TrustingFedGen(WrittenFedGen):
         return super().learn(memory, g, alike, share)
 
 
-class RestartedDitto(Ditto):
+class RestartedDitto(WrittenDitto):
     """The second model begins at what was sent."""
 
     def remember(self, view):

@@ -15,10 +15,11 @@ from oracles.problem import BODY, HEAD, SIZE, fixture, full_batches, probe
 from test_spaces import Normed, images
 
 from driftless import algorithms as named
-from driftless.assemble import assemble
+from driftless.assemble import assemble, chosen_algorithm
 from driftless.clients import Clients
 from driftless.composition import Alternate, Period, algorithm
 from driftless.config import Config
+from driftless.contract import check
 from driftless.errors import UserError
 from driftless.lift import Loop, Sequential, Vectorised
 from driftless.optim import AdamW, Sgd
@@ -32,6 +33,13 @@ from driftless.work import Work
 FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
 both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
 EVERYTHING = np.ones(SIZE, dtype=bool)
+VALUES = [
+    "ditto(lr=0.02, steps=3)",
+    "fedsim(inner_personal=0.5)",
+    "fedalt(inner_personal=2)",
+    "fedrep(inner_personal=0.5)",
+    "pfedme(restart=batch)",
+]
 PERSONAL = [
     "local",
     "fedper",
@@ -51,6 +59,7 @@ PERSONAL = [
     "ditto + fine_tune",
     "scaffold + knn_per + fine_tune",
     "fedals(alpha=2) + apfl",
+    *VALUES,
 ]
 
 
@@ -248,6 +257,10 @@ def test_a_clients_own_model_is_withheld_by_no_synchronisation():
     "wrong",
     [
         lambda: named.ditto(-1.0),
+        lambda: named.ditto(lr=-0.1),
+        lambda: named.ditto(steps=0),
+        lambda: named.fedalt(inner_personal=-1.0),
+        lambda: named.pfedme(restart="often"),
         lambda: named.apfl(1.5),
         lambda: named.apfl(rule="often"),
         lambda: named.pfedme(-1.0),
@@ -267,6 +280,17 @@ def test_a_clients_own_model_is_withheld_by_no_synchronisation():
 def test_what_is_impossible_is_refused(wrong):
     with pytest.raises(UserError):
         wrong()
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_a_value_beside_the_default_keeps_the_contract(text):
+    check(chosen_algorithm(text))
+
+
+def test_the_default_draws_nothing_and_a_factor_of_one_is_no_part():
+    assert named.ditto().pieces[0].draws(None) == () != named.ditto(steps=3).pieces[0].draws(None)
+    for make in (named.fedsim, named.fedalt, named.fedrep):
+        assert make(inner_personal=1.0).parts == make().parts != make(inner_personal=0.5).parts
 
 
 # --- from the command line ----------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from oracles import fedcog, fedgen, hypernetwork, pefll, pfedhn, vhl
+from oracles import fedcog, fedgen, hypernetwork, pefll, pfedhn, problem, vhl
 from oracles.problem import SAMPLES
 
 from driftless.pefll import Bound, Hypernetwork, Networks, Pefll
 from driftless.pfedhn import Pfedhn
+from driftless.pieces.ditto import Ditto
 from driftless.pieces.fedcog import FedCOG
 from driftless.pieces.fedgen import FedGen
 from driftless.pieces.vhl import VHL
@@ -24,6 +25,12 @@ def of_client(view, drawn):
     return (torch.from_numpy(np.stack(part)).index_select(0, who)[0] for part in every)
 
 
+def in_written_order(view):
+    """The view with the numbers by which the client's samples are ordered in this round."""
+    (keys,) = of_client(view, lambda i: (problem.drawn(view.round, i),))
+    return view._replace(draws={"order": keys})
+
+
 class WrittenFedCOG(FedCOG):
     """FedCOG on the noise and in the order of its oracle."""
 
@@ -33,6 +40,16 @@ class WrittenFedCOG(FedCOG):
     def objective(self, view, loss):
         noise, order = of_client(view, lambda i: fedcog.draws(view.round, i, self.samples))
         return super().objective(view._replace(draws={"inputs": noise, "order": order}), loss)
+
+
+class WrittenDitto(Ditto):
+    """Ditto on batches in the order of its oracle."""
+
+    def draws(self, space):
+        return ()
+
+    def remember(self, view):
+        return super().remember(in_written_order(view))
 
 
 class WrittenVHL(VHL):

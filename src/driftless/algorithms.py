@@ -410,60 +410,71 @@ def fedbn(norm: str = "norm") -> Algorithm:
     return algorithm(Period(norm, NEVER), name="fedbn")
 
 
-def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
+def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32, inner_personal: float = 1.0) -> Algorithm:
     """Shared and personal parameters trained at once: FedAvg-P with outer steps of 1 (Pillutla et al. 2022).
 
     FedSim: u shared and v_i personal, both moved in each step from the same point and batch:
     v_i <- v_i - gamma_v grad_v F_i(u_i, v_i);   u_i <- u_i - gamma_u grad_u F_i(u_i, v_i);   u <- sum_i p_i u_i.
-    Stored: v_i. Sent: u each way. A client never seen: u, on which it trains a v of its own (`Newcomer`).
+    gamma_u is the run's step size and gamma_v = inner_personal gamma_u, for a new client too. Stored: v_i. Sent: u each
+    way. A client never seen: u, on which it trains a v of its own (`Newcomer`).
     """
-    from dataclasses import replace
+    from driftless.composition import algorithm
 
-    return replace(fedper(personal, epochs, batch), name="fedsim")
+    return algorithm(*_personal(personal or "head", epochs, batch, inner_personal), name="fedsim")
 
 
-def fedalt(personal: str | None = None, first: float = 0.5, epochs: int = 20, batch: int = 32) -> Algorithm:
+def fedalt(
+    personal: str | None = None, first: float = 0.5, epochs: int = 20, batch: int = 32, inner_personal: float = 1.0
+) -> Algorithm:
     """Personal parameters trained for `first` steps (below 1: that share), then the shared (Pillutla et al. 2022).
 
     FedAlt: u shared and v_i personal, one after the other: v_i <- v_i - gamma_v grad_v F_i(u, v_i) for
     `first` steps, then u_i <- u_i - gamma_u grad_u F_i(u_i, v_i) at the new v_i;   u <- sum_i p_i u_i. Both halves have
-    the run's optimiser, and share its steps, where the authors' code gives each as many. Stored: v_i. Sent: u each way.
-    A client never seen: u, on which it trains a v of its own (`Newcomer`).
+    the run's optimiser, and share its steps, where the authors' code gives each as many. gamma_u is the run's step size
+    and gamma_v = inner_personal gamma_u, for a new client too. Stored: v_i. Sent: u each way. A client never seen: u,
+    on which it trains a v of its own (`Newcomer`).
     """
     from driftless.composition import Alternate, algorithm
 
     which = personal or "head"
-    return algorithm(*_personal(which, epochs, batch), Alternate(which, first), name=f"fedalt(first={first:g})")
+    parts = _personal(which, epochs, batch, inner_personal)
+    return algorithm(*parts, Alternate(which, first), name=f"fedalt(first={first:g})")
 
 
-def fedrep(head: str | None = None, first: float = 5 / 6, epochs: int = 20, batch: int = 32) -> Algorithm:
+def fedrep(
+    head: str | None = None, first: float = 5 / 6, epochs: int = 20, batch: int = 32, inner_personal: float = 1.0
+) -> Algorithm:
     """The head trained for `first` steps (below 1: that share; 5 of 6), then the shared body (Collins et al. 2021).
 
     Its Algorithm 1, phi the shared representation and h_i client i's head: h_i <- h_i - alpha grad_h f_i(h_i, phi) for
     `first` steps, then phi_i <- phi_i - alpha grad_phi f_i(h_i, phi_i) for the others, of which the paper's algorithm
     has one (5 passes for the head and one for the body in PeFLL's comparison, A.2);   phi <- sum_i p_i phi_i, by the
-    run's weights (the paper's: weighting=uniform). Stored: h_i. Sent: phi each way. A client never seen: phi, on which
-    it trains a head of its own (`Newcomer`).
+    run's weights (the paper's: weighting=uniform). The head's alpha is inner_personal times the run's step size, for a
+    new client too. Stored: h_i. Sent: phi each way. A client never seen: phi, on which it trains a head of its own
+    (`Newcomer`).
     """
     from dataclasses import replace
 
-    return replace(fedalt(head, first, epochs, batch), name=f"fedrep(first={first:g})")
+    return replace(fedalt(head, first, epochs, batch, inner_personal), name=f"fedrep(first={first:g})")
 
 
-def _personal(which: str | int, epochs: int, batch: int) -> list[Any]:
-    from driftless.composition import Period
+def _personal(which: str | int, epochs: int, batch: int, inner: float = 1.0) -> list[Any]:
+    from driftless.composition import Period, StepSize
     from driftless.pieces.newcomer import Newcomer
     from driftless.synchronise import NEVER
 
-    return [Period(which, NEVER), Newcomer(epochs, batch)]
+    sizes = [StepSize(which, inner)] if inner != 1.0 else []
+    return [Period(which, NEVER), Newcomer(epochs, batch), *sizes]
 
 
-def ditto(lam: float = 1.0) -> Algorithm:
-    """A second model on every client, held near the global one by lam (Li et al. 2021)."""
+def ditto(lam: float = 1.0, lr: float | None = None, steps: int | None = None) -> Algorithm:
+    """A second model on every client, held near the global one by lam; its own lr and steps, or the round's (Li et al.
+    2021).
+    """
     from driftless.composition import algorithm
     from driftless.pieces.ditto import Ditto
 
-    return algorithm(Ditto(lam), name=f"ditto(lam={lam:g})")
+    return algorithm(Ditto(lam, lr, steps), name=f"ditto(lam={lam:g})")
 
 
 def apfl(alpha: float = 0.5, rule: str = "adaptive") -> Algorithm:
@@ -475,14 +486,22 @@ def apfl(alpha: float = 0.5, rule: str = "adaptive") -> Algorithm:
 
 
 def pfedme(
-    lam: float = 15.0, steps: int = 5, step_size: float = 0.01, beta: float = 1.0, epochs: int = 20, batch: int = 32
+    lam: float = 15.0,
+    steps: int = 5,
+    step_size: float = 0.01,
+    beta: float = 1.0,
+    epochs: int = 20,
+    batch: int = 32,
+    restart: str = "round",
 ) -> Algorithm:
-    """Personal models by Moreau envelopes: `steps` of step_size a batch, beta the server's step (Dinh et al. 2020)."""
+    """Personal models by Moreau envelopes: `steps` of step_size a batch, beta the server's step, theta begun anew at w
+    each restart=round|batch (Dinh et al. 2020).
+    """
     from driftless.composition import Server, algorithm
     from driftless.pieces.pfedme import MoreauEnvelope
     from driftless.server_optim import Descent
 
-    parts: list[Any] = [MoreauEnvelope(lam, steps, step_size, epochs, batch)]
+    parts: list[Any] = [MoreauEnvelope(lam, steps, step_size, epochs, batch, restart)]
     if beta != 1.0:
         parts.append(Server(Descent(beta)))
     return algorithm(*parts, name=f"pfedme(lam={lam:g})")

@@ -1,6 +1,7 @@
 """pFedMe: Dinh et al. 2020, algorithm 1, the proximal problem of a batch solved by a few steps of descent.
 
 w_i = x, theta_i = x;  for each batch of the round
+    where `restart` is batch: theta_i = w_i,
     `steps` times  theta_i <- theta_i - step_size (g_i(theta_i) + lam (theta_i - w_i)),
     w_i <- w_i - lr_t lam (w_i - theta_i);
 x <- (1 - beta) x + beta (the weighted mean of w_i over S).
@@ -13,7 +14,7 @@ import numpy as np
 
 from .problem import Fixture, Round, gradient, known, probe
 
-EXAMPLE: dict = {"lam": 1.5, "steps": 3, "step_size": 0.2, "beta": 0.8, "epochs": 3, "batch": 64}
+EXAMPLE: dict = {"lam": 1.5, "steps": 3, "step_size": 0.2, "beta": 0.8, "epochs": 3, "batch": 64, "restart": "batch"}
 MUTATIONS = {
     "detached": "the pull has no gradient: theta_i by g_i alone",
     "aliased": "the personal model is w_i, not theta_i",
@@ -21,7 +22,8 @@ MUTATIONS = {
     "decayed": "theta_i moved by 1e-3 theta_i as well, which the proximal problem has not",
     "everyone": "clients that were not sampled train as well",
     "once": "one inner step a batch",
-    "restarted": "theta_i begins at w_i for every batch",
+    "carried": "theta_i goes on from batch to batch",
+    "at_x": "theta_i begins every batch at x",
     "whole": "w_i <- theta_i",
     "unscaled": "w_i <- w_i - lr_t (w_i - theta_i)",
     "averaged": "theta_i averaged, not w_i",
@@ -37,6 +39,7 @@ def run(
     beta: float = 1.0,
     epochs: int = 20,
     batch: int = 64,
+    restart: str = "round",
     weights: str = "uniform",
     mutation: str | None = None,
 ) -> list[Round]:
@@ -50,7 +53,8 @@ def run(
         for i in range(f.clients) if mutation == "everyone" else cohort:
             w, theta = x.copy(), x.copy()
             for k in range(f.steps(t, i)):
-                theta = w if mutation == "restarted" else theta
+                if restart == "batch" and mutation != "carried":
+                    theta = x if mutation == "at_x" else w
                 for _ in range(1 if mutation == "once" else steps):
                     theta = theta - step_size * (f.gradient(theta, t, i, k) + pull * (theta - w) + decay * theta)
                 w = w - f.lr[t] * (1.0 if mutation == "unscaled" else lam) * (w - theta)

@@ -93,6 +93,17 @@ def fixture(seed: int = 0, steps: int = 3, batch: int = 4, ragged: bool = False)
     return Fixture(tuple(x), tuple(y), initial, cohorts, batches, 0.5 * 0.8 ** np.arange(len(COHORTS)))
 
 
+def drawn(t: int, i: int) -> np.ndarray:
+    """A number for each of client i's samples in round t, and for some that it has not: sorted, the order of these."""
+    return np.random.Generator(np.random.Philox([t, i])).random(max(SAMPLES))
+
+
+def in_turn(f: Fixture, t: int, i: int, number: int, size: int) -> np.ndarray:
+    """Samples of batch `number` of passes over all of client i's in the order that is drawn for round t, [B]."""
+    order = np.argsort(drawn(t, i)[: len(f.y[i])])
+    return np.resize(order, (number + 1) * size)[number * size :]
+
+
 def everyone(f: Fixture) -> Fixture:
     """The same problem with full participation."""
     return f._replace(cohorts=tuple(np.arange(f.clients) for _ in f.cohorts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,21 @@ def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
     size = min(batch, len(order))
     count = epochs * len(order) + steps * size
     return list(order[torch.arange(count, device=order.device) % len(order)].split(size)) if count else []
+
+
+def drawn_batches(view: View) -> Callable[[int, int], Tensor]:
+    """(number of a batch 0, 1, ..., its size B) -> its rows [B], of passes over the samples in one drawn order.
+
+    All batches are full. Where clients are stacked, what their draws are padded with is in none.
+    """
+    drawn, samples = view.draws[ORDER.name], view.data.size
+    places = torch.arange(len(drawn), device=drawn.device)
+    order = torch.argsort(torch.where(places < samples, drawn, 2.0))
+
+    def rows(number: int, size: int) -> Tensor:
+        return order[torch.arange(number * size, (number + 1) * size, device=drawn.device) % samples]
+
+    return rows
 
 
 @dataclass(frozen=True)

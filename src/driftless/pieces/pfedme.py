@@ -15,17 +15,20 @@ from driftless.pieces.fine_tune import ORDER, passes
 
 REPLACED = "pFedMe replaces the gradient, so nothing that was added to it would be left"
 
+BEGINS = {"round": lambda theta, w: theta, "batch": lambda theta, w: w}  # where theta is when a batch comes
+
 
 @dataclass(frozen=True)
 class MoreauEnvelope(Piece):
     """theta <- theta - step_size (g(theta) + lam (theta - w)), `steps` times a batch, then w <- w - lr lam (w - theta).
 
-    Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1; theta starts the
-    round at w and goes on from batch to batch. `steps` of 5 are the authors' code's K, and PeFLL's comparison (A.2) has
-    3; the code adds 1e-3 theta to the gradient, trains all clients and averages those asked, and its lr is 0.005; lr
-    lam above 1 overshoots; g is neither clipped nor the composed objective's. Statistics of normalisation are the
-    global model's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one never seen, with what
-    `epochs` passes of the same theta-steps make of the global model.
+    Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1, which leaves open
+    where the descent to theta begins: at the w of the round, from where theta goes on from batch to batch (`restart`
+    round, the authors' code's), or at the w of every batch (`restart` batch). `steps` of 5 are the authors' code's K,
+    and PeFLL's comparison (A.2) has 3; the code adds 1e-3 theta to the gradient, trains all clients and averages those
+    asked, and its lr is 0.005; lr lam above 1 overshoots; g is neither clipped nor the composed objective's. Statistics
+    of normalisation are the global model's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one
+    never seen, with what `epochs` passes of the same theta-steps make of the global model.
     """
 
     lam: float = 15.0
@@ -33,10 +36,13 @@ class MoreauEnvelope(Piece):
     step_size: float = 0.01
     epochs: int = 20
     batch: int = 32
+    restart: str = "round"
 
     def __post_init__(self) -> None:
         if min(self.lam, self.step_size, self.epochs) < 0 or min(self.steps, self.batch) < 1:
             raise UserError(f"{self!r} is impossible: give steps and batch of 1 or more, the others of 0 or more.")
+        if self.restart not in BEGINS:
+            raise UserError(f"pfedme(restart={self.restart}) is unknown: use {' or '.join(BEGINS)}.")
 
     def clash(self, other: Piece) -> str:
         """Whatever else would be in the gradient."""
@@ -54,6 +60,7 @@ class MoreauEnvelope(Piece):
 
     def correct(self, view: View):
         def rule(theta: Tensor, g: Tensor, w: Tensor, batch: Any):
+            theta = BEGINS[self.restart](theta, w)
             for _ in range(self.steps):
                 theta = theta - self.step_size * (view.task.gradient(theta, batch) + self.lam * (theta - w))
             return theta, self.lam * (w - theta)
