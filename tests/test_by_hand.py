@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outer import config, draw_no_page_of_one_run
+from outer import config
 
 from driftless import report
 from driftless.assemble import Experiment, assemble
-from driftless.run import execute, trained
+from driftless.run import execute
 from driftless.state import Plan
 
 

@@ -24,7 +24,7 @@ from driftless.grid_table import Grid
 from driftless.launch import run_config
 from driftless.observed import read
 
-SMALL: dict[str, Any] = TINY | {"rounds": 2, "drift": "none", "panel": 2}
+SMALL: dict[str, Any] = TINY | {"rounds": 2, "drift": "none", "panel": 2, "model": "mlp(hidden=[4])"}
 
 
 @pytest.fixture(autouse=True)

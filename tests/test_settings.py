@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from outer import TINY, config, metrics, run
+from outer import TINY, cli, config, metrics, run
 from safetensors.torch import load_file
 
-from driftless import report
+from driftless import folders, report
 from driftless.assemble import assemble
+from driftless.config import flags, from_toml
 from driftless.data.split import Split
+from driftless.errors import UserError
 from driftless.launch import federate
 from driftless.run import Result, execute
 
@@ -55,6 +59,45 @@ def test_panel():
     assert torch.equal(vector(whole), vector(some))
 
 
+# --- how many clients a round ---------------------------------------------------------------------------------------
+ASKED = [(1, 1), (3, 3), (1.0, 6), (0.5, 3), ("1", 1), ("1.0", 6), ("100%", 6), ("50%", 3), (np.int64(1), 1), (6.0, 6)]
+
+
+@pytest.mark.parametrize(("cohort", "clients"), ASKED, ids=map(str, ASKED))
+def test_a_whole_number_is_so_many_clients_and_a_share_so_many_of_all(cohort, clients):
+    result = made(cohort=cohort, rounds=1)
+    assert result.experiment.cohort == result.metrics[0]["cohort"] == clients
+
+
+@pytest.mark.parametrize(("text", "clients"), [("1", 1), ("1.0", 6), ("100%", 6), ("50%", 3), ("3", 3)])
+def test_the_same_on_the_command_line_and_in_toml(text, clients, tmp_path):
+    """The start says it, the folder keeps it, and a file or the folder's own settings mean it."""
+    said = run(cohort=text, rounds=1, out=tmp_path / "run")
+    assert said.code == 0 and f"{clients} of 6 clients a round" in said.out
+    again = cli("run", "--config", tmp_path / "run" / "run.toml", "--out", tmp_path / "again")
+    assert again.code == 0 and f"{clients} of 6 clients a round" in again.out
+    kept = from_toml(tmp_path / "run" / "run.toml")
+    assert cli("run", *shlex.split(flags(kept)), "--out", tmp_path / "flags").code == 0
+    assert {metrics(tmp_path / name)[0]["cohort"] for name in ("run", "again", "flags")} == {clients}
+    (tmp_path / "own.toml").write_text(f"cohort = {text}\n" if "%" not in text else f'cohort = "{text}"\n')
+    assert assemble(replace(from_toml(tmp_path / "own.toml"), clients=6)).cohort == clients
+
+
+def test_one_client_and_all_are_two_runs(tmp_path):
+    one, everyone = config(cohort=1, out=str(tmp_path / "run")), config(cohort=1.0)
+    assert folders.digest(one) != folders.digest(everyone)
+    folders.write_config(tmp_path / "run", one)
+    with pytest.raises(UserError, match=r"cohort is 1 there and 1\.0 here"):
+        folders.refuse_another(tmp_path / "run", everyone)
+    assert folders.digest(config(cohort=3)) == folders.digest(config(cohort=3.0))  # as folders have it that are there
+
+
+@pytest.mark.parametrize("cohort", ["half", "ten%", 0, -1, 0.0, "0%", 1.5, 7, True, "120%", "nan"])
+def test_what_is_no_number_of_clients_is_refused(cohort):
+    with pytest.raises(UserError, match="cohort"):
+        made(cohort=cohort)
+
+
 def test_evaluation_every_so_often():
     result = made(rounds=5, eval_every=2)
     assert [info["round"] for info in result.metrics if "global_accuracy" in info] == [2, 4, 5]
@@ -91,12 +134,13 @@ def test_absent_clients():
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedals(alpha=2)", "scaffold_p + relaxed_init(beta=0.1)"])
 def test_when_nobody_answers_nothing_changes(algorithm, tmp_path):
-    ended = run(algorithm=algorithm, absent=1.0, out=tmp_path / "run", server="momentum(0.9)")
+    settings = {"algorithm": algorithm, "absent": 1.0, "server": "momentum(0.9)", "model": "mlp(hidden=[4])"}
+    ended = run(**settings, out=tmp_path / "run")
     assert ended.code == 0 and "nobody answered" in " ".join(ended.out.split())
     infos = metrics(tmp_path / "run")
     assert [(info["answered"], info["cohort"], info["bytes_up"]) for info in infos] == [(0, 6, 0)] * 3
     assert len({info["global_loss"] for info in infos}) == 1
-    experiment = assemble(config(algorithm=algorithm, absent=1.0, server="momentum(0.9)"))
+    experiment = assemble(config(**settings))
     result = execute(experiment)
     assert torch.equal(vector(result), experiment.federated.initial) and not result.clients.touched()
     assert all(
@@ -145,7 +189,7 @@ def test_seeds_decide_everything():
 
 
 def test_all_algorithms_see_the_same_cohorts_and_clients():
-    settings = {"cohort": 0.5, "split": "dirichlet(0.1)", "absent": 0.3}
+    settings = {"cohort": 0.5, "split": "dirichlet(0.1)", "absent": 0.3, "model": "mlp(hidden=[4])"}
     one, two = (made(algorithm=name, **settings) for name in ("fedavg", "fedals(alpha=2) + scaffold"))
     assert [info["answered"] for info in one.metrics] == [info["answered"] for info in two.metrics]
     assert one.clients.touched() == two.clients.touched()

@@ -246,7 +246,8 @@ def _one(text: str, namespace: Any, what: str, allowed: tuple[str, ...] = ()) ->
 
 
 def _cohort_size(config: Config, registered: int) -> int:
-    size = round(config.cohort * registered) if config.cohort <= 1 else int(config.cohort)
+    counted = isinstance(config.cohort, int) or config.cohort > 1
+    size = int(config.cohort) if counted else round(config.cohort * registered)
     if size > registered:
         raise UserError(
             f"cohort={config.cohort:g} asks for {size} clients a round, but {registered} are registered: ask for fewer."

@@ -15,7 +15,7 @@ from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from driftless.commands import BY_RANKS, COMMANDS, Grid, Run
-from driftless.config import Config, from_toml, shared
+from driftless.config import Config, count_or_share, from_toml, shared
 from driftless.errors import UserError
 
 SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
@@ -112,7 +112,7 @@ def _under(defaults: Config, words: list[str]) -> Config:
 
 
 def _registry() -> ConstructorRegistry:
-    """How flags are read that are not a plain value: seeds, with commas."""
+    """How flags are read that are not a plain value: seeds, with commas; a number or a share, which may be in %."""
     registry = ConstructorRegistry()
 
     @registry.primitive_rule
@@ -125,6 +125,18 @@ def _registry() -> ConstructorRegistry:
             instance_from_str=lambda words: tuple(int(word) for word in words[0].split(",")),
             is_instance=lambda value: isinstance(value, tuple),
             str_from_instance=lambda value: [",".join(map(str, value))],
+        )
+
+    @registry.primitive_rule
+    def count(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if kind.type != int | float:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT|SHARE|PERCENT%",
+            instance_from_str=lambda words: count_or_share(words[0], "cohort"),
+            is_instance=lambda value: isinstance(value, (int, float)),
+            str_from_instance=lambda value: [str(value)],
         )
 
     return registry

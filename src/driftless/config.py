@@ -15,6 +15,8 @@ from driftless.datasets import SOURCES
 from driftless.errors import UserError, nearest
 from driftless.grammar import Call, parse
 
+COUNT_OR_SHARE = "int | float"  # the type of a setting that is a whole number of something, or a share of all
+
 
 @dataclass(frozen=True)
 class Config:
@@ -44,8 +46,10 @@ class Config:
     """
     init: str | None = None
     """A model.safetensors to start from."""
-    cohort: float = 1.0
-    """Clients a round: a share up to 1, or a number above 1."""
+    cohort: int | float = 1.0
+    """Clients a round, a number of them or a share: 10 is ten clients and 1 is one; 1.0 and 100% are all, 0.1 and 10% a
+    tenth.
+    """
     sampling: Literal["fixed", "bernoulli"] = "fixed"
     """A cohort of fixed size, or each client on its own with that probability."""
     absent: float = 0.0
@@ -131,7 +135,7 @@ def check(config: Config) -> None:
             (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
             (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
             (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
-            (c.cohort > 0, f"cohort={c.cohort:g} must be a share in (0, 1] or a number of clients"),
+            (c.cohort > 0, f"cohort={c.cohort:g} must be a number of clients, or a share in (0, 1]"),
             (
                 c.cohort <= 1 or c.cohort == int(c.cohort),
                 f"cohort={c.cohort:g} above 1 must be a whole number of clients",
@@ -200,11 +204,30 @@ def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
         return value
     if "str" in kind and isinstance(value, (str, int, Path)):
         return str(value)
+    if kind == COUNT_OR_SHARE and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return count_or_share(value, f"{where}: {name}")
     if "float" in kind and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if type(value) is {"bool": bool, "int": int}.get(kind.partition(" ")[0]):
         return value
     raise UserError(f"{where}: {name}={value!r} is not allowed; it must be of type {kind}.")
+
+
+def count_or_share(value: str | int | float, where: str) -> int | float:
+    """A whole number as it is, a share as a float, which `10%` is too; raises UserError for other words.
+
+    >>> [count_or_share(text, "cohort") for text in ("1", "1.0", "100%", "12.5%", "10")]
+    [1, 1.0, 1.0, 0.125, 10]
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        if text.endswith("%"):
+            return float(text[:-1]) / 100
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise UserError(f"{where}={value!r} is not allowed; give a number, a share such as 0.1, or 10%.") from None
 
 
 def _plain(value: Any) -> Any:
@@ -236,11 +259,14 @@ def _saved(call: Call) -> Call:
 
 
 def to_table(config: Config) -> dict[str, Any]:
-    """The configuration as TOML takes it: settings without a value are left out."""
+    """The configuration as TOML takes it: settings without a value are left out.
+
+    A number of clients above 1 is written as a float, as it always was; one client is a whole number, since 1.0 is all.
+    """
     plain = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
     kinds = {f.name: str(f.type) for f in dataclasses.fields(Config)}
     written = {
-        k: float(v) if "float" in kinds[k] and isinstance(v, int) else v
+        k: float(v) if "float" in kinds[k] and isinstance(v, int) and (kinds[k] != COUNT_OR_SHARE or v != 1) else v
         for k, v in plain.items()
         if v is not None and v != ()
     }
@@ -260,7 +286,7 @@ def flags(config: Config) -> str:
     """
     usual, written = to_table(Config()), []
     for name, value in to_table(config).items():
-        if value == usual.get(name):
+        if repr(value) == repr(usual.get(name)):  # 1 is not 1.0
             continue
         if isinstance(value, bool):
             written.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")

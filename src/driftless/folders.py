@@ -84,7 +84,7 @@ def refuse_another(folder: Path, config: Config) -> None:
     if digest(there, folder) == digest(config, folder):
         return
     one, two = to_table(there), to_table(config)
-    differ = [k for k in one | two if k not in NOT_IDENTITY and one.get(k) != two.get(k)]
+    differ = [k for k in one | two if k not in NOT_IDENTITY and repr(one.get(k)) != repr(two.get(k))]
     told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
     raise UserError(f"{str(folder)!r} holds a run of another configuration ({told}): take another --out, or remove it.")
 

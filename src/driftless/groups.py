@@ -39,7 +39,7 @@ def chooser(which: Selector, space: Space) -> Callable[[Entry], bool]:
     return _by_name(which if callable(which) else lambda name: _matches(name, str(which)), which, space)
 
 
-def _rest(without: str, which: str, space: Space) -> Callable[[Entry], bool]:
+def _rest(without: Selector, which: Selector, space: Space) -> Callable[[Entry], bool]:
     inside = chooser(without, space)
     if all(map(inside, space.parameters)):
         names = ", ".join(e.name for e in space.parameters)

@@ -90,7 +90,7 @@ class Ranks:
         """Raise UserError on all where one rank was given something else than the first, under some name."""
         first = self.everyone(given)[0]
         with self.together():
-            differ = [name for name in {**first, **given} if first.get(name) != given.get(name)]
+            differ = [name for name in {**first, **given} if repr(first.get(name)) != repr(given.get(name))]
             if differ:
                 told = (f"{name} is {given.get(name)} here and {first.get(name)} on the first rank" for name in differ)
                 raise UserError(

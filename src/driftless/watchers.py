@@ -13,7 +13,7 @@ from driftless.run import Info
 
 
 class Bar:
-    """A progress bar over rounds with the current accuracy."""
+    """A progress bar over rounds with the current accuracy; before it, how many clients a round asks."""
 
     def __init__(self, experiment: Experiment):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -28,10 +28,13 @@ class Bar:
         self.progress = Progress(*columns)
         config = experiment.config
         self.task = self.progress.add_task(f"{config.algorithm} seed {config.seed}", total=config.rounds, said="")
-        self.accuracy = ""
+        self.accuracy, registered = "", len(experiment.training.seen)
+        about = "about " if config.sampling == "bernoulli" else ""
+        self.asked = f"{about}{experiment.cohort} of {registered} clients a round"
 
     def __enter__(self) -> Callable[[Info], None]:
         self.progress.start()
+        self.progress.console.print(self.asked, highlight=False)
         return self.show
 
     def show(self, info: Info) -> None:
