@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind_from_stats
 
 from driftless.errors import UserError
-from driftless.results import Run, Spread, moving_average, read_run, read_runs, spread
+from driftless.records import below
+from driftless.results import Run, Spread, best, moving_average, read_run, read_runs, spread
 from driftless.table import columns, compare, costs, default_target, short
 
 LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
@@ -204,3 +206,31 @@ def test_a_report_that_lies_among_the_runs_is_passed_over(tmp_path):
     assert [row.name for row in read_runs(sorted(tmp_path.iterdir()))] == ["fedavg"]
     with pytest.raises(UserError, match="not a folder"):
         read_runs([tmp_path / "report.html"])
+
+
+# --- which numbers are bold -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("means", "deviations", "seeds", "bold"),
+    [
+        ((67.78, 67.36), (10.21, 11.59), 3, {0, 1}),
+        ((90.0, 80.0, 89.9), (1.0, 1.0, 1.0), 3, {0, 2}),
+        ((91.87, 82.56), (1.32, 4.71), 3, {0}),
+        ((90.0, 89.0), (0.0, 0.0), 3, {0}),
+        ((90.0, 80.0), (0.0, 0.0), 1, {0}),
+        ((80.0, 80.0), (1.0, 2.0), 3, set()),
+        ((80.0,), (1.0,), 3, set()),
+    ],
+)
+def test_bold_is_what_does_not_lie_below_the_best(means, deviations, seeds, bold):
+    values = [Spread(m, sd, seeds) for m, sd in zip(means, deviations, strict=True)]
+    assert best(values) == bold
+    assert best([None, *values, Spread(math.nan, 0.0, seeds)]) == {place + 1 for place in bold}
+
+
+def test_a_mean_lies_below_another_where_scipy_says_so():
+    rng, found = np.random.default_rng(0), []
+    for _ in range(200):
+        one, other = (Spread(rng.normal(), abs(rng.normal()), int(rng.integers(2, 9))) for _ in range(2))
+        found.append(below(one, other))
+        assert found[-1] == (ttest_ind_from_stats(*one, *other, equal_var=False, alternative="less").pvalue < 0.05)
+    assert 20 < sum(found) < 180

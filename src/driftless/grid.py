@@ -7,7 +7,6 @@ that became non-finite, is a dash with a footnote.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,8 +25,8 @@ from driftless.grid_table import NOTHING, Grid
 from driftless.launch import ensure
 from driftless.ranks import join
 from driftless.report import write_report
-from driftless.results import Runs, Spread, read_run
-from driftless.table import ACCURACIES, percent
+from driftless.results import Runs, Spread, best, read_run
+from driftless.table import ACCURACIES, UNBEATEN, percent
 
 METRICS = dict(
     zip(
@@ -158,28 +157,29 @@ def _grid(
             notes.append(note)
         return f"{text} [{notes.index(note) + 1}]"
 
-    def told(where: tuple[int, int]) -> tuple[str, float]:
+    def told(where: tuple[int, int]) -> tuple[str, Spread | None]:
         """(what stands in the cell, what it is compared by)."""
         cell, usual = cells[where], _over(done, where, key)
         if cell.problem is not None:
-            return marked("–", f"{cell.algorithm}: {cell.problem}"), -math.inf
+            return marked("–", f"{cell.algorithm}: {cell.problem}"), None
         if usual is not None:
-            return percent(usual), usual.mean
+            return percent(usual), usual
         personal = _over(done, where, METRICS["personal"])
         if key == METRICS["global"] and personal is not None:
-            return marked(percent(personal), "There is no global model: personal accuracy."), -math.inf
-        return marked("–", f"{MEANING[key].partition(':')[0]} was not measured."), -math.inf
+            return marked(percent(personal), "There is no global model: personal accuracy."), None
+        return marked("–", f"{MEANING[key].partition(':')[0]} was not measured."), None
 
-    texts, best = [], []
+    texts, tops = [], []
     for r in range(len(rows)):
         row = [told((r, c)) for c in range(len(columns))]
-        values = {value for _, value in row if math.isfinite(value)}
         texts.append([text for text, _ in row])
-        best.append([len(values) > 1 and value == max(values) for _, value in row])
+        unbeaten = best([value for _, value in row])
+        tops.append([c in unbeaten for c in range(len(columns))])
     seeds = max((len(runs.runs) for runs in done.values()), default=0)
     spread = f"; mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
-    about = f"{MEANING[key]}, in per cent, after the last round{spread}; the highest of a row is bold."
-    return Grid(rows, columns, texts, best, notes, about)
+    bold = f"in each row {UNBEATEN if seeds > 1 else 'the highest'} is bold"
+    about = f"{MEANING[key]}, in per cent, after the last round{spread}; {bold}."
+    return Grid(rows, columns, texts, tops, notes, about)
 
 
 def _over(done: dict[tuple[int, int], Runs], where: tuple[int, int], key: str) -> Spread | None:

@@ -6,7 +6,7 @@ Best, last, means over seeds, smoothing and costs to a target; results.py reads 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +52,36 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     finite = all(map(math.isfinite, known))
     sd = float(np.std(known, ddof=1)) if finite and len(known) > 1 else 0.0
     return Spread(float(np.mean(known)) if finite else math.nan, sd, len(known))
+
+
+LEVEL = 0.05  # the p-value below which one mean is taken to lie below another
+
+
+def below(one: Spread, top: Spread) -> bool:
+    """Whether a mean lies below a larger one by more than their spread over seeds explains.
+
+    By Welch's t-test, one-sided, at LEVEL. The spread of one seed is not known: every smaller mean then counts as below
+    it.
+
+    >>> below(Spread(0.6736, 0.1159, 3), Spread(0.6778, 0.1021, 3)), below(Spread(0.8, 0.01, 3), Spread(0.9, 0.01, 3))
+    (False, True)
+    """
+    from scipy.special import stdtr
+
+    errors = [spread.sd**2 / spread.seeds for spread in (one, top)]
+    if min(one.seeds, top.seeds) < 2 or not sum(errors):
+        return one.mean < top.mean
+    freedom = sum(errors) ** 2 / sum(e**2 / (s.seeds - 1) for e, s in zip(errors, (one, top), strict=True))
+    return bool(stdtr(freedom, (one.mean - top.mean) / math.sqrt(sum(errors))) < LEVEL)
+
+
+def best(values: Sequence[Spread | None]) -> frozenset[int]:
+    """Which values do not lie below the largest; none where all are equal, or there is but one."""
+    known = {place: value for place, value in enumerate(values) if value is not None and math.isfinite(value.mean)}
+    if len({value.mean for value in known.values()}) < 2:
+        return frozenset()
+    top = max(known.values(), key=lambda value: value.mean)
+    return frozenset(place for place, value in known.items() if not below(value, top))
 
 
 def moving_average(values: np.ndarray, window: int = 5) -> np.ndarray:

@@ -14,7 +14,7 @@ from driftless.errors import UserError
 from driftless.figures import sections
 from driftless.grid_table import Grid
 from driftless.results import Run, Runs, differing, read_runs
-from driftless.table import columns, costs, default_target, percent, readings
+from driftless.table import UNBEATEN, columns, costs, default_target, percent, readings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,6 +80,7 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         target=None if target is None else f"{100 * target:g} %",
         costs=costs(rows, target) if target is not None else [],
         seeds=max(len(row.runs) for row in rows),
+        unbeaten=UNBEATEN,
         sections=sections(rows),
         svg=lambda figure, alt: Markup(_svg(figure, alt, f"f{next(svgs)}")),
         settings=_settings(rows, "config"),

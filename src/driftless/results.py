@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from driftless.errors import UserError
-from driftless.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, moving_average, spread
+from driftless.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, moving_average, spread
 
 __all__ = [
     "Cost",
@@ -23,6 +23,7 @@ __all__ = [
     "Runs",
     "Spread",
     "begun",
+    "best",
     "differing",
     "line",
     "logged",

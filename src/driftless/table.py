@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftless.results import Run, Runs, Spread, read_runs, spread
+from driftless.results import Run, Runs, Spread, best, read_runs, spread
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -24,11 +24,12 @@ ACCURACIES = (
     ("Unseen, adapted", "unseen_adapted_accuracy", "clients that never trained, after local steps"),
 )
 SECONDARY = ("Personal, worst tenth", "After local training")  # left to the page: a terminal is narrow
+UNBEATEN = "what Welch's t-test (one-sided, 5 %) does not put below the highest"  # said of bold numbers
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 class Column(NamedTuple):
-    """One measure: its heading and unit, one cell a row, and which rows are best (accuracies alone have a best)."""
+    """One measure: its heading and unit, one cell a row, and which rows no other is above (of accuracies alone)."""
 
     group: str
     title: str
@@ -127,8 +128,8 @@ def readings(rows: list[Runs]) -> list[Column]:
 
 def default_target(rows: list[Runs], key: str = "global_accuracy") -> float | None:
     """A target that tells rows apart: 95 % of the median row's best accuracy, rounded down to a whole per cent."""
-    best = sorted(s.mean for row in rows if (s := row.over(lambda run: run.best(key))) and math.isfinite(s.mean))
-    return math.floor(95 * best[len(best) // 2] + 1e-9) / 100 if best else None
+    tops = sorted(s.mean for row in rows if (s := row.over(lambda run: run.best(key))) and math.isfinite(s.mean))
+    return math.floor(95 * tops[len(tops) // 2] + 1e-9) / 100 if tops else None
 
 
 def costs(rows: list[Runs], target: float, key: str = "global_accuracy") -> list[Column]:
@@ -167,7 +168,7 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     reached = [column for column in made if column.group in ("Accuracy", "Drift")]
     spent = [column for column in made if column not in reached]
     seeds = max(len(row.runs) for row in rows)
-    note = [f" Mean ± standard deviation over {seeds} seeds."] if seeds > 1 else []
+    note = [f" Mean ± standard deviation over {seeds} seeds; {UNBEATEN} is bold."] if seeds > 1 else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
     if target is not None:
         to_it = costs(rows, target)
@@ -201,10 +202,8 @@ def _columns(rows: list[Runs], measures: Iterable[Measure]) -> list[Column]:
         if not any(values):
             continue
         cells = [measure.write(value) if value else "–" for value in values]
-        finite = [value.mean for value in values if value and math.isfinite(value.mean)]
-        top = max(finite) if measure.ranked and len(finite) > 1 else math.inf
-        best = frozenset(index for index, value in enumerate(values) if value and value.mean == top)
-        made.append(Column(measure.group, measure.title, measure.unit, measure.about, cells, best))
+        tops = best(values) if measure.ranked else frozenset[int]()
+        made.append(Column(measure.group, measure.title, measure.unit, measure.about, cells, tops))
     return made
 
 
