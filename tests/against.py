@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-from helpers import KEEPS_ALL, Given, Ran, federate, federation, run
-from oracles import vhl
+from helpers import KEEPS_ALL, Given, Ran, federate, federation, gap, run
+from oracles import ORACLES, vhl
 from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
@@ -173,4 +174,22 @@ def furthest(ours: list[Round], theirs: list[Round]) -> float:
         for a, b in zip(o, t, strict=True)
         if a is not None and b is not None
     ]
-    return max(float((a - torch.from_numpy(b)).abs().max()) for a, b in pairs)
+    return float(np.max([gap(a, b) for a, b in pairs]))  # one that is no number is the largest
+
+
+def nudged(f: Fixture, seed: int) -> Fixture:
+    """The same problem with every first weight and every feature moved by its last bit, up or down."""
+    rng = np.random.Generator(np.random.Philox(seed))
+
+    def moved(array: np.ndarray) -> np.ndarray:
+        return np.nextafter(array, array + rng.choice((-1.0, 1.0), array.shape))
+
+    return f._replace(initial=moved(f.initial), x=tuple(moved(x) for x in f.x))
+
+
+def amplified(oracle: str, f: Fixture, **hyper: Any) -> float:
+    """What this training makes of a last bit: how far the oracle goes from itself on nudged problems, of four the
+    furthest.
+    """
+    right = ORACLES[oracle].run(f, **hyper)
+    return max(furthest(ORACLES[oracle].run(nudged(f, seed), **hyper), right) for seed in range(4))

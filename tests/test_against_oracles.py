@@ -1,4 +1,10 @@
-"""Law 12: every algorithm equals the NumPy transcription of its paper's pseudo-code, and no wrong reading of it."""
+"""Law 12: every algorithm equals the NumPy transcription of its paper's pseudo-code, and no wrong reading of it.
+
+Equal means within 1e-10, or within ten times what the training itself makes of a last bit, where that is more.
+Processors round sums in different ways. In 2,910 runs with AVX-512, with AVX2 and with SSE alone, ours was at most 4.4
+times as far from the oracle as the oracle was from itself on four nudged problems. One training amplifies a last bit to
+more than 1e-11: MOON + FedCOG with everyone, to 6e-11.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from against import build, follow, furthest
+from against import amplified, build, follow, furthest
 from oracles import ORACLES
-from oracles.problem import Round, everyone
+from oracles.problem import Fixture, Round, everyone
 from readings import FIXTURES, READINGS, reading
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
 
@@ -43,7 +49,7 @@ from driftless.pieces.scaffold import Control, Scaffold
 from driftless.server_optim import Adam, Momentum
 from driftless.synchronise import Schedule
 
-TIGHT, SHOWS = 1e-10, 1e-4
+TIGHT, ROUNDING, SHOWS = 1e-10, 10, 1e-4
 PERSONAL = [
     {},
     {"outer_shared": 0.7},
@@ -154,6 +160,15 @@ def followed(oracle: str, problem: str) -> list[Round]:
     return follow(build(oracle, **hyper), FIXTURES[problem], **hyper)[1]
 
 
+def off(ours: list[Round], oracle: str, f: Fixture, **hyper: Any) -> float:
+    """How far ours is from the oracle's run beyond what rounding makes: 0 where they are equal but for that."""
+    away = furthest(ours, ORACLES[oracle].run(f, **hyper))
+    if away < TIGHT:
+        return 0.0
+    rounding = min(ROUNDING * amplified(oracle, f, **hyper), SHOWS / 1000)
+    return max(away - rounding, 0.0)
+
+
 def test_every_oracle_is_followed():
     assert set(VALUES) == set(ORACLES)
 
@@ -164,18 +179,34 @@ def test_every_oracle_is_followed():
 def test_equals_the_oracle(oracle, hyper, f, weights):
     """Servers, every client's kept model, the server's variate and the clients', after each of six rounds."""
     hyper = {**hyper, "weights": weights}
-    theirs = ORACLES[oracle].run(f, **hyper)
-    assert furthest(follow(build(oracle, **hyper), f, **hyper)[1], theirs) < TIGHT
+    assert off(follow(build(oracle, **hyper), f, **hyper)[1], oracle, f, **hyper) == 0
 
 
 @pytest.mark.parametrize("oracle", ORACLES)
 def test_equals_the_oracle_under_every_lift_and_full_participation(oracle):
     hyper, f = ORACLES[oracle].EXAMPLE, FIXTURES["ragged"]
-    theirs = reading(oracle, "ragged")
     one, two = (follow(build(oracle, **hyper), f, lift=lift, **hyper)[1] for lift in (Vectorised(2), Threaded(2)))
-    assert furthest(one, theirs) < TIGHT and furthest(two, theirs) < TIGHT
+    assert off(one, oracle, f, **hyper) == off(two, oracle, f, **hyper) == 0
     f = everyone(f)
-    assert furthest(follow(build(oracle, **hyper), f, **hyper)[1], ORACLES[oracle].run(f, **hyper)) < TIGHT
+    assert off(follow(build(oracle, **hyper), f, **hyper)[1], oracle, f, **hyper) == 0
+
+
+@pytest.mark.parametrize("oracle", ORACLES)
+def test_what_rounding_makes_is_far_from_a_wrong_reading(oracle):
+    hyper, problems = ORACLES[oracle].EXAMPLE, (FIXTURES["even"], everyone(FIXTURES["ragged"]))
+    assert all(ROUNDING * amplified(oracle, f, **hyper) < SHOWS / 10_000 for f in problems)
+
+
+def test_what_amplifies_a_last_bit_is_told_from_what_does_not(monkeypatch):
+    """As far off as rounding takes the wild one is right in the wild one and wrong in the calm one."""
+    monkeypatch.setitem(globals(), "TIGHT", 0.0)
+    f = everyone(FIXTURES["ragged"])
+    calm, wild = (amplified(oracle, f, **ORACLES[oracle].EXAMPLE) for oracle in ("fedavg", "moon_fedcog"))
+    assert 0 < calm < 1e-13 and 1e-12 < wild
+    for oracle, wrong in (("fedavg", True), ("moon_fedcog", False)):
+        hyper = ORACLES[oracle].EXAMPLE
+        moved = [r._replace(server=r.server + 5 * wild) for r in ORACLES[oracle].run(f, **hyper)]
+        assert (off(moved, oracle, f, **hyper) > 0) == wrong
 
 
 @pytest.mark.parametrize("oracle", ORACLES)

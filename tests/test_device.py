@@ -184,8 +184,11 @@ def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monke
     assert copies.order == ["begun 1", *overlapped, f"waited for {calls}"]
 
 
+@pytest.mark.parametrize("lift", ["sequential", "vectorised"])
 @pytest.mark.parametrize("first", ["cuda", "cpu"])
-def test_a_run_goes_on_on_another_device(first, tmp_path):
+def test_a_run_goes_on_on_another_device(first, lift, tmp_path):
+    """Bitwise, what is logged too, where the lift is named: `auto` takes threads here and vectorises there."""
+
     class Stop(Exception): ...
 
     def watch(info: dict[str, Any]) -> None:
@@ -193,7 +196,8 @@ def test_a_run_goes_on_on_another_device(first, tmp_path):
             raise Stop
 
     def go(name: str, **settings: Any) -> None:
-        federate(out=str(tmp_path / name), resume=True, **(QUICK | {"algorithm": "scaffold + relaxed_init"} | settings))
+        whole = QUICK | {"algorithm": "scaffold + relaxed_init", "lift": lift} | settings
+        federate(out=str(tmp_path / name), resume=True, **whole)
 
     def part(on: str, **settings: Any) -> None:
         if on == "cpu":

@@ -36,23 +36,25 @@ def no_report(monkeypatch):
     monkeypatch.setattr(report, "write_report", lambda *_: None)
 
 
-def torchrun(ranks: int) -> list[str]:
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+THREADS = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def command(ranks: int, *words: str) -> list[str]:
-    return [*torchrun(ranks), "-m", "driftless", *words]
+def torchrun(ranks: int, *words: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *words]
 
 
-def ended(words: list[str], folder: Path | None = None) -> subprocess.CompletedProcess:
-    threads = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(words, capture_output=True, text=True, timeout=240, env=threads, cwd=folder)
+def ended(ranks: int, folder: Path, program: str, *words: str) -> subprocess.CompletedProcess:
+    """A Python program in this folder, under torchrun: what the ranks said, one after the other.
 
-
-def two(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess:
-    """Two ranks of a Python program, in this folder."""
+    Each rank writes to files of its own. Two that write to one pipe at the same time break each other's lines.
+    """
     (folder / "program.py").write_text(program)
-    return ended([*torchrun(2), "program.py", *words], folder)
+    command = torchrun(ranks, "--redirects", "3", "--log-dir", str(folder / "said"), "program.py", *words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=THREADS, cwd=folder)
+    for name in ("stdout", "stderr"):
+        logs = sorted((folder / "said").rglob(f"{name}.log"))
+        setattr(done, name, "".join(log.read_text() for log in logs) + getattr(done, name))
+    return done
 
 
 def model(folder: Path) -> dict[str, torch.Tensor]:
@@ -94,12 +96,11 @@ def logged(folder: Path) -> list[dict[str, float]]:
     ],
 )
 def test_ranks_make_the_run_of_one_process(tmp_path, ranks, runs):
-    (tmp_path / "program.py").write_text(COMMANDS)
     said = {
         name: f"run --algorithm {name!r} --cohort {cohort} --rounds 4 {SETTINGS} --out '{{}}/{name}'"
         for name, cohort in runs.items()
     }
-    done = ended([*torchrun(ranks), "program.py", *(words.format("many") for words in said.values())], tmp_path)
+    done = ended(ranks, tmp_path, COMMANDS, *(words.format("many") for words in said.values()))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("left: 0") == ranks, "a process whose threads are left may be aborted at its end"
     for name, words in said.items():
@@ -116,10 +117,8 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
     words = ["run", "--algorithm", "scaffold", "--cohort", "4", "--rounds", "40", *SETTINGS.split()]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert cli(*words, "--out", whole).code == 0
-    threads = os.environ | {"OMP_NUM_THREADS": "1"}
-    begun = subprocess.Popen(
-        command(2, *words, "--out", str(broken)), stderr=subprocess.PIPE, text=True, env=threads, start_new_session=True
-    )
+    command = torchrun(2, "-m", "driftless", *words, "--out", str(broken))
+    begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=THREADS, start_new_session=True)
     try:
         until = time.monotonic() + 120
         while not list(broken.glob("checkpoints/*")) and time.monotonic() < until:
@@ -179,7 +178,7 @@ def test_who_says_what_is_refused_and_nothing_is_left(tmp_path):
     assert cli("run", "--rounds", "1", *settings, "--out", one).code == 0
     for copy in (both, tmp_path / "1" / "both"):
         shutil.copytree(one, copy)
-    done = two(tmp_path, REFUSED, *settings)
+    done = ended(2, tmp_path, REFUSED, *settings)
     said = [line.removeprefix("driftless: ") for line in done.stderr.splitlines() if line.startswith("driftless: ")]
     assert done.returncode != 0 and done.stdout.count("told") == 2, done.stderr
     expected = {
@@ -221,7 +220,7 @@ main(["compare", "many/fedavg"])
 def test_a_grid_and_a_comparison_by_ranks_of_which_one_is_late(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "write_report", lambda *_: None)
     words = ["--rows", "fedavg", "--columns", "nothing, relaxed_init(0.1)", "--rounds", "2", *SETTINGS.split()]
-    done = two(tmp_path, LATE, *words)
+    done = ended(2, tmp_path, LATE, *words)
     assert done.returncode == 0, done.stderr
     assert cli("grid", *words, "--out", tmp_path / "one").code == 0
     assert cells(tmp_path / "many") == cells(tmp_path / "one") and not list(tmp_path.rglob("*.tmp"))
@@ -273,7 +272,7 @@ def test_ranks_begun_with_other_words_or_data_are_refused(tmp_path):
         (tmp_path / folder).mkdir()
         x, y = np.random.default_rng(rank).random((40, 64)), np.arange(40) % 10
         np.savez(tmp_path / folder / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    done = two(tmp_path, OTHERS, *SETTINGS.replace(" --seed 1", "").split())
+    done = ended(2, tmp_path, OTHERS, *SETTINGS.replace(" --seed 1", "").split())
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
     here = (
@@ -298,7 +297,7 @@ found = folders.versions() | {"python": os.environ["RANK"]}
 folders.versions = lambda: found | ({"torch": "0.1"} if os.environ["RANK"] == "1" else {})
 main(["run", "--out", "x"])
 """
-    done = two(tmp_path, program)
+    done = ended(2, tmp_path, program)
     said = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
     assert done.returncode != 0 and len(said) == 1 and not (tmp_path / "x").exists(), done.stderr
     assert said[0].startswith(f"driftless: rank 1: torch is 0.1 here and {torch.__version__} on the first rank: begin")
@@ -319,8 +318,7 @@ def test_what_is_no_run_the_first_rank_does_alone(tmp_path):
         "run --rounds 1 --out many " + SETTINGS,  # and they meet again
         "export nowhere --out model",
     ]
-    (tmp_path / "program.py").write_text(COMMANDS)
-    done = ended([*torchrun(2), "program.py", *said], tmp_path)
+    done = ended(2, tmp_path, COMMANDS, *said)
     lines = done.stdout.splitlines()
     assert [lines.count(words) for words in ("page.html", "model", "personal")] == [1, 1, 1], done.stderr
     assert sum(line.startswith("feddyn") for line in lines) == sum(line.startswith("digits") for line in lines) == 1
