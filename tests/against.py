@@ -18,7 +18,6 @@ from driftless.broadcast import Setting
 from driftless.composition import Algorithm, Client, Period, StepSize, algorithm, combine
 from driftless.lift import Loop, Sequential
 from driftless.optim import Sgd
-from driftless.piece import Piece
 from driftless.pieces.fednova import FedNova
 from driftless.pieces.vhl import VHL
 from driftless.server_optim import Descent
@@ -76,7 +75,7 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "fedsam": lambda: named.fedsam(hyper["rho"]),
         "fedsam_fedinit": lambda: named.fedsam(hyper["rho"]) + relaxed,
         "fednova": lambda: named.fednova(),
-        "fedexp": lambda: named.fedexp(hyper["epsilon"]),
+        "fedexp": lambda: named.fedexp(hyper["epsilon"], hyper.get("evaluate", "last")),
         "fedavgm": lambda: named.fedavgm(momentum, hyper.get("server_lr", 1.0), hyper.get("form", "hsu")),
         "fedopt": lambda: getattr(named, f"fed{hyper['kind']}")(**adaptive),
         "moon": lambda: contrast,
@@ -133,7 +132,7 @@ def follow(
     cohorts = [f.cohorts[t - t % alpha] if cohort == "held" else f.cohorts[t] for t in range(f.rounds)]
     controls = ("Scaffold", "FedDyn")
     control = [k for k, p in enumerate(subject.pieces) if any(name in type(p).__name__ for name in controls)]
-    predicts = any((type(p).personal, type(p).predict) != (Piece.personal, Piece.predict) for p in subject.pieces)
+    predicts = any(p.fills("personal", "predict", "evaluate") for p in subject.pieces)
     seen: list[Any] = []
     works: list[list[Each]] = []
 
@@ -141,8 +140,8 @@ def follow(
         return each._replace(row={k: v.clone() for k, v in each.row.items()})
 
     def scores(server: Server, lr: float, each: Each) -> torch.Tensor:
-        shared = federated.shared(server, lr)
-        return federated.predictor(Loop(), server.params, server.buffers, shared, each)(torch.from_numpy(PROBE))
+        shared, theta = federated.shared(server, lr), federated.evaluated(server)
+        return federated.predictor(Loop(), theta, server.buffers, shared, each)(torch.from_numpy(PROBE))
 
     def look(t: int, clients: Any) -> None:
         rows = [clients.row(c)[0] for c in range(f.clients)]

@@ -38,7 +38,8 @@ from driftless.synchronise import NEVER
 from driftless.table import markdown
 
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
-AT_PREDICTION = {"draws", "personal", "predict", "observe", "neutral"}  # slots that leave training as it is
+# slots that leave training as it is
+AT_PREDICTION = {"draws", "personal", "predict", "evaluate", "observe", "log", "neutral"}
 WEIGHTS = ("uniform", "samples")
 
 

@@ -37,6 +37,7 @@ from driftless.pieces.fednova import FedNova
 from driftless.pieces.fedreg import FedReg
 from driftless.pieces.fedsam import FedSAM
 from driftless.pieces.fine_tune import FineTune
+from driftless.pieces.iterates import AveragedIterates, Previous
 from driftless.pieces.knn_per import Neighbours
 from driftless.pieces.moon import MOON
 from driftless.pieces.newcomer import Newcomer
@@ -81,7 +82,7 @@ VALUES |= {
     "fedsam": [{"rho": 0.0}, {"rho": 0.1}, {"rho": 0.05, "server_lr": 0.6}],
     "fedsam_fedinit": [{"rho": 0.1, **i} for i in INIT],
     "fednova": [{}, {"momentum": 0.0, "weights": "samples"}, {"momentum": 0.9}],
-    "fedexp": [{"epsilon": 1e-3}, {"epsilon": 0.5}],
+    "fedexp": [{"epsilon": 1e-3}, {"epsilon": 0.5}, {"epsilon": 0.5, "evaluate": "average"}],
     "fedavgm": [{"momentum": 0.6, "form": form} for form in ("hsu", "mean", "normalised", "nesterov", "exp")],
     "fedopt": [
         {"kind": "adam", "tau": 0.01, "initial": 0.0},
@@ -342,6 +343,13 @@ class BelowFedExP(FedExP):
 
     def learn(self, memory, g, report, share):
         return g * (report.norm.x / (2 * (g @ g + self.epsilon))), memory
+
+
+class LastIterate(AveragedIterates):
+    """The last iterate measured."""
+
+    def settle(self, memory, before, after):
+        return Previous(after)
 
 
 class SwappedMOON(MOON):
@@ -628,6 +636,7 @@ MISTAKES = [
     Mistake(PlainFedSAM, "fedsam"),
     Mistake(ShrunkFedNova, "fednova"),
     Mistake(BelowFedExP, "fedexp"),
+    Mistake(LastIterate, "fedexp"),
     Mistake(ExchangedPeriod, "fedals"),
     Mistake(ForgetfulMomentum, "fedavgm"),
     Mistake(DampedMomentum, "fedavgm"),

@@ -293,6 +293,7 @@ def test_one_number_more(subject):
         (lambda: named.fedcm(0.0), "more than 0"),
         (lambda: named.fedsam(-0.1), "0 or more"),
         (lambda: named.fedexp(0.0), "more than 0"),
+        (lambda: named.fedexp(evaluate="best"), "last or average"),
         (lambda: named.fedavgm(form="polyak"), "nesterov"),
     ],
 )

@@ -216,12 +216,19 @@ def fednova() -> Algorithm:
     return algorithm(FedNova(), name="fednova")
 
 
-def fedexp(epsilon: float = 1e-3) -> Algorithm:
-    """The server's step extrapolates where updates disagree (Jhunjhunwala et al. 2023)."""
+def fedexp(epsilon: float = 1e-3, evaluate: str = "last") -> Algorithm:
+    """The server's step extrapolates where updates disagree; the model that is measured: evaluate=last, or average, the
+    mean of the last two (Jhunjhunwala et al. 2023).
+    """
     from driftless.composition import algorithm
+    from driftless.errors import UserError
     from driftless.pieces.fedexp import FedExP
+    from driftless.pieces.iterates import AveragedIterates
 
-    return algorithm(FedExP(epsilon), name="fedexp")
+    measured = {"last": (), "average": (AveragedIterates(),)}
+    if evaluate not in measured:
+        raise UserError(f"fedexp(evaluate={evaluate}) is unknown: use {' or '.join(measured)}.")
+    return algorithm(FedExP(epsilon), *measured[evaluate], name="fedexp")
 
 
 def fedavgm(beta: float = 0.9, lr: float = 1.0, form: str = "hsu") -> Algorithm:

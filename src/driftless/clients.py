@@ -6,9 +6,10 @@ and count only once the caller commits them. Who did not answer is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch.utils._pytree import tree_leaves, tree_map
@@ -44,6 +45,7 @@ class Answer(NamedTuple):
     watched: Any  # the simulation's own sums
     skipped: list[int]  # clients left out because they were not finite
     traffic: Traffic
+    logged: Mapping[str, Any] = MappingProxyType({})  # what pieces say of the round on the server: numbers by name
 
 
 @dataclass

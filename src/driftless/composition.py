@@ -160,7 +160,7 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
 
 def _models_of_their_own(a: Algorithm) -> Algorithm:
     """The algorithm; raises UserError, naming both, where a part of it needs a model that the server has not."""
-    for part in (*a.periods, *(p for p in a.pieces if p.fills("learn"))):
+    for part in (*a.periods, *(p for p in a.pieces if p.fills("learn", "settle", "evaluate"))):
         raise UserError(
             f"{part!r} and {a.broadcast!r} cannot be composed in {a.name!r}: the one works on the server's "
             "model, and the other's server has none but writes one for each client."

@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from driftless.client import OnClient
+from driftless.errors import UserError
+from driftless.piece import Piece
 from driftless.reduce import with_rows
 from driftless.state import Plan, Server, Shared
 from driftless.synchronise import select
@@ -32,7 +36,9 @@ class Federated(OnClient):
         return Shared(server.round, lr, server.params, server.buffers, told)
 
     def round(self, server: Server, clients: Any, plan: Plan) -> tuple[Server, Any]:
-        """One round: (the server after it, what clients answered). Rows are staged in `clients`, not yet counted."""
+        """One round: (the server after it, what clients answered and pieces log). Rows are staged in `clients`, not yet
+        counted.
+        """
         shared = self.shared(server, plan.lr)
         cohort = clients.at(plan.cohort, plan.silent, server.round)
         sent = self.broadcast.send(server.params, server.broadcast, cohort, shared)
@@ -43,12 +49,36 @@ class Federated(OnClient):
         (g, answer), memory = sent.back(answer), list(server.memory)
         reports = with_rows(answer.mean.reports, [answer.rows[c].reports for c in answer.answered if c in answer.rows])
         share = len(answer.answered) / clients.registered
+        logged: dict[str, Any] = {}
         for place, piece in sorted(enumerate(self.pieces), key=lambda numbered: not numbered[1].late):
+            logged |= _numbers(piece, piece.log(memory[place], g, reports[place], share))
             g, memory[place] = piece.learn(memory[place], g, reports[place], share)
         params, optimiser = self.server_optimiser.step(g, server.params, server.optimiser)
+        memory = [p.settle(m, server.params, params) for p, m in zip(self.pieces, memory, strict=True)]
         due, buffers_due = self.periods.closes(server.round), self.buffer_periods.closes(server.round)
         params, optimiser, memory = select(
             due, (params, optimiser, tuple(memory)), (server.params, server.optimiser, server.memory)
         )
         buffers = select(buffers_due, server.buffers - answer.mean.buffers, server.buffers)
-        return Server(server.round + 1, params, buffers, optimiser, memory, sent.memory), answer
+        after = Server(server.round + 1, params, buffers, optimiser, memory, sent.memory)
+        return after, answer._replace(logged=logged)
+
+    def evaluated(self, server: Server) -> Tensor:
+        """The global model that is measured and saved, but for groups that are open: what pieces make of the server's
+        vector.
+        """
+        theta = server.params
+        for piece, memory in zip(self.pieces, server.memory, strict=True):
+            theta = piece.evaluate(memory, theta)
+        return theta
+
+
+def _numbers(piece: Piece, said: dict[str, Any]) -> dict[str, Any]:
+    """What a piece says of a round, under its own name; UserError for what is no single number."""
+    for name, value in said.items():
+        if not (value.dim() == 0 if isinstance(value, Tensor) else isinstance(value, int | float)):
+            raise UserError(
+                f"{type(piece).__name__}.log gives {name!r} as a {type(value).__name__}, which is no single number: "
+                "give a number, or a tensor of shape []."
+            )
+    return {f"{type(piece).__name__}.{name}": value for name, value in said.items()}

@@ -24,13 +24,13 @@ HELD, SUMMED = 1 << 22, 32  # parameters of clients' models that are held at onc
 def global_model(
     federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
 ) -> tuple[Tensor, Tensor, bool]:
-    """(parameters, buffers, whether virtual): the server's vector; where groups are open, their mean over the clients
-    that trained since their last synchronisation, with its weights; where parameters are personal, the uniform mean
-    over all clients that ever trained. Where clients are sent models of their own, the parameters are not a model but
-    what the broadcast makes these of.
+    """(parameters, buffers, whether virtual): the server's vector, or what pieces make of it (`Piece.evaluate`); where
+    groups are open, their mean over the clients that trained since their last synchronisation, with its weights; where
+    parameters are personal, the uniform mean over all clients that ever trained. Where clients are sent models of their
+    own, the parameters are not a model but what the broadcast makes these of.
     """
     mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
-    theta, virtual = mean(federated.periods, server.params, "model", federated.kept)
+    theta, virtual = mean(federated.periods, federated.evaluated(server), "model", federated.kept)
     buffers, also = mean(federated.buffer_periods, server.buffers, "buffers", federated.buffer_periods.own)
     return theta, buffers, virtual or also
 

@@ -14,10 +14,12 @@ anything):
                                  remember      what the client's memory becomes
     mean of the answers <------- message
     learn(memory, g, report)     what the server makes of the means, then its optimiser steps
+    settle(memory, before, after)    what it remembers of that step
 
 and, at any time, `personal`: the model that a client predicts with, and `predict`: how, where that is more than its
-model. Pieces never know each other. A vector over parameters is a leaf of shape [D]: such leaves of memories, reports
-and of what is told follow the synchronisation of their group; every other leaf passes unmasked.
+model; `evaluate`: the global model, where that is not the server's vector. Pieces never know each other. A vector over
+parameters is a leaf of shape [D]: such leaves of memories, reports and of what is told follow the synchronisation of
+their group; every other leaf passes unmasked.
 """
 
 from __future__ import annotations
@@ -229,6 +231,18 @@ class Piece:
     def learn(self, memory: Any, g: Tensor, report: Any, share: float) -> tuple[Tensor, Any]:
         """What the server makes of the means: g is the mean of sent - kept, `share` is answered / registered."""
         return g, memory
+
+    def log(self, memory: Any, g: Tensor, report: Any, share: float) -> dict[str, Any]:
+        """Numbers of this round for its line in metrics.jsonl, by name, from what `learn` is given: never read back."""
+        return {}
+
+    def settle(self, memory: Any, before: Tensor, after: Tensor) -> Any:
+        """What the server's memory becomes once its vector has gone from `before` to `after`."""
+        return memory
+
+    def evaluate(self, memory: Any, theta: Tensor) -> Tensor:
+        """The global model that is measured and saved, made from the server's vector; training goes on from that."""
+        return theta
 
     def personal(self, view: View, theta: Tensor) -> Tensor:
         """The model that the client predicts with, made from its training data: pieces go on from one another's."""

@@ -207,6 +207,7 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
                 federated.initial,
                 clients.registered,
             )
+    info |= {name: float(value) for name, value in answer.logged.items()}
     return State(server, state.traffic.plus(answer.traffic), running), info
 
 

@@ -21,10 +21,10 @@ class FedExP(Piece):
     """w <- w - eta mean(d_i);   eta = max(1, sum p_i ||d_i||^2 / (2 ||mean d_i||^2 + 2 epsilon)), d_i = sent - kept_i.
 
     Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, equation (8) and
-    Algorithm 1. d_i is what leaves the client, cut to what is synchronised in the round. The server's vector is the
-    last iterate, where the paper reports the mean of the last two; the authors' code multiplies epsilon by the number
-    of clients asked and lets it fall. Stored: nothing. Sent: one number beside the model. A client never seen: the
-    global model.
+    Algorithm 1. d_i is what leaves the client, cut to what is synchronised in the round. The paper reports the mean of
+    the last two vectors (`AveragedIterates`); the authors' code multiplies epsilon by the number of clients asked and
+    lets it fall. The log has eta as `FedExP.step_size`. Stored: nothing. Sent: one number beside the model. A client
+    never seen: the global model.
     """
 
     late = True
@@ -47,5 +47,10 @@ class FedExP(Piece):
         return message._replace(reports=tuple(mine if isinstance(r, Square) else r for r in message.reports))
 
     def learn(self, memory: tuple, g: Tensor, report: Square, share: float):
-        eta = report.norm.x / (2 * (g @ g + self.epsilon))
-        return g * eta.clamp(min=1.0), memory
+        return g * self._step_size(g, report), memory
+
+    def log(self, memory: tuple, g: Tensor, report: Square, share: float):
+        return {"step_size": self._step_size(g, report)}
+
+    def _step_size(self, g: Tensor, report: Square) -> Tensor:
+        return (report.norm.x / (2 * (g @ g + self.epsilon))).clamp(min=1.0)
