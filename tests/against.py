@@ -11,7 +11,7 @@ from helpers import KEEPS_ALL, Given, Ran, federate, federation, gap, run
 from oracles import ORACLES, vhl
 from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
-from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
+from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
 from driftless import algorithms as named
 from driftless.broadcast import Setting
@@ -19,11 +19,12 @@ from driftless.composition import Algorithm, Client, Period, StepSize, algorithm
 from driftless.lift import Loop, Sequential
 from driftless.optim import Sgd
 from driftless.pieces.fednova import FedNova
+from driftless.pieces.per_fedavg import MetaStep
 from driftless.pieces.vhl import VHL
 from driftless.server_optim import Descent
 from driftless.state import Each, Server
 
-PERSONAL = ("apfl", "pfedme", "per_fedavg", "fedrep", "knn_per", "fine_tune")
+PERSONAL = ("apfl", "pfedme", "fedrep", "knn_per", "fine_tune")
 
 
 def network() -> nn.Sequential:
@@ -94,6 +95,7 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "vhl": lambda: algorithm(WrittenVHL(**known), name="vhl"),
         "fedadam_fedinit": lambda: named.fedadam(hyper["lr"], tau=hyper["tau"], initial=0.0) + relaxed,
         "ditto": lambda: algorithm(WrittenDitto(**known), name="ditto"),
+        "per_fedavg": lambda: combine([_written(p) for p in named.per_fedavg(**known).parts], "per_fedavg"),
         **{name: partial(getattr(named, name), **known) for name in PERSONAL},
         "pefll": lambda: algorithm(
             WrittenPefll("linear", "S", **outside("lr", "clip", "lambda_h", "lambda_v")), inner, name="pefll"
@@ -103,6 +105,10 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         ),
     }
     return table[oracle]()
+
+
+def _written(part: Any) -> Any:
+    return WrittenMetaStep(part.alpha, part.variant, part.batches) if isinstance(part, MetaStep) else part
 
 
 def follow(

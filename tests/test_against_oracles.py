@@ -19,7 +19,7 @@ from against import amplified, build, follow, furthest
 from oracles import ORACLES
 from oracles.problem import Fixture, Round, everyone
 from readings import FIXTURES, READINGS, reading
-from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenPefll, WrittenPfedhn, WrittenVHL
+from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
 from driftless import algorithms as named
 from driftless.broadcast import Frozen
@@ -42,7 +42,7 @@ from driftless.pieces.knn_per import Neighbours
 from driftless.pieces.moon import MOON
 from driftless.pieces.newcomer import Newcomer
 from driftless.pieces.outer_step import OuterStep
-from driftless.pieces.per_fedavg import MetaStep, part
+from driftless.pieces.per_fedavg import part
 from driftless.pieces.pfedme import MoreauEnvelope
 from driftless.pieces.proximal import Proximal
 from driftless.pieces.relaxed_init import RelaxedInit
@@ -140,6 +140,7 @@ VALUES |= {
         {"batch": 64},
         {"alpha": 0.4, "epochs": 3, "batch": 64},
         {"variant": "hessian_free", "alpha": 0.1, "batch": 64},
+        {"alpha": 0.4, "batch": 64, "batches": "whole"},
     ],
     "fedrep": [{"first": s, "epochs": 2, "batch": 64} for s in (0, 1, 4, 0.5, 5 / 6)]
     + [{"first": 0.5, "epochs": 2, "batch": 64, "inner_personal": p} for p in (0.0, 3.0)],
@@ -456,7 +457,7 @@ class AliasedEnvelope(MoreauEnvelope):
         return Own(view.end[None])
 
 
-class TrackedMetaStep(MetaStep):
+class TrackedMetaStep(WrittenMetaStep):
     """The inner step taken with the outer one's half."""
 
     def objective(self, view, loss):

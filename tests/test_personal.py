@@ -39,6 +39,8 @@ VALUES = [
     "fedalt(inner_personal=2)",
     "fedrep(inner_personal=0.5)",
     "pfedme(restart=batch)",
+    "per_fedavg(batches=whole)",
+    "per_fedavg(variant=hessian_free, batches=whole)",
 ]
 PERSONAL = [
     "local",
@@ -267,6 +269,7 @@ def test_a_clients_own_model_is_withheld_by_no_synchronisation():
         lambda: named.pfedme(steps=0),
         lambda: named.per_fedavg(-0.1),
         lambda: named.per_fedavg(variant="second_order"),
+        lambda: named.per_fedavg(batches="thirds"),
         lambda: named.knn_per(0),
         lambda: named.knn_per(weight=1.2),
         lambda: named.fine_tune(1, 2),

@@ -14,6 +14,7 @@ from driftless.pfedhn import Pfedhn
 from driftless.pieces.ditto import Ditto
 from driftless.pieces.fedcog import FedCOG
 from driftless.pieces.fedgen import FedGen
+from driftless.pieces.per_fedavg import MetaStep
 from driftless.pieces.vhl import VHL
 from driftless.space import Space
 
@@ -50,6 +51,19 @@ class WrittenDitto(Ditto):
 
     def remember(self, view):
         return super().remember(in_written_order(view))
+
+
+class WrittenMetaStep(MetaStep):
+    """Per-FedAvg on batches in the order of its oracle."""
+
+    def draws(self, space):
+        return ()
+
+    def objective(self, view, loss):
+        return super().objective(in_written_order(view), loss)
+
+    def correct(self, view):
+        return super().correct(in_written_order(view))
 
 
 class WrittenVHL(VHL):

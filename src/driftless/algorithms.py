@@ -515,9 +515,16 @@ def pfedme(
 
 
 def per_fedavg(
-    alpha: float = 0.01, variant: str = "first_order", delta: float = 1e-3, epochs: int = 1, batch: int = 32
+    alpha: float = 0.01,
+    variant: str = "first_order",
+    delta: float = 1e-3,
+    epochs: int = 1,
+    batch: int = 32,
+    batches: str = "parts",
 ) -> Algorithm:
-    """A model that is good after `epochs` passes at alpha: variant=first_order|hessian_free (Fallah et al. 2020)."""
+    """A model that is good after `epochs` passes at alpha: variant=first_order|hessian_free; a step's gradients on
+    batches=parts of one, or whole ones, each its own (Fallah et al. 2020).
+    """
     from driftless.composition import algorithm
     from driftless.errors import UserError
     from driftless.optim import Sgd
@@ -528,7 +535,8 @@ def per_fedavg(
     if variant not in variants:
         raise UserError(f"per_fedavg(variant={variant}) is unknown: use {' or '.join(variants)}.")
     adapt = FineTune(epochs, batch=batch, lr=alpha, optimiser=Sgd())
-    return algorithm(MetaStep(alpha, variants[variant]), adapt, name=f"per_fedavg(alpha={alpha:g}, variant={variant})")
+    piece = MetaStep(alpha, variants[variant], batches)
+    return algorithm(piece, adapt, name=f"per_fedavg(alpha={alpha:g}, variant={variant})")
 
 
 def knn_per(count: int = 10, scale: float = 100.0, weight: float | None = None) -> Algorithm:

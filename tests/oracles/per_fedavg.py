@@ -1,6 +1,8 @@
 """Per-FedAvg: Fallah et al. 2020, algorithm 1, its first-order and Hessian-free forms (section 5).
 
-Batch k is cut in order into B1, B2 (halves; first_order) or B1, B2, B3 (thirds, rounded down; hessian_free):
+Where `batches` is parts, batch k is cut in order into B1, B2 (halves; first_order) or B1, B2, B3 (thirds, rounded down;
+hessian_free); where it is whole, B2 is batch k, and B1 and B3 have its size and are taken in turn, B1, B3, B1, ..., of
+passes over all of the client's samples in an order that is drawn for the round:
     w' = w - alpha g(w; B1);   v = g(w'; B2);
     hessian_free: v <- v - alpha (g(w + delta v; B3) - g(w - delta v; B3)) / (2 delta);
     w <- w - lr_t v.
@@ -11,10 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .problem import Fixture, Round, full_batches, gradient, known, probe
+from .problem import Fixture, Round, full_batches, gradient, in_turn, known, probe
 
-EXAMPLE: dict = {"alpha": 0.4, "variant": "hessian_free", "delta": 1e-3, "epochs": 2, "batch": 64}
+EXAMPLE: dict = {"alpha": 0.4, "variant": "hessian_free", "delta": 1e-3, "epochs": 2, "batch": 64, "batches": "whole"}
 MUTATIONS = {
+    "parts": "B1, B2 and B3 as thirds of one batch",
+    "same_whole": "B1 and B3 the same in every step",
+    "same_third": "B3 is B1",
     "same_part": "both gradients on B1",
     "from_inner": "the outer step taken from w'",
     "first_order": "the Hessian's term left out",
@@ -33,6 +38,7 @@ def run(
     delta: float = 1e-3,
     epochs: int = 1,
     batch: int = 64,
+    batches: str = "parts",
     weights: str = "uniform",
     mutation: str | None = None,
 ) -> list[Round]:
@@ -47,6 +53,10 @@ def run(
                 index = f.batches[t, i][k]
                 count, of = len(index), 3 if free else 2
                 b = [index[p * count // of : (p + 1) * count // of] for p in range(of)]
+                if batches == "whole" and mutation != "parts":
+                    first = 0 if mutation == "same_whole" else (of - 1) * k
+                    b = [in_turn(f, t, i, first, count), index, in_turn(f, t, i, first + 1, count)]
+                b[-1] = b[0] if mutation == "same_third" else b[-1]
 
                 def g(theta: np.ndarray, rows: np.ndarray, i: int = i) -> np.ndarray:
                     return gradient(theta, f.x[i][rows], f.y[i][rows])
