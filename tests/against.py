@@ -137,7 +137,8 @@ def follow(
     table = {(t, f"c{i}"): torch.from_numpy(rows) for (t, i), rows in f.batches.items()}
     cohorts = [f.cohorts[t - t % alpha] if cohort == "held" else f.cohorts[t] for t in range(f.rounds)]
     controls = ("Scaffold", "FedDyn")
-    control = [k for k, p in enumerate(subject.pieces) if any(name in type(p).__name__ for name in controls)]
+    kinds = (type(p).__name__ for p in subject.pieces)
+    control = next((kind for kind in kinds if any(name in kind for name in controls)), "")
     predicts = any(p.fills("personal", "predict", "evaluate") for p in subject.pieces)
     seen: list[Any] = []
     works: list[list[Each]] = []
@@ -151,7 +152,7 @@ def follow(
 
     def look(t: int, clients: Any) -> None:
         rows = [clients.row(c)[0] for c in range(f.clients)]
-        name = next((k for k in rows[0] if control and k.startswith("memory.")), None)
+        name = next((k for k in rows[0] if control and k.startswith(f"memory.{control}.")), None)
         seen.append(
             (
                 torch.stack([r["model"] for r in rows]) if keep else None,
@@ -162,7 +163,7 @@ def follow(
 
     ran = run(federated, federation(f.x, f.y), Given(table), cohorts, f.lr, lift or Sequential(), after=look)
     rounds = [
-        Round(s.params, kept, s.memory[control[0]][0] if control else None, of_clients)
+        Round(s.params, kept, s.memory[control][0] if control else None, of_clients)
         for s, (kept, of_clients) in zip(ran.servers[1:], seen, strict=True)
     ]
     if predicts:

@@ -41,7 +41,7 @@ def test_feddyn_reaches_the_pooled_optimum(subject, weighting):
     ran = run(federate(subject, Point(4), **settings), q.federation, FullBatch(STEPS), ALL * 250, STEP)
     assert gap(ran.last, optimum(q, EVEN)) < 1e-10
     gradients = np.einsum("ijk,ik->ij", q.a, optimum(q, EVEN) - q.b)
-    assert gap(torch.stack([ran.clients.row(c)[0]["memory.0"] for c in range(CLIENTS)]), gradients) < 1e-8
+    assert gap(torch.stack([ran.clients.row(c)[0]["memory.FedDyn.term"] for c in range(CLIENTS)]), gradients) < 1e-8
     plain = run(federate(named.fedavg(), Point(4), **settings), q.federation, FullBatch(STEPS), ALL * 60, STEP)
     assert gap(plain.last, optimum(q, EVEN)) > 0.05
 
@@ -265,16 +265,16 @@ def test_feddyns_h_is_the_mean_of_all_clients(subject, weighting, lift):
     means: list[torch.Tensor] = []
 
     def mean(t: int, clients: Any) -> None:
-        means.append(torch.stack([clients.row(c)[0]["memory.0"] for c in range(CLIENTS)]).mean(0))
+        means.append(torch.stack([clients.row(c)[0]["memory.FedDyn.term"] for c in range(CLIENTS)]).mean(0))
 
     silent = {1: {3}, 3: {0}, 4: {1, 2}}
     ran = run(
         federate(subject, mlp(), weighting=weighting), data, Work(2, None, 4), SOME, 0.1, lift, silent, mean, "skip"
     )
     for server, expected in zip(ran.servers[1:], means, strict=True):
-        assert gap(server.memory[0].term, expected) < 1e-14
-    assert ran.servers[-1].memory[0].term.abs().max() > 1e-3
-    assert (ran.servers[-1].memory[0].term[ran.clients.federated.periods.never] == 0).all()
+        assert gap(server.memory["FedDyn"].term, expected) < 1e-14
+    assert ran.servers[-1].memory["FedDyn"].term.abs().max() > 1e-3
+    assert (ran.servers[-1].memory["FedDyn"].term[ran.clients.federated.periods.never] == 0).all()
 
 
 # --- cost: the papers' own numbers are in test_costs.py --------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_scaffold_reaches_the_optimum(client):
     control = np.einsum(
         "ijk,ik->ij", q.a, optimum(q, everyone) - q.b
     )  # at rest c_i is the client's gradient there, c is zero
-    assert gap(torch.stack([ran.clients.row(c)[0]["memory.0"] for c in range(CLIENTS)]), control) < 1e-9
+    assert gap(torch.stack([ran.clients.row(c)[0]["memory.Scaffold.variate"] for c in range(CLIENTS)]), control) < 1e-9
     plain = federate(named.fedavg(), Point(4), loss=quadratic, weighting="uniform", client=client)
     missed = run(plain, q.federation, FullBatch(STEPS), ALL * 180, 0.05 if client.momentum else STEP)
     assert gap(missed.last, optimum(q, everyone)) > 0.02
@@ -247,7 +247,7 @@ def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift
     data.pool[0][data.train[4]] *= float("inf")
 
     def mean(t: int, clients: Any) -> None:
-        means.append(torch.stack([clients.row(c)[0]["memory.0"] for c in range(CLIENTS)]).mean(0))
+        means.append(torch.stack([clients.row(c)[0]["memory.Scaffold.variate"] for c in range(CLIENTS)]).mean(0))
 
     means: list[torch.Tensor] = []
     ran = run(
@@ -262,9 +262,9 @@ def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift
     )
     assert [a.skipped for a in ran.answers] == [[], [], [4], [4], [], [4]] and ran.answers[4].answered == []
     for server, expected in zip(ran.servers[1:], means, strict=True):
-        assert gap(server.memory[0].variate, expected) < 1e-14
-    assert ran.servers[-1].memory[0].variate.abs().max() > 1e-3
-    assert (ran.servers[-1].memory[0].variate[ran.clients.federated.periods.never] == 0).all()
+        assert gap(server.memory["Scaffold"].variate, expected) < 1e-14
+    assert ran.servers[-1].memory["Scaffold"].variate.abs().max() > 1e-3
+    assert (ran.servers[-1].memory["Scaffold"].variate[ran.clients.federated.periods.never] == 0).all()
 
 
 # --- law 11: pieces on disjoint slots commute -----------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_a_clients_own_model_is_withheld_by_no_synchronisation():
     for kind in (named.ditto(), named.apfl(), named.pfedme(lam=1.0)):
         federated = federate(kind + slow, mlp())
         ran = run(federated, clusters(), Work(2, None, 4), [(0, 1)])
-        moved = ran.clients.row(0)[0]["memory.0"][0] != federated.initial
+        moved = ran.clients.row(0)[0][f"memory.{type(kind.pieces[0]).__name__}.model"][0] != federated.initial
         assert moved.float().mean() > 0.9
 
 

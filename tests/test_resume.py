@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from contextlib import suppress
@@ -10,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from recipes import RECIPES, SMALL, result
 from subjects import algorithms, names_of
 from test_store_crash import Crash, Disk
 
-from driftless import report
+from driftless import checkpoint, folders, report, wire
 from driftless.errors import UserError
 from driftless.launch import federate
+from driftless.rows import Layout
 from driftless.run import Result
 
 TABLE = Path(__file__).parent.parent / "docs" / "results" / "torture.md"
@@ -211,3 +214,47 @@ def test_sigkill_at_random_moments(tmp_path):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     text = table.read_text()
     assert all(f"| {name} |" in text for name in six) and text.count("| yes |") == 6
+
+
+# --- folders of an earlier day ---------------------------------------------------------------------------------------
+BEFORE = {
+    "memory.Scaffold.variate": "memory.0",
+    "memory.Ditto.model": "memory.1",
+    "told.Scaffold.variate": "told.0",
+    "optimiser.momentum": "optimiser.0",
+    "optimiser.first": "optimiser.0",
+    "optimiser.second": "optimiser.1",
+}
+
+
+@pytest.mark.parametrize("lift", ["sequential", "wired"])
+def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
+    """What pieces and optimisers keep went by number then, on the server and on the clients."""
+    settings = {"algorithm": "scaffold + fedals(2) + ditto + fedadam", "optimizer": "sgd(momentum=0.9)", "lift": lift}
+    settings |= {"optimizer_state": "kept", "rounds": 4, "model": "mlp(hidden=[4])"}
+    settings |= {"clients": 3, "checkpoint_every": 1}
+    whole = run(tmp_path / "whole", **settings)
+    stopped(tmp_path / "old", 3, **settings)
+    for path in checkpoints(tmp_path / "old"):
+        number, tensors, about = checkpoint.read(path, folders.digest(whole.experiment.config))
+        renamed = {BEFORE.get(name, name): leaf for name, leaf in tensors.items()}
+        assert renamed.keys() >= {"memory.0", "optimiser.1"}
+        checkpoint.write(tmp_path / "old", number, renamed, about, folders.digest(whole.experiment.config))
+    memories = list((tmp_path / "old").glob("clients/*/round-*"))
+    assert bool(memories) == (lift == "wired")
+    for path in memories:
+        row = {BEFORE.get(name, name): leaf for name, leaf in wire.load(path.read_bytes()).items()}
+        assert row.keys() >= {"memory.0", "memory.1", "told.0", "optimiser.0"}
+        path.write_bytes(wire.save(row))
+    run(tmp_path / "old", **settings)
+    one, two = result(tmp_path / "whole"), result(tmp_path / "old")
+    if lift == "wired":  # beside what counts, the server notes older rounds, by when it was stopped
+        del one["rows"], two["rows"]
+    assert one == two
+
+
+def test_a_file_of_rows_is_known_by_the_numbers_of_what_pieces_keep():
+    row = {"model": 2, "memory.Scaffold.variate": 2, "memory.Ditto.model": 2, "touched": 0, "optimiser.momentum": 2}
+    text = "model [2] float32, memory.0 [2] float32, memory.1 [2] float32, touched [0] float32, optimiser.0 [2] float32"
+    layout = Layout.of({name: torch.zeros(size) for name, size in row.items()})
+    assert layout.hash == hashlib.sha256(text.encode()).hexdigest()

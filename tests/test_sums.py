@@ -117,7 +117,7 @@ def test_a_ditto_of_personal_parameters_is_held_near_the_clients_own():
     run(federated, clusters((12, 5, 26, 3)), FullBatch(40), [[0, 1, 2, 3]] * 3, STEP, after=after)
     head, initial = federated.periods.never, federated.initial
     for before, now in zip(seen[1], seen[2], strict=True):
-        began, beside = before["model"], now["memory.0"][0][head]
+        began, beside = before["model"], now["memory.Ditto.model"][0][head]
         assert gap(beside, began) < 0.2 * gap(began, initial[head]) and gap(began, now["model"]) > 0.05
 
 

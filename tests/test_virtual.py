@@ -289,7 +289,7 @@ def test_rows_reach_the_server_in_the_cohorts_order(lift):
 def test_clients_say_their_last_layer_and_labels_and_are_told_the_generator():
     federated = prepared(QUICK["fedgen"])
     ran = run(federated, skewed(), FullBatch(2), [[0, 1, 2]] * 2)
-    told = sum(leaf.numel() for leaf in federated.shared(ran.servers[-1], 0.1).told[0])
+    told = sum(leaf.numel() for leaf in federated.shared(ran.servers[-1], 0.1).told["FedGen"])
     size = federated.task.space.size
     for answer in ran.answers:
         assert answer.traffic.control_up == 3 * (6 * 3 + 3) and answer.traffic.parameters_up == 3 * size
@@ -311,7 +311,7 @@ def test_the_generator_learns_what_the_classifiers_agree_on():
     y = torch.arange(90) % 3
 
     def right(server: Any) -> float:
-        weights, statistics = server.memory[0].generator
+        weights, statistics = server.memory["FedGen"].generator
         z = completed.network.outputs(weights, (noise, y), statistics)
         return float((ran.clients.federated.task.space.head(ran.last, z).argmax(1) == y).double().mean())
 
@@ -328,7 +328,7 @@ def test_the_servers_draws_are_of_its_trainings_alone():
     other = replace(QUICK["fedgen"].pieces[0]).complete(space, SETTING._replace(seed=1), Sgd())
     assert not torch.equal(one["noise"], other.drawn(1)["noise"])
     ran = run(prepared(QUICK["fedgen"]), skewed(), FullBatch(1), [[0], [1, 2], [0, 1]], silent={1: {1, 2}})
-    assert [int(s.memory[0].moments.steps) for s in ran.servers] == [0, 2, 2, 4]  # nobody answered: no training
+    assert [int(s.memory["FedGen"].moments.steps) for s in ran.servers] == [0, 2, 2, 4]  # nobody answered: no training
 
 
 def test_a_new_clients_share_is_the_global_model():

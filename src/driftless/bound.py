@@ -5,13 +5,14 @@ Only what is read is kept in a client's row: a client of FedAvg has an empty row
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_structure, tree_unflatten
 
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm, Period
@@ -53,6 +54,10 @@ class Bound:
     def pieces(self) -> tuple[Piece, ...]:
         """The algorithm's, completed for this task, federation and optimiser of the clients."""
         return tuple(p.complete(self.task.space, self.setting, self.optimiser) for p in self.algorithm.pieces)
+
+    def by_piece(self, each: Iterable[Any]) -> dict[str, Any]:
+        """What there is one of a piece, by the name of the piece's type: an algorithm has one of a name."""
+        return {type(p).__name__: of for p, of in zip(self.pieces, each, strict=True)}
 
     @cached_property
     def broadcast(self) -> Any:
@@ -130,8 +135,8 @@ class Bound:
     @cached_property
     def templates(self) -> dict[str, Any]:
         """The trees that rows are flattened from, and what clients are told at first."""
-        memory = tuple(p.client_memory(self.initial) for p in self.pieces)
-        told = tuple(p.tell(p.server_memory(self.initial)) for p in self.pieces)
+        memory = self.by_piece(p.client_memory(self.initial) for p in self.pieces)
+        told = self.by_piece(p.tell(p.server_memory(self.initial)) for p in self.pieces)
         return {"memory": memory, "optimiser": self.recipe.optimiser.init(self.initial), "told": told}
 
     @cached_property
@@ -168,7 +173,7 @@ class Bound:
             row["buffers_sent"] = self.initial_buffers[self.buffer_periods.slow]
         if any("fresh" in p.reads for p in self.pieces):
             row["touched"] = theta.new_zeros(0)  # a row of any kind says that its client was here
-        row |= flatten("memory", tuple(p.client_memory(theta) for p in self.pieces))
+        row |= flatten("memory", self.templates["memory"])
         if self.optimiser_state == "kept":
             row |= flatten("optimiser", self.recipe.optimiser.init(theta))
         return {name: leaf.clone() for name, leaf in row.items()}
@@ -197,11 +202,14 @@ class Bound:
                 return base.index_copy(0, self.periods.slow, row[name])
         return base
 
-    def _told(self, arrived: tuple, row: dict[str, Tensor], opens: Any) -> tuple:
+    def _told(self, arrived: dict[str, Any], row: dict[str, Tensor], opens: Any) -> dict[str, Any]:
         """What pieces are told: of groups that did not open, vectors over parameters as they were when these did."""
-        leaves, spec = tree_flatten(arrived)
+        if opens is True:
+            return arrived
+        named = flatten("told", arrived)
         return tree_unflatten(
-            [select(opens, leaf, self._recall(leaf, row, f"told.{i}")) for i, leaf in enumerate(leaves)], spec
+            [select(opens, leaf, self._recall(leaf, row, name)) for name, leaf in named.items()],
+            tree_structure(arrived),
         )
 
     def _steps(self, row: dict[str, Tensor], opens: Any) -> Tensor:
@@ -228,8 +236,8 @@ class Bound:
         kept: Tensor,
         last: Local,
         buffers_sent: Tensor,
-        memory: tuple,
-        told: tuple,
+        memory: dict[str, Any],
+        told: dict[str, Any],
     ) -> dict:
         slow, new = self.periods.slow, {}
         vectors = {

@@ -34,7 +34,7 @@ class OnClient(Bound):
         sent = select(opens, arrived, self._recall(arrived, row, "sent"))
         model = self.own_model(sent, row, each.seen)
         begin = sent if periods.plain else torch.where(opens & periods.shared, sent, model)
-        memory = restore(self.templates["memory"], row, "memory") if self.pieces else ()
+        memory = restore(self.templates["memory"], row, "memory")
         buffers_sent, buffers = self._buffers(shared, each)
         lr, again = self._step_size(shared.lr), self._descend(how, buffers, each, shared.lr)
         task, passes = TaskView(self.task, buffers, how.differentiate), Passes(self.task, buffers)
@@ -52,7 +52,9 @@ class OnClient(Bound):
             late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
             return [
                 View(*course, *facts, d, s, c, x, message, *late, alike, self.even)
-                for d, s, c, x, alike in zip(each.draws, told, memory, scratch, self.alike, strict=True)
+                for d, s, c, x, alike in zip(
+                    each.draws, told.values(), memory.values(), scratch, self.alike, strict=True
+                )
             ]
 
         steps_before = self._steps(row, opens)
@@ -91,7 +93,8 @@ class OnClient(Bound):
             message = piece.upload(view, message)
         if closes is not True:  # what is not due stays, whatever a piece made of it
             message = message._replace(delta=torch.where(closes, message.delta, 0.0))
-        remembered = tuple(p.remember(v) for p, v in zip(self.pieces, views(last, last.theta, message), strict=True))
+        last_views = views(last, last.theta, message)
+        remembered = self.by_piece(p.remember(view) for p, view in zip(self.pieces, last_views, strict=True))
         new = self._row(each, sent, start, kept, last, buffers_sent, select(closes, remembered, memory), told)
         mark = self.broadcast.delta
         said = message._replace(
@@ -150,14 +153,14 @@ class OnClient(Bound):
         mine, own_buffers = self.personal_model(theta, buffers, each)
         own, zero = self.own_model(theta, each.row, each.seen), theta.new_zeros(())
         fresh = scalar(each.seen < 0, theta)
-        memory = restore(self.templates["memory"], each.row, "memory") if self.pieces else ()
+        memory = restore(self.templates["memory"], each.row, "memory")
         trained: list[Local] = []
         again = self._descend(how, own_buffers, each, shared.lr, trained)
         late = (TaskView(self.task, own_buffers, how.differentiate), again)
         facts = (self.periods.shared, self._step_size(shared.lr), shared.round, fresh, each.who, each.samples)
         views = [
             View(theta, own, mine, mine, zero, None, *facts, each.batches, draws, told, client, (), (), *late)
-            for told, client, draws in zip(shared.told, memory, each.draws, strict=True)
+            for told, client, draws in zip(shared.told.values(), memory.values(), each.draws, strict=True)
         ]
         at = mine
         for piece, view in zip(self.pieces, views, strict=True):

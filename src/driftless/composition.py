@@ -172,5 +172,10 @@ def _check(new: Piece, present: tuple[Piece, ...], name: str) -> None:
     for old in present:
         if type(old) is type(new):
             raise UserError(f"{old!r} and {new!r} are the same piece twice in {name!r}: keep one of them.")
+        if type(old).__name__ == type(new).__name__:
+            raise UserError(
+                f"{old!r} of {type(old).__module__} and {new!r} of {type(new).__module__} have one name in {name!r}: "
+                "what is drawn and remembered goes by it, so rename one of the two classes."
+            )
         if reason := new.clash(old) or old.clash(new):
             raise UserError(f"{old!r} and {new!r} cannot be composed in {name!r}: {reason}.")

@@ -26,13 +26,13 @@ class Federated(OnClient):
     def start(self) -> Server:
         """The server before the first round."""
         params = self.broadcast.initial(self.initial)
-        memory = tuple(p.server_memory(self.initial) for p in self.pieces)
+        memory = self.by_piece(p.server_memory(self.initial) for p in self.pieces)
         optimiser, own = self.server_optimiser.init(params), self.broadcast.memory(params)
         return Server(0, params, self.initial_buffers, optimiser, memory, own)
 
     def shared(self, server: Server, lr: float) -> Shared:
         """What every client is told in this round."""
-        told = tuple(p.tell(m) for p, m in zip(self.pieces, server.memory, strict=True))
+        told = self.by_piece(p.tell(server.memory[type(p).__name__]) for p in self.pieces)
         return Shared(server.round, lr, server.params, server.buffers, told)
 
     def round(self, server: Server, clients: Any, plan: Plan) -> tuple[Server, Any]:
@@ -46,18 +46,20 @@ class Federated(OnClient):
         answer = cohort.map("train", shared._replace(model=model), sent.each)
         if not answer.answered:
             return server._replace(round=server.round + 1), answer
-        (g, answer), memory = sent.back(answer), list(server.memory)
-        reports = with_rows(answer.mean.reports, [answer.rows[c].reports for c in answer.answered if c in answer.rows])
+        (g, answer), memory = sent.back(answer), dict(server.memory)
+        rows = [answer.rows[c].reports for c in answer.answered if c in answer.rows]
+        reports = self.by_piece(with_rows(answer.mean.reports, rows))
         share = len(answer.answered) / clients.registered
         logged: dict[str, Any] = {}
-        for place, piece in sorted(enumerate(self.pieces), key=lambda numbered: not numbered[1].late):
-            logged |= _numbers(piece, piece.log(memory[place], g, reports[place], share))
-            g, memory[place] = piece.learn(memory[place], g, reports[place], share)
+        for piece in sorted(self.pieces, key=lambda piece: not piece.late):
+            name = type(piece).__name__
+            logged |= _numbers(piece, piece.log(memory[name], g, reports[name], share))
+            g, memory[name] = piece.learn(memory[name], g, reports[name], share)
         params, optimiser = self.server_optimiser.step(g, server.params, server.optimiser)
-        memory = [p.settle(m, server.params, params) for p, m in zip(self.pieces, memory, strict=True)]
+        memory = self.by_piece(p.settle(memory[type(p).__name__], server.params, params) for p in self.pieces)
         due, buffers_due = self.periods.closes(server.round), self.buffer_periods.closes(server.round)
         params, optimiser, memory = select(
-            due, (params, optimiser, tuple(memory)), (server.params, server.optimiser, server.memory)
+            due, (params, optimiser, memory), (server.params, server.optimiser, server.memory)
         )
         buffers = select(buffers_due, server.buffers - answer.mean.buffers, server.buffers)
         after = Server(server.round + 1, params, buffers, optimiser, memory, sent.memory)
@@ -68,8 +70,8 @@ class Federated(OnClient):
         vector.
         """
         theta = server.params
-        for piece, memory in zip(self.pieces, server.memory, strict=True):
-            theta = piece.evaluate(memory, theta)
+        for piece in self.pieces:
+            theta = piece.evaluate(server.memory[type(piece).__name__], theta)
         return theta
 
 

@@ -219,10 +219,16 @@ def _sent(server: Server, clients: Clients, each: Each, lr: float) -> Given:
     return Given(way, server.params, 0, len(sent["model"]) + len(sent["buffers"]))
 
 
+@dataclass(frozen=True)
+class FurtherSteps(FineTune):
+    """The steps that are asked for, where the algorithm itself has a fine-tuning: a piece has a name of its own."""
+
+
 def _trained_on(federated: Federated, server: Server, steps: int, batch: int) -> tuple[Federated, Server]:
     """The algorithm with so many local steps at its end: of the personal parameters alone, where only some are."""
     never = federated.periods.never
     some = federated.periods.personal and not bool(never.all())
-    last = FineTune(0, steps, batch, optimiser=Freeze(federated.optimiser, never, steps) if some else None)
+    kind = FurtherSteps if any(type(p) is FineTune for p in federated.pieces) else FineTune
+    last = kind(0, steps, batch, optimiser=Freeze(federated.optimiser, never, steps) if some else None)
     longer = replace(federated.algorithm, pieces=(*federated.pieces, last))
-    return replace(federated, algorithm=longer), server._replace(memory=(*server.memory, ()))
+    return replace(federated, algorithm=longer), server._replace(memory=server.memory | {kind.__name__: ()})

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from driftless.device import to_numpy
 from driftless.errors import UserError
+from driftless.state import numbered
 
 Row = dict[str, Tensor]
 
@@ -67,6 +68,12 @@ class Layout:
     def size(self) -> int:
         """Bytes of one row."""
         return sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in self.fields)
+
+    @property
+    def hash(self) -> str:
+        """A word for it, the same whether what pieces keep goes by number or by name."""
+        fields = zip(numbered(field[0] for field in self.fields), self.fields, strict=True)
+        return hashlib.sha256(str(Layout([(name, *field[1:]) for name, field in fields])).encode()).hexdigest()
 
     def pack(self, row: Mapping[str, Tensor]) -> bytes:
         """The row's bytes, field after field; `StoreError` for a row of another layout."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from driftless.device import Crossing, crossing
 from driftless.piece import Samples
@@ -19,7 +21,7 @@ class Server(NamedTuple):
     params: Tensor
     buffers: Tensor
     optimiser: Any
-    memory: tuple
+    memory: dict[str, Any]  # what each piece remembers, by the name of its type
     broadcast: Any = ()  # what the broadcast remembers
 
 
@@ -30,7 +32,7 @@ class Shared(NamedTuple):
     lr: Any
     model: Any  # [D], or () where each client is sent its own
     buffers: Tensor
-    told: tuple
+    told: dict[str, Any]  # what each piece tells its clients of that
 
 
 class Each(NamedTuple):
@@ -85,12 +87,24 @@ def finite(*trees: Any) -> Tensor:
 
 
 def flatten(prefix: str, tree: Any) -> dict[str, Tensor]:
-    """The leaves of a tree by name, `prefix.0`, `prefix.1`, ..."""
-    leaves = tree_leaves(tree)
-    return {f"{prefix}.{i}": leaf for i, leaf in enumerate(leaves)}
+    """The leaves of a tree by their fields and keys, in a tuple without names by number: `memory.Scaffold.variate`."""
+    if not isinstance(tree, (tuple, list, dict)):
+        return {prefix: tree}
+    parts = tree.items() if isinstance(tree, dict) else zip(getattr(tree, "_fields", range(len(tree))), tree)
+    return {name: leaf for key, part in parts for name, leaf in flatten(f"{prefix}.{key}", part).items()}
 
 
 def restore(template: Any, named: dict[str, Tensor], prefix: str) -> Any:
-    """The tree of that template from leaves by name: the inverse of `flatten`."""
-    leaves, spec = tree_flatten(template)
-    return tree_unflatten([named[f"{prefix}.{i}"] for i in range(len(leaves))], spec)
+    """The tree of that template from leaves by name: the inverse of `flatten`, for what was kept by number too."""
+    names = list(flatten(prefix, template))
+    if not named.keys() >= set(names):
+        names = list(numbered(names))
+    return tree_unflatten([named[name] for name in names], tree_structure(template))
+
+
+def numbered(names: Iterable[str]) -> Iterator[str]:
+    """The names that leaves had on the disk before pieces gave them theirs: `memory.0`, `memory.1`, ..."""
+    counts: dict[str, count[int]] = {}
+    for name in names:
+        kind, named, _ = name.partition(".")
+        yield f"{kind}.{next(counts.setdefault(kind, count()))}" if named else name

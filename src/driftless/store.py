@@ -22,7 +22,6 @@ its checksum.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import json
 import struct
@@ -190,7 +189,7 @@ def _written(slot: int, header: Header) -> Written:
 
 def _open(path: Path, layout: Layout, run: str) -> files.Handle:
     """Open the file, or make it with nothing but its first block; `StoreError` where it is not this run's."""
-    mine = {"driftless": "rows 1", "run": run, "layout": hashlib.sha256(str(layout).encode()).hexdigest()}
+    mine = {"driftless": "rows 1", "run": run, "layout": layout.hash}
     files.make_folder(path.parent)
     if not path.exists():
         block = json.dumps(mine).encode()

@@ -100,7 +100,8 @@ class WiredRows(Rows):
 
     def get(self, client: int) -> Row | None:
         """The client's own memory, for a simulation to look at."""
-        return recall(self._folder(client), self.seen(client)) if client in self._records else None
+        names = [field[0] for field in self.layout.fields]
+        return recall(self._folder(client), self.seen(client), names) if client in self._records else None
 
     def stage(self, round: int, client: int, row: Row) -> None:
         """The client has remembered this round: to be counted."""

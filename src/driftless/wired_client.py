@@ -30,6 +30,7 @@ from driftless.errors import UserError
 from driftless.federated import Federated, Shared
 from driftless.lift import Loop
 from driftless.piece import Samples
+from driftless.state import numbered
 from driftless.traffic import arrived, up
 from driftless.wire import Header
 from driftless.work import Work, work_of
@@ -116,7 +117,7 @@ class Client:
             if int(first["round"]) != header.round:
                 raise UserError(f"client {self.name!r} lacks the first phase of round {header.round + 1}: send it.")
             phi, own = first["phi"], phi
-        return Shared(header.round, header.number, phi, self.federated.initial_buffers, ()), own
+        return Shared(header.round, header.number, phi, self.federated.initial_buffers, {}), own
 
     def _recall(self, header: Header) -> dict[str, Tensor]:
         """The memory of the round that was accepted; those that nobody can ask for again are dropped."""
@@ -125,13 +126,16 @@ class Client:
             files.remove(path)
         if header.accepted < 0:
             return self.federated.fresh_row()
-        return recall(self.folder, header.accepted)
+        return recall(self.folder, header.accepted, list(self.federated.fresh_row()))
 
 
-def recall(folder: Path, round: int) -> dict[str, Tensor]:
-    """A client's memory of that round; raises UserError where it is not there."""
+def recall(folder: Path, round: int, names: list[str]) -> dict[str, Tensor]:
+    """A client's memory of that round by these names, or by number as in folders from before pieces had names; raises
+    UserError where it is not there.
+    """
     try:
-        return wire.load(memory(folder, round).read_bytes())
+        row = wire.load(memory(folder, round).read_bytes())
+        return row if row.keys() == set(names) else dict(zip(names, (row[n] for n in numbered(names)), strict=True))
     except OSError:
         raise UserError(
             f"{folder}: the client's memory of round {round + 1} is not there: resume from an earlier "
