@@ -26,7 +26,7 @@ def sentence(ended: Ended, *said: str) -> str:
 
 
 EXPRESSIONS = [
-    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "relaxed_init"),
+    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "40 to choose from"),
     ({"algorithm": "scaffold + relaxd_init"}, "At character 12", "did you mean 'relaxed_init'"),
     ({"algorithm": "fedprox(nu=1)"}, "no argument 'nu'", "did you mean 'mu'"),
     ({"algorithm": "fedprox(mu=big)"}, "fedprox's mu must be a number, not big"),
@@ -37,13 +37,13 @@ EXPRESSIONS = [
     ({"algorithm": "fedals(cohort=kept)"}, "held or redrawn"),
     ({"algorithm": "fedavg +"}, "At character 9"),
     ({"algorithm": ""}, "expected name"),
-    ({"algorithm": "__import__('os').system('true')"}, "At character"),
+    ({"algorithm": "__import__('os').system('true')"}, "cannot read", "put quotes"),
     ({"split": "dirichlt(0.1)"}, "did you mean 'dirichlet'"),
     ({"split": "iid + shards(2)"}, "names 2 things"),
     ({"optimizer": "sdg"}, "did you mean 'sgd'"),
-    ({"optimizer": "yogi"}, "for the other side", "adamw or sgd"),
+    ({"optimizer": "yogi"}, "yogi is an optimiser of the server", "adamw or sgd"),
     ({"algorithm": "fednova", "optimizer": "adamw"}, "fednova", "sgd", "AdamW"),
-    ({"server": "sgd(momentum=0.9)"}, "for the other side", "average"),
+    ({"server": "sgd(momentum=0.9)"}, "sgd is an optimiser of a client", "average"),
     ({"schedule": "cosin"}, "did you mean 'cosine'"),
     ({"augment": "flp"}, "did you mean 'flip'"),
     ({"model": "resnet"}, "did you mean 'resnet20'", "lenet"),
@@ -142,6 +142,26 @@ def test_devices():
     sentence(run(device="tpu"), "'tpu'", "cpu or cuda")
 
 
+WRONG = """
+import sys
+from driftless.cli import main
+for words in (
+    "run --algorithm scafold", "run --algorithm fedprox(nu=1)", "run --split dirichlt", "run --optimizer adam",
+    "run --server sgd", "run --schedule cosin", "run --augment flp", "run --lr -1", "grid --rows scafold --columns x",
+):
+    try:
+        main(words.split())
+    except SystemExit as end:
+        assert end.code == 2, words
+print("torch" in sys.modules, "numpy" in sys.modules)
+"""
+
+
+def test_a_wrong_name_is_said_before_anything_heavy_is_loaded():
+    ended = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True)
+    assert ended.stdout == "False False\n" and ended.stderr.count("driftless: ") == 9, ended
+
+
 def test_a_proper_process_ends_so_too(tmp_path):
     """The same from the shell, where an import or an exit handler could still spoil it."""
     words = ["-m", "driftless", "run", "--algorithm", "scafold", "--out", str(tmp_path / "run")]
@@ -211,7 +231,7 @@ def test_a_client_that_the_model_cannot_be_trained_on():
 
 
 def test_models_and_losses_that_do_not_fit():
-    refused("output has shape [2]", "3 classes", "3 scores", model=nn.Linear(4, 2))
+    refused("output has shape [2]", "up to 2", "3 scores", model=nn.Linear(4, 2))
     refused("does not take samples of shape [4]", model=nn.Linear(5, 3))
     refused("output has shape []", model=nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)))
     refused("loss does not take outputs [2, 3] and labels [2]", loss=lambda o, y: nn.functional.nll_loss(o, y[None]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from driftless import federate, report
+from driftless import Piece, View, algorithm, federate, report
 from driftless.assemble import assemble
 from driftless.data.federation import Federation
 from driftless.errors import UserError
@@ -62,6 +63,26 @@ def test_a_module_that_cannot_be_vectorised_runs_by_default(module, caplog):
     assert "not vectorised" in caplog.text
     with pytest.raises(UserError, match="the model cannot run under lift='vectorised'"):
         federate(module, (X, Y), lift="vectorised", **QUICK)
+
+
+@dataclass(frozen=True)
+class Asking(Piece):
+    """Asks who a client is, which one of many at once cannot say."""
+
+    def start(self, view: View, theta: Tensor) -> Tensor:
+        return theta + 0.0 * int(view.who)
+
+
+def test_a_piece_that_cannot_be_vectorised_is_named(caplog):
+    asking = algorithm(Asking(), name="asking")
+    settings: dict[str, Any] = {"model": "softmax_regression", "algorithm": asking, "data": (X, Y), **QUICK}
+    with pytest.raises(UserError, match=r"the piece Asking\(\) \(line \d+ of .*fitting.py\), whose view"):
+        federate(lift="vectorised", **settings)
+    auto, alone = (federate(lift=lift, **settings).model() for lift in ("auto", "sequential"))
+    assert all(torch.equal(auto[name], alone[name]) for name in alone) and "which the piece Asking()" in caplog.text
+    reading: dict[str, Any] = {"loss": lambda out, y: F.cross_entropy(out, y) * (1 if y.sum() < 1e9 else 0)}
+    with pytest.raises(UserError, match="the model or the loss cannot run under lift='vectorised'"):
+        federate("softmax_regression", (X, Y), lift="vectorised", **reading, **QUICK)
 
 
 def test_it_is_tried_on_clients_that_train(caplog):
@@ -130,6 +151,12 @@ def test_losses_metrics_and_outputs_of_another_kind():
         federate(nn.Linear(20, 3), (X, Y), loss=lambda out, y: float(F.cross_entropy(out, y)), **QUICK)
     with pytest.raises(UserError, match="one value a sample, as a tensor"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: (out.argmax(1) == y).numpy(), **QUICK)
+    with pytest.raises(UserError, match="one value a sample, as a tensor"):
+        federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {"right": out.argmax(1) == y}, **QUICK)
+    with pytest.raises(UserError, match="the metric fails: 'nothing'"):
+        federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {}["nothing"], **QUICK)
+    with pytest.raises(UserError, match="gives a tuple, of which there is no accuracy"):
+        federate(Two(20, 3), (X, Y), loss=own["loss"], **QUICK)
 
 
 def test_a_file_that_would_change_what_is_frozen_is_refused(tmp_path):
@@ -209,9 +236,42 @@ def test_numbers_of_numpy_are_numbers():
     assert federate(nn.Linear(20, 3), (X, Y), **QUICK | kinds).experiment.config == plain.experiment.config
 
 
+def place_of(labels: Tensor) -> Federation:
+    pool, rows = (torch.from_numpy(X), labels), list(torch.arange(300).chunk(2))
+    return Federation(pool, pool, rows, rows, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (torch.from_numpy(Y) - 1, "the labels go from -1 to 1"),
+        (torch.from_numpy(Y) - 100, "the labels go from -100 to -98"),  # which torch would leave out
+        (torch.from_numpy(Y) * 10**9, "the labels go up to 2000000000, among 600 samples"),
+        (torch.from_numpy(Y.astype(np.uint64)), "of type torch.uint64"),
+    ],
+    ids=["negative", "ignored", "enormous", "unsigned"],
+)
+def test_labels_of_ready_clients_that_are_no_classes_are_refused(labels, said):
+    with pytest.raises(UserError, match=said):
+        federate("auto", clients=place_of(labels), rounds=1, steps=1)
+
+
+def test_labels_of_ready_clients_may_be_any_number_under_a_loss_of_ones_own():
+    own = {"loss": lambda out, y: (out[:, 0] - y).square().mean(), "metric": lambda out, y: (out[:, 0] - y).abs()}
+    result = federate(nn.Linear(20, 1), clients=place_of(torch.from_numpy(Y) - 5), rounds=1, steps=1, lr=0.01, **own)
+    assert result.experiment.federation.label_counts(0) == []
+
+
+def test_a_model_of_ones_own_has_an_output_for_each_label_that_is_there():
+    """Labels 1 to 3 are three classes; in a ready federation they may be 0 to 3."""
+    federate(nn.Linear(20, 3), (X, Y + 1), **QUICK)
+    with pytest.raises(UserError, match=r"output has shape \[3\] a sample, but labels may go up to 3: .* 4 scores"):
+        federate(nn.Linear(20, 3), clients=place_of(torch.from_numpy(Y) + 1), rounds=1, steps=1)
+
+
 def test_labels_of_training_alone_are_classes_too():
     pool, test = (torch.randn(40, 8), torch.arange(40) % 6), (torch.randn(10, 8), torch.arange(10) % 3)
     place = Federation(pool, test, list(torch.arange(40).split(20)), list(torch.arange(10).split(5)), ["a", "b"])
-    with pytest.raises(UserError, match="the labels have 6 classes"):
+    with pytest.raises(UserError, match="labels may go up to 5: its last layer must give 6 scores"):
         federate(nn.Linear(8, 3), clients=place, rounds=1, steps="1")
     assert federate(nn.Linear(8, 6), clients=place, rounds=1, steps="1").metrics[0]["answered"] == 2

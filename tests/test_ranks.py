@@ -182,7 +182,7 @@ def test_who_says_what_is_refused_and_nothing_is_left(tmp_path):
     said = [line.removeprefix("driftless: ") for line in done.stderr.splitlines() if line.startswith("driftless: ")]
     assert done.returncode != 0 and done.stdout.count("told") == 2, done.stderr
     expected = {
-        "At character 1: unknown name 'scafold'": 1,
+        "unknown name 'scafold'": 1,
         "rank 1: 'x' is not one folder for all ranks": 1,
         "rank 1: 'deep/x' is not one folder for all ranks": 1,
         "device='cuda' is for one process": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,49 @@ def test_labels_of_any_kind_become_numbers():
     assert data.classes == 3 and data.y_train.dtype == np.int64 and set(data.y_train) == {0, 1, 2}
     assert len(data.y_train) == 48 and data.x_train.dtype == np.uint8
     assert from_arrays("shifted", IMAGES, LABELS - 1).y_train.min() == 0
-    assert from_arrays("gaps", IMAGES, LABELS * 2).classes == 5
+
+
+FAR = [[1, 2, 3], [-1, 0, 1], [0, 1, 3], [1.0, 2.0, 9.0], [0, 5, 10**7], [0, 2 * 10**9, 2**63 - 1]]
+FAR += [[7, 2**64 - 2, 2**64 - 1]]
+
+
+@pytest.mark.parametrize("names", FAR, ids=str)
+def test_classes_are_the_labels_that_are_there(names, caplog):
+    """No class more than there is, however far the numbers; said, since they become others."""
+    own = np.array(names, dtype=np.uint64 if names[-1] > 2**63 else None)[LABELS]
+    data = from_arrays("mine", IMAGES, own, IMAGES[:1], own[-1:])
+    assert data.classes == 3 and data.y_train.tolist() == LABELS.tolist() and data.y_test.tolist() == [2]
+    assert data.known is not None and data.known.tolist() == names
+    assert f"mine: the labels {', '.join(map(str, names))} are numbered 0 to 2" in caplog.text
+
+
+def test_numbers_of_classes_that_are_counted_stay(tmp_path, monkeypatch, caplog):
+    """A part of a named data set lacks classes, and a class keeps its number; so it does where `classes` says so."""
+    np.savez(tmp_path / "mnist.npz", x_train=IMAGES, y_train=LABELS * 3 + 1)
+    data = load("mnist", tmp_path)
+    assert data.classes == 10 and set(data.y_train.tolist()) == {1, 4, 7}
+    data = from_arrays("mine", IMAGES, LABELS * 2, classes=6)
+    assert data.classes == 6 and set(data.y_train.tolist()) == {0, 2, 4} and not caplog.text
+    for labels, seen in ((LABELS + 8, "from 8 to 10"), (LABELS - 1, "from -1 to 1")):
+        np.savez(tmp_path / "mnist.npz", x_train=IMAGES, y_train=labels)
+        with pytest.raises(UserError, match=f"mnist: the labels go {seen}.*10 classes.*from 0 to 9"):
+            load("mnist", tmp_path)
+
+
+def test_a_dataset_of_labels_that_are_no_classes_is_refused():
+    data = from_arrays("mine", IMAGES, LABELS)
+    for labels, seen in ((LABELS + 1, "1 to 3"), (LABELS - 1, "-1 to 1")):
+        with pytest.raises(UserError, match=f"mine: the training labels go from {seen}.*3 classes.*0 to 2"):
+            replace(data, y_train=labels[: len(data.y_train)])
+
+
+def test_labels_of_two_kinds_are_refused():
+    with pytest.raises(UserError, match="mine: some parts have numbers"):
+        from_arrays("mine", IMAGES, LABELS, IMAGES, LABELS.astype(str))
+    endless = np.where(LABELS == 2, np.inf, 0.0)
+    for labels, said in ((LABELS * 1j, "complex128"), (endless, "inf"), (LABELS * 1e300, "too large")):
+        with pytest.raises(UserError, match=said):
+            from_arrays("mine", IMAGES, labels)
 
 
 def test_features_become_float32_without_moments():

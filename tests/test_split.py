@@ -155,3 +155,13 @@ def test_summary_and_plot():
     assert "10 clients, 2 of them unseen" in str(split) and "Dirichlet(alpha=0.3" in str(split)
     assert split.counts(DATA.y_train, 10).shape == (10, 10) and split.counts(DATA.y_train, 10).sum() == 2000
     assert len(split.plot(DATA.y_train, 10).axes) == 2
+
+
+def test_a_split_by_its_text_is_the_same():
+    assert same(make_split(DATA, "dirichlet(0.3)", 6, 0), make_split(DATA, Dirichlet(0.3), 6, 0))
+    cases = ("dirichlt", "did you mean 'dirichlet'"), ("iid + iid", "names 2 things"), (5, "no data"), (Iid, "no data")
+    for splitter, said in cases:
+        with pytest.raises(UserError, match=said):
+            make_split(DATA, splitter, 6, 0)
+    with pytest.raises(UserError, match="of type tuple is no Dataset"):
+        make_split((DATA.x_train, DATA.y_train), "iid", 6, 0)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from driftless import algorithms, device, optimisers, plugins, schedules, splits, text_models
+from driftless import algorithms, device, optimisers, plugins, schedules, text_models
 from driftless.appearance import augmentation, under_noise
 from driftless.broadcast import Setting
 from driftless.composition import Algorithm
@@ -24,7 +24,8 @@ from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
 from driftless.expression import build, parse
 from driftless.federated import Federated
-from driftless.fitting import check_outputs, check_small_batches
+from driftless.fitting import check_outputs, check_small_batches, class_count
+from driftless.names import one
 from driftless.randomness import generator
 from driftless.server_optim import Descent
 from driftless.space import Space
@@ -89,6 +90,7 @@ def assemble(
     """Build everything a configuration names; objects given take the place of what it names. Raises UserError."""
     check(config)
     config = replace(config, plugin=plugins.pinned(config.plugin))
+    chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
     dtype = DTYPES[config.precision]
     split = None
     if clients is None:
@@ -96,12 +98,10 @@ def assemble(
             _refuse_own(config.data, "data set")
         dataset = dataset or load(config.data, config.data_dir, reading_of(config.model))
         config = _for_text(config, dataset, module)
-        (splitter,) = _one(config.split, splits, "split")
-        split = make_split(dataset, splitter, config.clients, config.seed, config.unseen, config.validation)
+        split = make_split(dataset, config.split, config.clients, config.seed, config.unseen, config.validation)
         clients = under_noise(config, dataset, split, dtype)
-    chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
     shape = tuple(clients.test_pool[0].shape[1:])
-    classes = dataset.classes if dataset is not None else _classes(clients)
+    classes = dataset.classes if dataset is not None else class_count(clients, loss is None, module is None)
     setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
     module, federated = federated_of(config, setting, module, loss, metric, chosen)
     clients = clients.on(federated.initial.device)
@@ -109,7 +109,7 @@ def assemble(
     size = _cohort_size(config, len(clients.seen))
     check_small_batches(federated.task, federated.initial, federated.initial_buffers, clients, work_of(config))
     training, work, size = _reference(chosen, clients, work_of(config), size)
-    (schedule,) = _one(config.schedule, schedules, "schedule")
+    schedule = one("schedule", config.schedule, schedules)
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)
 
 
@@ -134,8 +134,8 @@ def federated_of(
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
         theta, buffers = _read_model(config.init, space)
-    (client,) = _one(config.optimizer, optimisers, "optimizer", optimisers.CLIENTS)
-    (server,) = _one(config.server, optimisers, "server", optimisers.SERVERS)
+    client = one("optimizer", config.optimizer, optimisers)
+    server = one("server", config.server, optimisers)
     if server != Descent() and (chosen.server is not None or not chosen.broadcast.common):
         raise UserError(f"server={config.server!r} and {chosen.name!r} both decide the server's optimiser: keep one.")
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
@@ -182,7 +182,7 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
         text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
     call, *more = parse(text)
     if call.name in text_models.__all__:
-        return _one(text, text_models, "model")[0].module(shape, classes)
+        return one("model", text, text_models).module(shape, classes)
     named = {
         n: f
         for n, f in vars(models).items()
@@ -200,7 +200,7 @@ def reading_of(model: str) -> Any:
     """How a named model reads text; None where it reads none, or is not named."""
     if model == OWN or parse(model)[0].name not in text_models.__all__:
         return None
-    return _one(model, text_models, "model")[0].reading
+    return one("model", model, text_models).reading
 
 
 def _for_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Config:
@@ -217,15 +217,6 @@ def _for_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Con
     return replace(config, model="opt" if dataset.targets_train is None else "opt_lm")
 
 
-def _classes(clients: Any) -> int:
-    """How many classes the labels of ready clients have: the training ones count too, where there is a pool of them.
-    Real targets of several columns are labels that a sample bears or not, a column each.
-    """
-    pools = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
-    columns = [y.shape[1] for _, y in pools if y.dim() > 1 and y.is_floating_point()]
-    return columns[0] if columns else 1 + max(int(y.max()) for _, y in pools if len(y))
-
-
 def _refuse_own(text: str, what: str) -> None:
     if text == OWN:
         raise UserError(
@@ -233,16 +224,6 @@ def _refuse_own(text: str, what: str) -> None:
             "federate(..., resume=True), whose result `driftless.personalize.personalize` takes; `compare` wants "
             "--no-references."
         )
-
-
-def _one(text: str, namespace: Any, what: str, allowed: tuple[str, ...] = ()) -> list[Any]:
-    for call in parse(text) if allowed else ():
-        if call.name in namespace.__all__ and call.name not in allowed:
-            raise UserError(f"{what}={text!r} is for the other side: use {' or '.join(allowed)}.")
-    built = build(text, namespace)
-    if len(built) != 1:
-        raise UserError(f"{what}={text!r} names {len(built)} things: give one.")
-    return built
 
 
 def _cohort_size(config: Config, registered: int) -> int:

@@ -10,18 +10,22 @@ import logging
 import os
 import time
 from itertools import chain, islice
+from traceback import walk_tb
+from types import FunctionType
 from typing import Any
 
 from driftless.assemble import OWN, Experiment
 from driftless.clients import Clients
 from driftless.compiled import Compiled
-from driftless.errors import UserError
+from driftless.errors import UserError, said
 from driftless.lift import Sequential, Threaded, Vectorised
+from driftless.piece import Piece
 from driftless.processes import Processes
 from driftless.products import Products
 from driftless.ranks import join
 from driftless.state import Plan
 from driftless.streams import Streamed
+from driftless.task import cross_entropy
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
 LEAST, MOST = 8, 128  # clients a vectorised call
@@ -52,10 +56,11 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
             return Processes(workers)
     choose = {"vectorised": vectorised, "products": products, "compiled": compiled}.get(config.lift, by_rule)
     found = choose(space, config.device, experiment.cohort, workers)
-    if isinstance(found, Vectorised) and (reason := _unfit(experiment, found)):
+    if isinstance(found, Vectorised) and (error := _unfit(experiment, found)):
+        who, reason = _culprit(experiment, error), said(error)
         if config.lift != "auto":
-            raise UserError(f"the model cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.")
-        logging.getLogger(__name__).warning("clients are not vectorised: %s", reason)
+            raise UserError(f"{who} cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.") from error
+        logging.getLogger(__name__).warning("clients are not vectorised, which %s cannot be: %s", who, reason)
         found = _parallel(config.device, experiment.cohort, workers)
     if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
         return found
@@ -72,19 +77,42 @@ def cores() -> int:
     return max(1, able // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def _unfit(experiment: Experiment, lift: Vectorised) -> str:
-    """Why the model cannot run vectorised, if it cannot: tried on the first clients of the run. Our own models can in
-    float32 and float64; in bfloat16 norm layers and vmap do not get along on every device.
+def _unfit(experiment: Experiment, lift: Vectorised) -> Exception | None:
+    """Why the run cannot be vectorised, if it cannot: tried on its first clients where anything in it is not our own.
+    Our own models can in float32 and float64; in bfloat16 norm layers and vmap do not get along on every device.
     """
-    if experiment.config.model != OWN and experiment.config.precision != "bfloat16":
-        return ""
+    config, task = experiment.config, experiment.federated.task
+    pieces = all(type(piece).__module__.startswith("driftless.") for piece in experiment.federated.pieces)
+    if pieces and task.loss is cross_entropy and config.model != OWN and config.precision != "bfloat16":
+        return None
     try:
         seconds(experiment, lift, _first(experiment, 2))
     except UserError:
-        return ""  # it is the run's to say
+        return None  # it is the run's to say
     except Exception as error:  # whatever vmap makes of an operation that it does not know
-        return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-    return ""
+        return error
+    return None
+
+
+def _culprit(experiment: Experiment, error: Exception) -> str:
+    """Who an error of a vectorised round came from: the last piece in its traceback, or else the model or the loss."""
+    who = "the model" if experiment.federated.task.loss is cross_entropy else "the model or the loss"
+    for frame, line in walk_tb(error.__traceback__):
+        code = frame.f_code
+        for piece in experiment.federated.pieces:
+            if code.co_qualname.startswith(f"{type(piece).__qualname__}.") and code.co_filename == _file(piece):
+                who = (
+                    f"the piece {piece!r} (line {line} of {code.co_filename}), whose view stands for many clients at "
+                    "once, so that its tensors (who, steps, ...) have no value that int() or if could read,"
+                )
+    return who
+
+
+def _file(piece: Piece) -> str:
+    """The file that a piece's class was written in, as its code names it."""
+    functions = (thing for thing in vars(type(piece)).values() if isinstance(thing, FunctionType))
+    own = (thing.__code__ for thing in functions if thing.__module__ == type(piece).__module__)
+    return next((code.co_filename for code in own if code.co_filename != "<string>"), "")
 
 
 def wired(experiment: Experiment) -> bool:

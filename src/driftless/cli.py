@@ -57,6 +57,8 @@ def _do(command: Any) -> None:
     does the rest.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        if isinstance(command, Run | Grid):
+            command.check()
         return command()
     from driftless.ranks import alone, join
 

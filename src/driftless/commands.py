@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from driftless.config import Config, check
+from driftless.names import refuse_unknown, refuse_unknown_cells
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
 Trusted = Annotated[
@@ -28,6 +29,11 @@ class Run:
     """
 
     config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def check(self) -> None:
+        """Raise UserError for what can be refused at once, before anything heavy is loaded."""
+        check(self.config)
+        refuse_unknown(self.config)
 
     def __call__(self) -> None:
         from driftless.launch import run_config
@@ -50,6 +56,11 @@ class Grid:
     is no global model.
     """
     config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def check(self) -> None:
+        """Raise UserError for what can be refused at once, before anything heavy is loaded."""
+        check(self.config)
+        refuse_unknown_cells(self.config, self.rows, self.columns)
 
     def __call__(self) -> None:
         from rich.console import Console

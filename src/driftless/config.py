@@ -16,6 +16,7 @@ from driftless.errors import UserError, nearest
 from driftless.grammar import Call, parse
 
 COUNT_OR_SHARE = "int | float"  # the type of a setting that is a whole number of something, or a share of all
+FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,9 @@ class Config:
 def check(config: Config) -> None:
     """Raise UserError, with all problems at once, where numbers are out of range."""
     c = config
+    told = [problem for f in dataclasses.fields(c) if (problem := _unwritable(f.name, getattr(c, f.name)))]
+    if told:
+        raise UserError("; ".join(told) + ".")
     numbers = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
     endless = [f"{k}={v} must be finite" for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
     rules = (
@@ -163,15 +167,44 @@ def check(config: Config) -> None:
         raise UserError("; ".join(problems) + ".")
 
 
-def from_toml(path: str | Path) -> Config:
-    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys."""
+def _unwritable(name: str, value: Any) -> str:
+    """Why a setting's value can stand in no run.toml, or names no file; nothing where it can."""
+    if isinstance(value, tuple):
+        return next((problem for item in value if (problem := _unwritable(name, item))), "")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return f"{name}={shown(value)} must be a number of 64 bits"
+    if not isinstance(value, str):
+        return ""
+    if not value and name in FILES:
+        return f"{name} is empty: give a path, or leave it out"
+    if "\0" in value or not value.isascii() and value.encode(errors="replace").decode() != value:
+        return f"{name}={shown(value)} has a character that no file can hold: give text without it"
+    return ""
+
+
+def shown(value: Any) -> str:
+    """A value as it is written, cut where it is long."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]}..."
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file; raises UserError where there is none."""
     try:
-        text = Path(path).read_text()
-        table = tomllib.loads(text)
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no TOML file: {error}.") from None
+    except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, a path that no file has
+        raise UserError(f"{shown(str(path))[1:-1]} is no TOML file: {error}.") from None
+    except RecursionError:
+        raise UserError(f"{path} is no file of settings: it has brackets in brackets, thousands deep.") from None
+
+
+def from_toml(path: str | Path) -> Config:
+    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys."""
+    table = read_toml(path)
     inside = table.get("config", table)
     return from_table(inside if isinstance(inside, dict) else table, str(path))
 
@@ -190,6 +223,8 @@ def from_table(table: dict[str, Any], where: str) -> Config:
 
 def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
     value = _plain(value)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be a number of 64 bits.")
     if value is None and "None" in kind:
         return None
     if kind.startswith("tuple") and isinstance(value, (list, tuple, str, Path)):
@@ -200,7 +235,7 @@ def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
     if kind.startswith("Literal"):
         allowed = [word.strip(" '\"") for word in kind[8:-1].split(",")]
         if value not in allowed:
-            raise UserError(f"{where}: {name}={value!r} is not allowed; {nearest(str(value), allowed)}")
+            raise UserError(f"{where}: {name}={shown(value)} is not allowed; {nearest(str(value), allowed)}")
         return value
     if "str" in kind and isinstance(value, (str, int, Path)):
         return str(value)
@@ -210,7 +245,7 @@ def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
         return float(value)
     if type(value) is {"bool": bool, "int": int}.get(kind.partition(" ")[0]):
         return value
-    raise UserError(f"{where}: {name}={value!r} is not allowed; it must be of type {kind}.")
+    raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be of type {kind}.")
 
 
 def count_or_share(value: str | int | float, where: str) -> int | float:

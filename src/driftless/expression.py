@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from driftless.errors import UserError, nearest
@@ -41,6 +41,15 @@ def build(text: str, source: types.ModuleType | Functions) -> list[Any]:
 def build_term(call: Call, source: types.ModuleType | Functions) -> Any:
     """What the source's function, or class, of that name returns for one term: see `build`."""
     return _built(call, _by_name(source))
+
+
+def check_names(calls: Iterable[Call], source: types.ModuleType | Functions) -> None:
+    """Raise UserError where the source has no function of a term's name, or it does not take the term's arguments;
+    nothing is called.
+    """
+    known = _by_name(source)
+    for call in calls:
+        _bound(call, _function(call, known))
 
 
 def catalogue(source: types.ModuleType | Functions) -> list[Entry]:

@@ -7,9 +7,36 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from driftless.errors import UserError
+from driftless.data.federation import Federation
+from driftless.errors import UserError, said
 from driftless.task import Task, accuracy
 from driftless.work import Work
+
+FEW = 1000  # labels that may go beyond the number of samples: of a sample of many classes
+
+
+def class_count(clients: Any, usual: bool, named: bool) -> int:
+    """How many classes the labels of ready clients have: the training ones count too, where there is a pool of them.
+    Real targets of several columns are labels that a sample bears or not, a column each. Raises UserError for labels
+    that the usual loss would leave out, or that would make a named model as large as they are.
+    """
+    pools = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
+    labels = [y for _, y in pools if len(y)]
+    if columns := [y.shape[1] for y in labels if y.dim() > 1 and y.is_floating_point()]:
+        return columns[0]
+    if unsigned := {y.dtype for y in labels} & {torch.uint16, torch.uint32, torch.uint64}:
+        raise UserError(f"the labels are of type {unsigned.pop()}, with which torch does not count: give torch.int64.")
+    lowest = min((int(y.min()) for y in labels), default=0)
+    largest = max((int(y.max()) for y in labels), default=0)
+    whole = all(y.dim() < 2 and not y.is_floating_point() for y in labels)
+    samples = sum(map(len, labels))
+    if whole and usual and lowest < 0:
+        raise UserError(
+            f"the labels go from {lowest} to {largest}: give classes, counted from 0, or a loss of your own."
+        )
+    if whole and named and largest >= max(FEW, samples):
+        raise UserError(f"the labels go up to {largest}, among {samples} samples: number the classes from 0 on.")
+    return max(1, 1 + largest)
 
 
 def check_outputs(
@@ -25,7 +52,7 @@ def check_outputs(
         outputs = task.space.outputs(theta, x, buffers)
     except (RuntimeError, ValueError, TypeError) as error:
         raise UserError(
-            f"the model does not take samples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}"
+            f"the model does not take samples of shape {list(x.shape[1:])}: {said(error)}"
             + _meant_as_tokens(task, theta, buffers, x)
         ) from None
     if usual and not isinstance(outputs, torch.Tensor):
@@ -35,23 +62,25 @@ def check_outputs(
         )
     if usual and y.dim() < 2 and (outputs.dim() != 2 or outputs.shape[1] < classes):
         raise UserError(
-            f"the model's output has shape {list(outputs.shape[1:])} a sample, but the labels have {classes} classes: "
-            f"its last layer must give {classes} scores."
+            f"the model's output has shape {list(outputs.shape[1:])} a sample, but labels may go up to {classes - 1}: "
+            f"its last layer must give {classes} scores, one for each class from 0 on."
         )
     try:
         loss = task.loss(outputs, y)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         shapes = [list(part.shape) for part in (outputs, y) if isinstance(part, torch.Tensor)]
         took = "outputs {} and labels {}".format(*shapes) if len(shapes) == 2 else "the model's outputs"
-        raise UserError(f"the loss does not take {took}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"the loss does not take {took}: {said(error)}") from None
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
-    if task.metric is accuracy and isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,):
-        raise UserError(
-            "the model gives one number a sample, of which there is no accuracy: give a metric of your own."
-        )
-    values = task.metric(outputs, y)
+    if task.metric is accuracy and (not isinstance(outputs, torch.Tensor) or outputs.shape[-1:] == (1,)):
+        what = "one number a sample" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
+        raise UserError(f"the model gives {what}, of which there is no accuracy: give a metric of your own.")
+    try:
+        values = task.metric(outputs, y)
+    except Exception as error:  # a function of the user's, which may raise anything
+        raise UserError(f"the metric fails: {said(error)}") from error
     if not isinstance(values, torch.Tensor) or values.numel() != len(tree_leaves(x)[0]):
         raise UserError(
             "the metric must give one value a sample, as a tensor: their mean is taken over each client's own samples."

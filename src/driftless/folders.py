@@ -9,7 +9,6 @@ import hashlib
 import json
 import platform
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftless import checkpoint, files, observed, plugins
-from driftless.config import Config, from_toml, located, to_table
+from driftless.config import Config, from_toml, located, read_toml, to_table
 from driftless.errors import UserError
 from driftless.results import line, logged, without_infinities
 
@@ -89,9 +88,11 @@ def refuse_another(folder: Path, config: Config) -> None:
     raise UserError(f"{str(folder)!r} holds a run of another configuration ({told}): take another --out, or remove it.")
 
 
-def noted(folder: Path) -> dict[str, Any]:
+def noted(folder: Path) -> dict[str, str]:
     """What the run in the folder noted of itself when it began: its lift, a word for its data."""
-    return tomllib.loads((folder / "run.toml").read_text()).get("resolved", {})
+    table = read_toml(folder / "run.toml").get("resolved", {})
+    pairs = table.items() if isinstance(table, dict) else ()
+    return {name: value for name, value in pairs if isinstance(value, str)}
 
 
 def refuse_other_data(folder: Path, experiment: Experiment) -> None:

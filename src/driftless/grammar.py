@@ -11,6 +11,7 @@ A bare name is text. Names may hold dots and dashes; a quote inside quoted text 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from driftless.errors import UserError
 
 DEEPEST = 20
+LONGEST = 300  # digits of a number: so many fit a float
 CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
 NAME = r"[A-Za-z_][\w.-]*"
 TOKEN = re.compile(
@@ -160,11 +162,14 @@ def _value(tokens: Tokens, depth: int) -> Any:
 
 
 def _number(token: Token) -> int | float:
-    if not token.text.lstrip("-").isdigit():
-        return float(token.text)
-    if len(token.text) > 4000:
-        raise error(token.at, f"a number of {len(token.text)} digits; write at most 4000")
-    return int(token.text)
+    if len(token.text) > LONGEST:
+        raise error(token.at, f"a number of {len(token.text)} digits; write at most {LONGEST}")
+    if token.text.lstrip("-").isdigit():
+        return int(token.text)
+    number = float(token.text)
+    if math.isinf(number) and "inf" not in token.text:
+        raise error(token.at, f"{token.text} is too large for a number; write a smaller one, or inf")
+    return number
 
 
 def written(value: Any) -> str:
@@ -183,5 +188,5 @@ def written(value: Any) -> str:
 
 
 def error(at: int, problem: str) -> UserError:
-    """What is raised for a problem with the expression at this place in its text."""
-    return UserError(f"At character {at + 1}: {problem}")
+    """What is raised for a problem with the expression at this place in its text; its beginning goes without saying."""
+    return UserError(f"At character {at + 1}: {problem}" if at else problem)

@@ -21,8 +21,9 @@ from driftless.config import Config, check, flags
 from driftless.errors import UserError, nearest
 from driftless.expression import parse_list
 from driftless.files import atomic_write
-from driftless.grid_table import NOTHING, Grid
+from driftless.grid_table import Grid
 from driftless.launch import ensure
+from driftless.names import NOTHING
 from driftless.ranks import join
 from driftless.report import write_report
 from driftless.results import Runs, Spread, best, read_run

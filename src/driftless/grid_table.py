@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from driftless.errors import UserError
 from driftless.files import atomic_write
+from driftless.names import NOTHING
 from driftless.table import markdown
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 NAME = "grid.json"
-NOTHING = "nothing"  # the column that adds nothing
 
 
 class Grid(NamedTuple):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import math
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from driftless.config import read_toml
 from driftless.errors import UserError
 from driftless.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, moving_average, spread
 
@@ -46,10 +46,7 @@ def read_run(folder: str | Path) -> Run:
     path = Path(folder)
     if not (path / "run.toml").is_file():
         raise UserError(f"{path} has no run.toml: name a folder that `driftless run` wrote.")
-    try:
-        tables = tomllib.loads((path / "run.toml").read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path / 'run.toml'} is not TOML ({error}): run it again, or name another folder.") from error
+    tables = read_toml(path / "run.toml")
     config = _flat(tables.get("config", {}))
     metrics = _read_metrics(path / "metrics.jsonl")
     name = str(config.get("name") or config.get("algorithm") or path.resolve().name)
@@ -142,7 +139,7 @@ def logged(path: Path) -> Iterator[dict[str, Any]]:
         try:
             row = json.loads(line)
             row["round"] = int(row["round"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             if number == len(lines):
                 return
             raise UserError(f"{path}, line {number}, is not a round's metrics: mend or delete that line.") from error
@@ -182,16 +179,17 @@ def _read_clients(path: Path) -> list[dict[str, Any]]:
         return []
     try:
         clients = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: delete it, the report works without it.") from error
     if not isinstance(clients, list) or not all(isinstance(client, dict) for client in clients):
         raise UserError(f"{path} is not a list of clients: delete it, the report works without it.")
     return clients
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
+    """A table's values by dotted names; none of what is no table."""
     flat: dict[str, Any] = {}
-    for key, value in table.items():
+    for key, value in table.items() if isinstance(table, dict) else ():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,14 @@ class Dataset:
     targets_test: np.ndarray | None = None
     known: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        for part, y in (("training", self.y_train), ("test", self.y_test)):
+            if len(y) and not 0 <= y.min() <= y.max() < self.classes:
+                raise UserError(
+                    f"{self.name}: the {part} labels go from {y.min()} to {y.max()}, and there are {self.classes} "
+                    f"classes: give labels from 0 to {self.classes - 1}."
+                )
+
     @property
     def text(self) -> bool:
         """Whether samples are rows of tokens."""
@@ -58,8 +67,11 @@ def from_arrays(
     natural_test: np.ndarray | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
+    classes: int | None = None,
 ) -> Dataset:
-    """A data set from arrays; labels may be anything that sorts, and become 0, 1, ... in that order.
+    """A data set from arrays; labels may be anything that sorts, and those that are there become 0, 1, ... in that
+    order. With `classes`, labels that are whole numbers are the numbers of so many classes already, and stay as they
+    are.
 
     Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured.
     Floats are read as [n, channels, H, W] where their shape leaves no doubt, else as [n, H, W, channels].
@@ -88,10 +100,7 @@ def from_arrays(
         raise UserError(
             f"{name}: training samples are {x_train.shape[1:]}, test samples {x_test.shape[1:]}; make them alike."
         )
-    known, y = np.unique(np.concatenate([y_train, y_test]), return_inverse=True)
-    if np.issubdtype(known.dtype, np.integer) and known[0] >= 0:  # numbers stay as they are, with gaps if there are any
-        known, y = np.arange(known[-1] + 1), np.concatenate([y_train, y_test])
-    y = y.astype(np.int64)
+    known, y = _classes(name, sound.together(name, y_train, y_test), classes)
     if mean is None and x_train.dtype == np.uint8 and x_train.ndim > 2:
         mean, std = moments(x_train)
     y_train, y_test = y[: len(y_train)], y[len(y_train) :]
@@ -99,12 +108,35 @@ def from_arrays(
     return Dataset(name, x_train, y_train, x_test, y_test, len(known), *natural, mean, std, known=known)
 
 
+def _classes(name: str, labels: np.ndarray, classes: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """(what labels 0, 1, ... are called, each label's number). Numbers that become other numbers are told."""
+    known, y = np.unique(labels, return_inverse=True)
+    if classes is not None and known.dtype == np.int64:
+        if known[0] < 0 or known[-1] >= classes:
+            raise UserError(
+                f"{name}: the labels go from {known[0]} to {known[-1]}, and there are {classes} classes: give labels "
+                f"from 0 to {classes - 1}."
+            )
+        return np.arange(classes), labels
+    if not sound.texts(known) and not np.array_equal(known, np.arange(len(known))):
+        logging.getLogger(__name__).warning(
+            "%s: the labels %s are numbered 0 to %d, in this order", name, listed(known), len(known) - 1
+        )
+    return known, y.astype(np.int64)
+
+
+def listed(known: np.ndarray) -> str:
+    """Labels with commas between them, of many the first and the last."""
+    words = [str(label) for label in known.tolist()]
+    return ", ".join(words if len(words) <= 12 else [*words[:10], "...", words[-1]])
+
+
 def numbered(y: np.ndarray, known: np.ndarray, where: str) -> np.ndarray:
     """Each label's number among those known."""
     number = {label: i for i, label in enumerate(known.tolist())}
     strange = next((label for label in y.tolist() if label not in number), None)
     if strange is not None:
-        raise UserError(f"{where}: {strange!r} is no label that is known; allowed: {', '.join(map(str, known))}.")
+        raise UserError(f"{where}: {strange!r} is no label that is known; allowed: {listed(known)}.")
     return np.array([number[label] for label in y.tolist()], dtype=np.int64)
 
 

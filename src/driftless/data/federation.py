@@ -20,6 +20,7 @@ from driftless.device import to_device, to_numpy
 from driftless.piece import Samples
 
 Tree = Any
+MOST = 1 << 20  # classes that are counted one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +63,11 @@ class Federation:
     def label_counts(self, client: int) -> list[int]:
         """How many of the client's samples each class has; nothing where its labels are no classes."""
         samples = self.samples(client)
-        y = samples.all()[1] if samples.size else None
-        return [] if y is None or y.dim() != 1 or y.is_floating_point() else np.bincount(to_numpy(y)).tolist()
+        if not samples.size:
+            return []
+        _, y = samples.all()
+        classes = y.dim() == 1 and not y.is_floating_point() and 0 <= y.min() and y.max() < MOST
+        return np.bincount(to_numpy(y)).tolist() if classes else []
 
 
 @dataclass(frozen=True, eq=False)

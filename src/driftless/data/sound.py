@@ -15,15 +15,28 @@ def samples(name: str, part: str, x: Any) -> np.ndarray:
     """Samples as uint8 or finite float32, images with their channels last."""
     where = f"{name}, {part} samples"
     try:
-        x = np.asarray(x)
+        x = numbers(x)
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
             x = x if x.dtype == np.uint8 else np.asarray(x, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: they must be numbers in one array ({error}); give each the same shape.") from None
     if not x.ndim:
         raise UserError(f"{where}: there is one value instead of an array of numbers; give [n, ...].")
+    if 0 in x.shape[1:]:
+        raise UserError(f"{where}: they have the shape {list(x.shape)}, so a sample has no number; give some.")
     finite(where, x)
     return channels_last(where, x)
+
+
+def numbers(x: Any) -> np.ndarray:
+    """An array of real numbers; TypeError for what only could be made one: text, complex or masked numbers."""
+    if np.ma.is_masked(x):
+        raise TypeError("some are masked")
+    x = np.asarray(x)
+    said = x.dtype.kind == "O" and any(isinstance(value, (str, bytes, complex)) for value in x.flat)
+    if x.dtype.kind not in "buifO" or said:
+        raise TypeError("there is text among them" if said else f"their type is {x.dtype}")
+    return x
 
 
 def labels(name: str, part: str, y: Any) -> np.ndarray:
@@ -40,7 +53,11 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
             f"{where}: the labels {found}; give one class a sample (y.argmax(1) of one-hot rows), or a Federation of "
             "such targets."
         )
+    if y.dtype.kind not in "buifOUSMm":
+        raise UserError(f"{where}: their type is {y.dtype}; give whole numbers or texts.")
     present(where, y)
+    if y.dtype.kind == "f" and (np.abs(y) > 2**53).any():
+        raise UserError(f"{where}: one of them is {np.abs(y).max():g}, which is too large for a float; give integers.")
     if np.issubdtype(y.dtype, np.floating) and (y != np.rint(y)).any():
         raise UserError(f"{name}: labels are no classes but numbers with fractions; give a Federation of such targets.")
     try:
@@ -48,7 +65,21 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
             np.sort(y)
     except TypeError as error:
         raise UserError(f"{where}: they are of several kinds ({error}); give numbers or texts alone.") from None
-    return y
+    if y.dtype.kind in "iu" and (not len(y) or y.max() <= np.iinfo(np.int64).max):
+        return y.astype(np.int64)
+    return y.astype(object) if y.dtype.kind == "u" else y  # where beside a signed number they would become floats
+
+
+def texts(y: np.ndarray) -> bool:
+    """Whether labels are texts."""
+    return y.dtype.kind in "US" or (len(y) > 0 and isinstance(y[0], (str, bytes)))
+
+
+def together(name: str, *parts: np.ndarray) -> np.ndarray:
+    """The labels of all parts, which are of one kind: numbers, or texts."""
+    if len({texts(part) for part in parts}) > 1:
+        raise UserError(f"{name}: some parts have numbers for labels and others texts; give one kind of them.")
+    return np.concatenate(parts)
 
 
 def finite(where: str, x: np.ndarray) -> None:

@@ -41,14 +41,20 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None) -> 
                 return from_jsonl(path, reading)
             if path.stem.replace("_", "-") != source.name:
                 logging.getLogger(__name__).warning("%s: %s is a part of the whole set", source.name, path.name)
-            return from_npz(path, path.stem.replace("_", "-"), source.mean, source.std)
+            return from_npz(path, path.stem.replace("_", "-"), source.mean, source.std, source.classes)
     return _from_hub(source, folders)
 
 
 def from_npz(
-    path: str | Path, name: str = "", mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+    path: str | Path,
+    name: str = "",
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+    classes: int | None = None,
 ) -> Dataset:
-    """Arrays x_train, y_train and perhaps x_test, y_test and client ids natural_train, natural_test (or writer_...)."""
+    """Arrays x_train, y_train and perhaps x_test, y_test and client ids natural_train, natural_test (or writer_...).
+    What is not in the file may be given: see `from_arrays`.
+    """
     with archive(path) as stored:
         if not {"x_train", "y_train"} <= set(stored.files):
             raise UserError(
@@ -60,7 +66,7 @@ def from_npz(
 
         return from_arrays(
             name or Path(path).stem, stored["x_train"], stored["y_train"], get("x_test"), get("y_test"),
-            get("natural_train", "writer_train"), get("natural_test", "writer_test"), mean, std,
+            get("natural_train", "writer_train"), get("natural_test", "writer_test"), mean, std, classes,
         )  # fmt: skip
 
 
@@ -88,7 +94,7 @@ def _features(where: str, table: Any, columns: list[str]) -> np.ndarray:
     blocks = []
     for column in columns:
         try:
-            block = np.stack(table[column].to_list()).reshape(len(table), -1)
+            block = sound.numbers(np.stack(table[column].to_list()).reshape(len(table), -1))
             with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
                 blocks.append(block.astype(np.float32))
         except (ValueError, TypeError) as error:
@@ -129,12 +135,12 @@ def from_folder(path: str | Path) -> Dataset:
     return from_arrays(path.name, *_images(path))
 
 
-def from_huggingface(dataset: Any, name: str = "huggingface") -> Dataset:
+def from_huggingface(dataset: Any, name: str = "huggingface", classes: int | None = None) -> Dataset:
     """A `datasets.Dataset`, or a dictionary of them with "train" and perhaps "test": an image and a label column.
 
     The image is the first column of images, the label `label`, `fine_label` or the first of classes; a column named
     client, client_id, writer_id, user_id or user tells whose each sample is. Where there is no image, all other columns
-    are features, numbers or lists of numbers.
+    are features, numbers or lists of numbers. `classes`: see `from_arrays`.
     """
     parts = dataset if isinstance(dataset, dict) else {"train": dataset}
     if "train" not in parts:
@@ -161,7 +167,7 @@ def from_huggingface(dataset: Any, name: str = "huggingface") -> Dataset:
 
     x, y, natural = columns(parts["train"])
     x_test, y_test, natural_test = columns(parts["test"]) if "test" in parts else (None, None, None)
-    return from_arrays(name, x, y, x_test, y_test, natural, natural_test)
+    return from_arrays(name, x, y, x_test, y_test, natural, natural_test, classes=classes)
 
 
 def _digits(source: Source) -> Dataset:
@@ -169,7 +175,7 @@ def _digits(source: Source) -> Dataset:
     from sklearn.datasets import load_digits
 
     bunch: Any = load_digits()
-    return from_arrays(source.name, np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target)
+    return from_arrays(source.name, np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target, classes=10)
 
 
 def _from_path(name: str, reading: Any) -> Dataset:
@@ -204,7 +210,7 @@ def _from_hub(source: Source, folders: list[Path]) -> Dataset:
             f"{source.name}: no {source.files[0]} {looked}, and no download ({type(error).__name__}); put a file "
             f"of that name with x_train, y_train, x_test, y_test into a folder given by --data-dir or DRIFTLESS_DATA."
         ) from error
-    data = from_huggingface(found, source.name)
+    data = from_huggingface(found, source.name, source.classes)
     return data if source.mean is None else replace(data, mean=source.mean, std=source.std)
 
 

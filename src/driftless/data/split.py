@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from driftless import files
+from driftless import files, splits
 from driftless.data.archives import archive
 from driftless.data.dealing import owned
 from driftless.data.partitions import Natural, Saved, Splitter
 from driftless.datasets import SOURCES
 from driftless.errors import UserError
+from driftless.names import one
 from driftless.randomness import generator
 
 if TYPE_CHECKING:
@@ -106,18 +107,20 @@ class Split:
 
 
 def make_split(
-    dataset: Dataset, splitter: Splitter, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
+    dataset: Dataset, splitter: Splitter | str, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
 ) -> Split:
-    """Divide a data set: training samples by `splitter`, official test samples by each client's own class proportions
-    (those of genres, where samples were sorted by genre).
+    """Divide a data set: training samples by `splitter` (or its text, such as "dirichlet(0.1)"), official test samples
+    by each client's own class proportions (those of genres, where samples were sorted by genre).
 
     `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
     of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
     `Natural` and the same people in the test set, all keep their own test samples. A `Saved` split is taken as it is,
     and `unseen` and `validation` may only be 0 or what it was made with.
     """
-    if isinstance(splitter, Saved):
-        return _restore(splitter, dataset, clients, seed, unseen, validation)
+    made: Splitter = one("split", splitter, splits) if isinstance(splitter, str) else splitter
+    _refuse_others(dataset, made)
+    if isinstance(made, Saved):
+        return _restore(made, dataset, clients, seed, unseen, validation)
     strangers = round(unseen * clients) if 0 < unseen < 1 else int(unseen)
     if unseen < 0 or (unseen >= 1 and unseen != strangers) or strangers >= clients:
         raise UserError(
@@ -128,21 +131,21 @@ def make_split(
             f"validation={validation}: give the share of each client's samples to hold out, from 0 to below 1."
         )
     recipe = (
-        f"{dataset.name} by {splitter!r}, clients={clients}, unseen={strangers}, validation={validation:g}, seed={seed}"
+        f"{dataset.name} by {made!r}, clients={clients}, unseen={strangers}, validation={validation:g}, seed={seed}"
     )
-    expecting = getattr(splitter, "expecting", None)  # DirichletPrior treats unseen clients differently
-    splitter = expecting(strangers) if expecting else splitter
+    expecting = getattr(made, "expecting", None)  # DirichletPrior treats unseen clients differently
+    made = expecting(strangers) if expecting else made
 
     labels, natural = dataset.y_train, dataset.natural_train
-    parts = splitter(labels, clients, generator(seed, "split"), natural)
+    parts = made(labels, clients, generator(seed, "split"), natural)
     names = [f"client-{i}" for i in range(clients)]
-    kinds, held_kinds, count = _kinds(dataset, splitter)
+    kinds, held_kinds, count = _kinds(dataset, made)
     test = divide(held_kinds, _counts(parts, kinds, count), generator(seed, "test"), _overlap(parts))
-    if isinstance(splitter, Natural) and natural is not None:
+    if isinstance(made, Natural) and natural is not None:
         owners = [natural[part[0]] for part in parts]
         names = [str(owner) for owner in owners]
         if dataset.natural_test is not None:
-            held_owners = owned(splitter, dataset.natural_test, _OTHERWISE)
+            held_owners = owned(made, dataset.natural_test, _OTHERWISE)
             if np.isin(owners, held_owners).any():
                 test = [np.flatnonzero(held_owners == owner) for owner in owners]
     rng = generator(seed, "validation")
@@ -155,6 +158,17 @@ def make_split(
             raise UserError(f"validation={validation}: a client would have nothing left to train on; hold out less.")
     strange = tuple(range(clients - strangers, clients))
     return Split(parts, held, test, names, strange, recipe, dataset.name, _samples(dataset))
+
+
+def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:
+    """Refuse what is no data set, or no way to divide one."""
+    if not hasattr(dataset, "natural_train"):
+        raise UserError(
+            f"a value of type {type(dataset).__name__} is no Dataset: make one with driftless.load, or with "
+            "driftless.data.arrays.from_arrays."
+        )
+    if not callable(splitter) or isinstance(splitter, type):
+        raise UserError(f"{splitter!r} divides no data: give the name of a split, such as 'dirichlet(0.1)', or Iid().")
 
 
 def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, scaled: bool = False) -> list[np.ndarray]:

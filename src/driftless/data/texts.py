@@ -14,7 +14,7 @@ import numpy as np
 
 from driftless.data.arrays import TEST_SHARE, Dataset, held_out, numbered
 from driftless.data.tokens import Reading, Rows
-from driftless.errors import UserError
+from driftless.errors import UserError, said
 
 TEXT = (("text",), ("premise", "hypothesis"), ("sentence1", "sentence2"))  # several fields are joined by a space
 LABEL = ("label", "gold_label", "intent")
@@ -113,6 +113,15 @@ class _Columns:
         return np.array([record[found] for record in self.records]) if numbers else self.texts(found)
 
 
+def _whole(record: Any) -> bool:
+    """Whether all text in a record is made of whole characters."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
         data = path.read_bytes()
@@ -124,8 +133,12 @@ def _records(path: Path) -> list[dict[str, Any]]:
         if line.strip():
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}: line {number} is no JSON ({error.msg}); give one object a line.") from None
+            except RecursionError:
+                raise UserError(f"{path}: line {number} has too many brackets in brackets; give one object.") from None
+            except ValueError as error:  # no JSON, or a number of too many digits
+                raise UserError(f"{path}: line {number} is no JSON ({said(error)}); give one object a line.") from None
+            if "\\u" in line and not _whole(record):
+                raise UserError(f"{path}: line {number} has half a character (a lone surrogate); write it as UTF-8.")
             if not isinstance(record, dict):
                 raise UserError(f"{path}: line {number} is no JSON object; give one a line, with a field named text.")
             records.append(record)
