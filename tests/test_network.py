@@ -53,7 +53,7 @@ main(["resume", "many"])
 def namespaces(folder, script: str, *words: str) -> subprocess.CompletedProcess:
     threads = os.environ | {"OMP_NUM_THREADS": "1"}
     said = [*NAMESPACES, "bash", "-c", script, "_", *words]
-    return subprocess.run(said, capture_output=True, text=True, timeout=120, env=threads, cwd=folder)
+    return subprocess.run(said, capture_output=True, text=True, timeout=300, env=threads, cwd=folder)
 
 
 def test_two_machines_make_the_run_of_one_process_until_the_cable_is_cut(tmp_path, monkeypatch):

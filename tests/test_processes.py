@@ -128,7 +128,7 @@ def test_a_run_that_is_killed_leaves_nothing(tmp_path):
         [sys.executable, "-c", KILLED],
         capture_output=True,  # until the last process that could write has ended
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=Path(__file__).parent,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )

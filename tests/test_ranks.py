@@ -50,7 +50,7 @@ def ended(ranks: int, folder: Path, program: str, *words: str) -> subprocess.Com
     """
     (folder / "program.py").write_text(program)
     command = torchrun(ranks, "--redirects", "3", "--log-dir", str(folder / "said"), "program.py", *words)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=THREADS, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=THREADS, cwd=folder)
     for name in ("stdout", "stderr"):
         logs = sorted((folder / "said").rglob(f"{name}.log"))
         setattr(done, name, "".join(log.read_text() for log in logs) + getattr(done, name))
@@ -120,11 +120,11 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
     command = torchrun(2, "-m", "driftless", *words, "--out", str(broken))
     begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=THREADS, start_new_session=True)
     try:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while not list(broken.glob("checkpoints/*")) and time.monotonic() < until:
             time.sleep(0.02)
         os.kill(last_rank(begun.pid), signal.SIGKILL)
-        said = begun.communicate(timeout=120)[1]
+        said = begun.communicate(timeout=300)[1]
     finally:
         if begun.poll() is None:
             os.killpg(begun.pid, signal.SIGKILL)

@@ -479,7 +479,7 @@ def test_a_script_is_not_run_again_by_its_clients(tmp_path):
         "result = federate('softmax_regression', clients=3, rounds=1, steps='1', lift='wired')\n"
         "print(result.metrics[0]['answered'])\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["once", "3"] and done.stderr == ""
 
 
