@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from helpers import KEEPS_ALL, Given, Ran, federate, federation, gap, run
-from oracles import ORACLES, vhl
+from oracles import ORACLES, pefll, vhl
 from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
@@ -24,6 +24,8 @@ from driftless.pieces.vhl import VHL
 from driftless.server_optim import Descent
 from driftless.state import Each, Server
 
+COG = ("kd_weight", "dis", "samples", "steps", "batch", "wait", "temperature", "shuffle")
+PEFLL = ("lr", "clip", "lambda_h", "lambda_v", "descriptor", "server")
 PERSONAL = ("apfl", "pfedme", "fedrep", "knn_per", "fine_tune")
 
 
@@ -45,10 +47,10 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
     steps = [StepSize("body", scale["scale_shared"])] if scale["scale_shared"] != 1 else []
     sizes = combine(steps, "step sizes")
     personal = {"inner_personal": scale["scale_personal"], **outer}
-    cog = {k: hyper[k] for k in ("kd_weight", "dis", "samples", "steps", "batch", "wait") if k in hyper}
+    cog = {k: hyper[k] for k in COG if k in hyper}
     generated = algorithm(WrittenFedCOG(lr=hyper.get("input_lr", 0.01), **cog), name="fedcog")
     contrast = named.moon(**{k: hyper[k] for k in ("mu", "temperature") if k in hyper})
-    momentum = hyper.get("momentum", 0.0)
+    momentum, decay = hyper.get("momentum", 0.0), hyper.get("weight_decay", 0.0)
     known = {k: v for k, v in hyper.items() if k not in ("weights", "server_lr")}
     adaptive = {k: hyper[k] for k in ("lr", "beta1", "beta2", "tau", "initial") if k in hyper}
     inner = Client(Sgd(hyper.get("momentum", 0.9), hyper.get("weight_decay", 5e-5)))
@@ -64,6 +66,12 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "fedals": lambda: slow,
         "fedals_fedinit": lambda: slow + relaxed,
         "fedals_scaffold": lambda: slow + named.scaffold(),
+        "fedprox_fedinit_server": lambda: named.fedprox(hyper.get("mu", 0.1), "server") + relaxed,
+        "scaffold_difference": lambda: combine(
+            [*named.scaffold(hyper.get("control", "difference")).parts, Client(Sgd(momentum, decay))], "scaffold"
+        ),
+        "scaffold_p_grad": lambda: named.scaffold_p(**personal, init_control="grad") + sizes,
+        "fedcog_each_pass": lambda: generated,
         "fedavg_p": lambda: named.fedavg_p(**personal) + sizes,
         "scaffold_p": lambda: named.scaffold_p(**personal) + sizes,
         "fedprox_fedinit": lambda: prox + relaxed,
@@ -97,9 +105,10 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "ditto": lambda: algorithm(WrittenDitto(**known), name="ditto"),
         "per_fedavg": lambda: combine([_written(p) for p in named.per_fedavg(**known).parts], "per_fedavg"),
         **{name: partial(getattr(named, name), **known) for name in PERSONAL},
-        "pefll": lambda: algorithm(
-            WrittenPefll("linear", "S", **outside("lr", "clip", "lambda_h", "lambda_v")), inner, name="pefll"
-        ),
+        **{
+            name: lambda: algorithm(WrittenPefll("linear", "S", **outside(*PEFLL)), inner, name="pefll")
+            for name in ("pefll", "pefll_sgd")
+        },
         "pfedhn": lambda: algorithm(
             WrittenPfedhn("S", weight_decay=hyper.get("decay", 1e-3), **outside("lr", "clip")), inner, name="pfedhn"
         ),
@@ -135,7 +144,10 @@ def follow(
     initial = vhl.widened(f.initial) if wide else f.initial
     object.__setattr__(federated, "initial", torch.from_numpy(initial))
     table = {(t, f"c{i}"): torch.from_numpy(rows) for (t, i), rows in f.batches.items()}
+    own = {(t, f"c{i}"): torch.from_numpy(pefll.own_batch(t, i, len(f.y[i]))) for t, i in f.batches}
     cohorts = [f.cohorts[t - t % alpha] if cohort == "held" else f.cohorts[t] for t in range(f.rounds)]
+    if any(piece.asks_all for piece in subject.pieces):
+        cohorts[0] = range(f.clients)
     controls = ("Scaffold", "FedDyn")
     kinds = (type(p).__name__ for p in subject.pieces)
     control = next((kind for kind in kinds if any(name in kind for name in controls)), "")
@@ -161,7 +173,7 @@ def follow(
         )
         works.append([copied(clients.each(c, t + 1)) for c in range(f.clients)] if predicts else [])
 
-    ran = run(federated, federation(f.x, f.y), Given(table), cohorts, f.lr, lift or Sequential(), after=look)
+    ran = run(federated, federation(f.x, f.y), Given(table, own), cohorts, f.lr, lift or Sequential(), after=look)
     rounds = [
         Round(s.params, kept, s.memory[control][0] if control else None, of_clients)
         for s, (kept, of_clients) in zip(ran.servers[1:], seen, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +27,16 @@ class Given:
     """Local work that is written down: (round, client's name) -> rows of its samples, int64 [K, B]."""
 
     table: dict[tuple[int, str], Tensor]
+    own: dict[tuple[int, str], Tensor] = field(default_factory=dict)  # the rows of a descriptor's batch
 
     def count(self, seed: int, round: int, name: str, samples: int) -> int:
         return len(self.table.get((round, name), ()))
 
     def batches(self, seed: int, round: int, name: str, samples: int, steps: int) -> Tensor:
         return self.table[round, name]
+
+    def described(self, seed: int, round: int, name: str, samples: int) -> Tensor:
+        return self.own[round, name]
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,12 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedgen + fedals, absentees": {"algorithm": "fedgen(epochs=5) + fedals(alpha=2)", "absent": 0.4},
     "vhl + scaffold": {"algorithm": "vhl(samples=60, batch=16) + scaffold"},
     "centralised": {"algorithm": "centralised"},
+    "scaffold, difference": {"algorithm": "scaffold(control=difference)", "optimizer": "sgd(momentum=0.9)"},
+    "scaffold_p, gradients first": {"algorithm": "scaffold_p(init_control=grad, outer_personal=0.5)", "absent": 0.3},
+    "pefll, its Algorithm 2": {"algorithm": "pefll(descriptor=batch, server=sgd, clip=none, lambda_h=0.001)"},
+    "pefll, described by all": {"algorithm": "pefll(descriptor=all, embedding=cnn)", "absent": 0.3},
+    "fedprox to the server's model": {"algorithm": "fedprox(mu=0.1, centre=server) + relaxed_init(beta=0.1)"},
+    "fedcog, reshuffled": {"algorithm": "fedcog(steps=5, samples=9, batch=5, temperature=2, shuffle=each_pass)"},
 }
 SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2", "batch": 8, "model": "mlp(hidden=[8])",
                          "unseen": 1, "clip": 10.0, "panel": 2}  # fmt: skip

@@ -151,6 +151,24 @@ VALUES |= {
     "pefll": [{"lr": 0.01}, {"lr": 0.02, "clip": 0.3, "lambda_h": 0.1, "lambda_v": 0.1}],
     "pfedhn": [{}, {"lr": 0.1, "clip": 0.3, "decay": 0.0}],
 }
+VALUES |= {
+    "pefll_sgd": [
+        {"server": "sgd", "descriptor": "all", "lr": 0.5, "clip": 0.3, "lambda_h": 0.1},
+        {"server": "adam", "descriptor": "all", "lr": 0.02},
+        {"server": "adam", "descriptor": "batch", "lr": 0.02, "lambda_v": 0.1},
+    ],
+    "fedprox_fedinit_server": VALUES["fedprox_fedinit"],
+    "scaffold_difference": [
+        {"momentum": 0.0, "control": "difference"},
+        {"momentum": 0.9, "control": "difference"},
+        {"momentum": 0.9, "weight_decay": 0.1, "control": "mean_gradient"},
+    ],
+    "scaffold_p_grad": [{**p, "init_control": "grad"} for p in PERSONAL],
+    "fedcog_each_pass": [
+        {**COG, "temperature": 0.5},
+        {**COG, "shuffle": "each_pass", "kd_weight": "counts", "batch": 64, "wait": 2},
+    ],
+}
 CASES = [(n, h) for n in ORACLES for h in [ORACLES[n].EXAMPLE, *VALUES[n]]]
 name_of = [f"{n}-{'-'.join(f'{k}={v}' for k, v in h.items())}" for n, h in CASES]
 

@@ -75,7 +75,7 @@ def test_listings():
     assert all(entry["about"] and "\n" not in entry["about"] for entry in algorithms + data)
     lines = cli("algorithms").out.splitlines()
     assert len(lines) == len(algorithms) and any(
-        line.startswith("fedprox(mu=0.01)") and "Li et al. 2020" in line for line in lines
+        line.startswith("fedprox(mu=0.01, centre=start)") and "Li et al. 2020" in line for line in lines
     )
 
 

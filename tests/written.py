@@ -39,8 +39,9 @@ class WrittenFedCOG(FedCOG):
         return ()
 
     def objective(self, view, loss):
-        noise, order = of_client(view, lambda i: fedcog.draws(view.round, i, self.samples))
-        return super().objective(view._replace(draws={"inputs": noise, "order": order}), loss)
+        drawn = of_client(view, lambda i: fedcog.draws(view.round, i, self.samples, self.batch))
+        draws = dict(zip(("inputs", "order", "shuffles"), drawn, strict=True))
+        return super().objective(view._replace(draws=draws), loss)
 
 
 class WrittenDitto(Ditto):

@@ -69,20 +69,30 @@ def fedavg() -> Algorithm:
     return algorithm(name="fedavg")
 
 
-def fedprox(mu: float = 0.01) -> Algorithm:
-    """Local training held near its start (Li et al. 2020); mu=0.01 as in FedCOG's tables."""
+def fedprox(mu: float = 0.01, centre: str = "start") -> Algorithm:
+    """Local training held near its start, or the server's model: centre=start|server (Li et al. 2020); mu=0.01 as in
+    FedCOG's tables.
+    """
     from driftless.composition import algorithm
     from driftless.pieces.proximal import Proximal
 
-    return algorithm(Proximal(mu), name=f"fedprox(mu={mu:g})")
+    return algorithm(Proximal(mu, centre), name=f"fedprox(mu={mu:g}{_unless('centre', centre, 'start')})")
 
 
-def scaffold() -> Algorithm:
-    """Control variates against client drift (Karimireddy et al. 2020)."""
+def scaffold(control: str = "mean_gradient", init_control: str = "zero") -> Algorithm:
+    """Control variates against client drift: control=mean_gradient|difference, at first init_control=zero|grad
+    (Karimireddy et al. 2020).
+    """
     from driftless.composition import algorithm
+    from driftless.errors import UserError
+    from driftless.pieces.first_gradients import FirstGradients
     from driftless.pieces.scaffold import Scaffold
 
-    return algorithm(Scaffold(), name="scaffold")
+    if init_control not in ("zero", "grad"):
+        raise UserError(f"scaffold(init_control={init_control}) is unknown: use zero or grad.")
+    first = [FirstGradients()] if init_control == "grad" else []
+    named = _unless("control", control, "mean_gradient") + _unless("init_control", init_control, "zero")
+    return algorithm(Scaffold(control), *first, name=f"scaffold({named[2:]})" if named else "scaffold")
 
 
 def relaxed_init(beta: float = 0.1, aggregate: str = "paper", first: str = "initial") -> Algorithm:
@@ -164,9 +174,14 @@ def fedavg_p(
 
 
 def scaffold_p(
-    personal: str | None = None, outer_shared: float = 1.0, outer_personal: float = 1.0, inner_personal: float = 1.0
+    personal: str | None = None,
+    outer_shared: float = 1.0,
+    outer_personal: float = 1.0,
+    inner_personal: float = 1.0,
+    control: str = "mean_gradient",
+    init_control: str = "zero",
 ) -> Algorithm:
-    """FedAvg-P with control variates on the shared parameters only (Chen et al. 2023).
+    """FedAvg-P with control variates on the shared parameters only, at first init_control=zero|grad (Chen et al. 2023).
 
     Algorithm 2, which is Algorithm 1 (`fedavg_p`), lines 7, 9 and the mean of x in line 12 as there, but for
 
@@ -174,12 +189,16 @@ def scaffold_p(
         c_i <- (1/K) sum_k grad_x F_i(x_{k,i}, y_{k,i})                                       line 10
         c <- c + (1/N) sum_{i in S} (c_i' - c_i)                                              line 13
 
-    c_i' being the new c_i and N all clients; c_i and c are 0 at first, and those of y stay so. Stored: y_i and c_i, and
-    c on the server. Sent: x and c down, x_{K,i} and c_i' - c_i up. A client never seen: as under `fedavg_p`.
+    c_i' being the new c_i and N all clients; those of y stay 0. init_control=zero: c_i and c are 0 at first.
+    init_control=grad: they begin as the paper's proofs have them, c_i = grad_x f_i(x, y_i) and c = mean_i c_i, by a
+    first round that asks every client and moves no model (`FirstGradients`). control=difference: line 10 by the
+    difference of the models, as SCAFFOLD's line 12 (`Scaffold`). Stored: y_i and c_i, and c on the server. Sent: x and
+    c down, x_{K,i} and c_i' - c_i up. A client never seen: as under `fedavg_p`.
     """
     from dataclasses import replace
 
-    return replace(scaffold() + fedavg_p(personal, outer_shared, outer_personal, inner_personal), name="scaffold_p")
+    shared = scaffold(control, init_control)
+    return replace(shared + fedavg_p(personal, outer_shared, outer_personal, inner_personal), name="scaffold_p")
 
 
 def feddyn(alpha: float = 0.1, mean: str = "clients") -> Algorithm:
@@ -288,9 +307,11 @@ def fedcog(
     wait: int = 0,
     targets: str = "complementary",
     source: str | Call = "inputs",
+    temperature: float = 1.0,
+    shuffle: str = "once",
 ) -> Algorithm:
     """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=inputs
-    or network(latent=256, width=128) (Ye et al. 2024).
+    or network(latent=256, width=128), shuffle=once|each_pass (Ye et al. 2024).
     """
     from driftless.composition import algorithm
     from driftless.expression import build_term
@@ -299,7 +320,7 @@ def fedcog(
 
     term = source if isinstance(source, Call) else Call(source)
     made = build_term(term, {"inputs": Inputs, "network": Network})
-    piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, made)
+    piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, made, temperature, shuffle)
     return algorithm(piece, name=f"fedcog(kd_weight={kd_weight})")
 
 
@@ -566,21 +587,23 @@ def fine_tune(
 def pefll(
     embedding: str = "auto",
     size: str = "M",
-    lr: float = 2e-4,
-    clip: float = 50.0,
+    lr: float | None = None,
+    clip: float | None = 50.0,
     lambda_h: float = 0.0,
     lambda_v: float = 0.0,
     momentum: float = 0.9,
     weight_decay: float = 5e-5,
+    descriptor: str = "first",
+    server: str = "adam",
 ) -> Algorithm:
-    """Models written by a hypernetwork from each client's data: embedding=linear|mlp|cnn, size=S|M|L (Scott et al.
-    2024).
+    """Models written by a hypernetwork from each client's data: embedding=linear|mlp|cnn, size=S|M|L,
+    descriptor=first|batch|all, server=adam|sgd at lr=none: 0.0002 or 1 (Scott et al. 2024).
     """
     from driftless.composition import Client, algorithm
     from driftless.optim import Sgd
     from driftless.pefll import Pefll
 
-    recipe = Pefll(embedding, size, lr, clip, lambda_h, lambda_v)
+    recipe = Pefll(embedding, size, lr, clip, lambda_h, lambda_v, descriptor, server)
     return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pefll")
 
 
@@ -599,6 +622,11 @@ def pfedhn(
 
     recipe = Pfedhn(size, lr, 0.9, decay, clip)
     return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pfedhn")
+
+
+def _unless(name: str, value: Any, usual: Any) -> str:
+    """An argument as a name's text says it: nothing where it has its usual value."""
+    return "" if value == usual else f", {name}={value}"
 
 
 def class_mask() -> Algorithm:

@@ -31,7 +31,7 @@ from driftless.server_optim import Descent
 from driftless.space import Space
 from driftless.state import Plan
 from driftless.task import Task, accuracy, cross_entropy
-from driftless.work import Between, Work, bernoulli_cohort, cohort, silent, work_of
+from driftless.work import Between, Work, bernoulli_cohort, cohort, in_order, silent, work_of
 
 DTYPES = {name: torch.float32 for name in ("float32", "tf32", "bfloat16")} | {"float64": torch.float64}
 REFERENCES = ("centralised", "local")
@@ -65,6 +65,8 @@ class Experiment:
     def cohort_of(self, round: int) -> list[int]:
         """The clients asked in round 0, 1, ...; `held` keeps a cohort for the whole interval of the longest period."""
         place, periods = self.training, self.federated.periods
+        if round == 0 and any(piece.asks_all for piece in self.federated.pieces):
+            return list(in_order(place.names, place.seen))
         draw = round // periods.longest if self.federated.algorithm.cohort == "held" else round
         if self.config.sampling == "bernoulli" and len(place.seen) > 1:
             share = self.cohort / len(place.seen)

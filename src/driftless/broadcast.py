@@ -17,6 +17,7 @@ from torch import Tensor
 from driftless.device import to_device
 from driftless.piece import Rows, Weighted
 
+Embed = Callable[[Tensor, Any], Tensor]  # (phi, batch) -> [E], a mean over the batch
 CHUNK = 500  # samples a pass, where a client's whole data are described
 GENERATED = "its server has no model to average, but a generator of models"  # why no value of it is FedAvg
 
@@ -46,6 +47,7 @@ class Identity:
 
     delta = Weighted
     common = True  # the server's parameters are a model, and every client is sent it
+    own_batch = False  # whether a batch is drawn for a client's descriptor
     optimiser = None
 
     def complete(self, space: Any, setting: Setting | None) -> Identity:
@@ -107,6 +109,40 @@ class Frozen:
 
 
 @dataclass(frozen=True)
+class FirstBatch:
+    """A descriptor in training is of the first batch of the round's local steps."""
+
+    own_batch = False
+
+    def __call__(self, embed: Embed, phi: Tensor, each: Any) -> Tensor:
+        return embed(phi, each.samples.batch(each.batches[0]))
+
+
+@dataclass(frozen=True)
+class OwnBatch:
+    """A descriptor in training is of a batch that is drawn for it."""
+
+    own_batch = True
+
+    def __call__(self, embed: Embed, phi: Tensor, each: Any) -> Tensor:
+        return embed(phi, each.samples.batch(each.described))
+
+
+@dataclass(frozen=True)
+class AllSamples:
+    """A descriptor in training is of all of the client's samples, as it is outside training."""
+
+    own_batch = False
+
+    def __call__(self, embed: Embed, phi: Tensor, each: Any) -> Tensor:
+        rows = torch.arange(len(each.samples.index), device=phi.device)
+        one = lambda row: embed(phi, each.samples.batch(row[None]))
+        every = torch.func.vmap(one, chunk_size=CHUNK)(rows)  # [n, E], beyond the client's own size repeated
+        there = (rows < each.samples.size).to(every.dtype)
+        return there @ every / each.samples.size
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """on_client(embed), then on_server(generate): client i receives generate(eta, v_i), v_i = embed(phi, its samples).
 
@@ -115,19 +151,31 @@ class Pipeline:
     part goes down to client i, which answers with its d phi. `embed(phi, batch) -> [E]`, a mean over the batch, and
     `generate(eta, v) -> [D]` are pure functions of flat vectors. `normalise` stands between them, on the server; what
     it remembers is the broadcast's memory. `optimiser` is the server's, where it is the pipeline's own; `networks`
-    says the parameters by the networks' names.
+    says the parameters by the networks' names. `described` says which samples a descriptor in training is of. `decay`,
+    a number or one for each of the server's parameters, adds decay times the clients' step size times these to the
+    server's gradient.
     """
 
-    embed: Callable[[Tensor, Any], Tensor]
+    embed: Embed
     generate: Callable[[Tensor, Tensor], Tensor]
     parameters: Tensor | Callable[[], Tensor]
     split: int
     normalise: Any = Unchanged()
     optimiser: Any = None
     networks: Callable[[Tensor], dict[str, Tensor]] | None = None
+    described: Any = FirstBatch()
+    decay: float | Tensor | None = None
 
     delta = Rows
     common = False
+
+    @property
+    def own_batch(self) -> bool:
+        return self.described.own_batch
+
+    def descriptor(self, phi: Tensor, each: Any) -> Tensor:
+        """v_i in training, [E]."""
+        return self.described(self.embed, phi, each)
 
     def neutral(self) -> str:
         return GENERATED
@@ -161,7 +209,9 @@ class Pipeline:
                 d_eta = transpose(pull(answer._replace(rows=there), who, models))[0]
                 d_phi = d_phi * (_weight(answer.rows) / max(_weight(there), 1e-12))
             traffic = up.traffic.plus(answer.traffic).plus(last.traffic)
-            return torch.cat([d_phi, d_eta]), answer._replace(traffic=traffic)
+            g = torch.cat([d_phi, d_eta])
+            g = g if self.decay is None else g + shared.lr * self.decay * params
+            return g, answer._replace(traffic=traffic)
 
         return Sent(None, dict(zip(who, models, strict=True)), back, memory)
 
@@ -201,6 +251,7 @@ class Table:
 
     delta = Rows
     common = False
+    own_batch = False
 
     def complete(self, space: Any, setting: Setting | None) -> Table:
         return self

@@ -106,13 +106,12 @@ class OnClient(Bound):
 
     def embed(self, how: Any, shared: Shared, each: Each) -> Reply:
         """The first half of a pipeline on the client: its descriptor."""
-        v = self.broadcast.embed(shared.model, each.samples.batch(each.batches[0]))
+        v = self.broadcast.descriptor(shared.model, each)
         return Reply(Rows(v), {}, {}, finite(v))
 
     def embed_back(self, how: Any, shared: Shared, each: Each) -> Reply:
-        """The last half of a pipeline on the client: the transpose of `embed`, same batch, at the d v that was sent."""
-        batch = each.samples.batch(each.batches[0])
-        along = lambda phi: ((self.broadcast.embed(phi, batch) * each.sent).sum(), ())
+        """The last half of a pipeline on the client: the transpose of `embed`, same samples, at the d v it was sent."""
+        along = lambda phi: ((self.broadcast.descriptor(phi, each) * each.sent).sum(), ())
         d_phi = how.differentiate(along, shared.model)[0]
         return Reply(Sum(d_phi), {}, {}, finite(d_phi))
 

@@ -190,7 +190,9 @@ def local_work(
         )
         for p in federated.pieces
     )
-    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, federated.weight(samples.size))
+    described = work.described(seed, round, name, samples.size) if federated.broadcast.own_batch else ()
+    weight = federated.weight(samples.size)
+    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight, described)
     return to_device(each, federated.initial.device)
 
 

@@ -4,7 +4,7 @@
     theta_i = h((v_i - m) / s)              down      | predict
     delta_i = theta_i - theta_i', k steps   up        |
     d v_i, from delta_i through h           down
-    d phi_i, from d v_i through phi         up          eta <- Adam(clip(mean of both transposes at delta_i))
+    d phi_i, from d v_i through phi         up          eta <- Adam or SGD (mean of both transposes at delta_i)
 
 Every arrow is the pipeline's: this file says only what the two networks are.
 """
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from driftless import models
-from driftless.broadcast import GENERATED, Frozen, Pipeline, Setting
+from driftless.broadcast import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline, Setting
 from driftless.errors import UserError
-from driftless.optim import AdamW, OnServer
+from driftless.optim import AdamW, OnServer, Sgd
 from driftless.piece import Rows
 from driftless.randomness import generator
 from driftless.space import Space
@@ -29,6 +29,8 @@ from driftless.space import Space
 SIZES = {"S": 1, "M": 3, "L": 5}  # hidden layers
 EMBEDDINGS = ("auto", "linear", "mlp", "cnn")
 WIDTH = 100  # of hidden layers
+DESCRIBED = {"first": FirstBatch(), "batch": OwnBatch(), "all": AllSamples()}  # the samples of a descriptor
+SERVERS = {"adam": 2e-4, "sgd": 1.0}  # step sizes
 SMALLEST = 8  # images that a convolutional embedding takes: the embedding that is not named is then one
 
 
@@ -131,22 +133,30 @@ class Pefll:
     v_i = mean phi(x, y), theta_i = h((v_i - m) / s), delta_i = theta_i - theta_i' of k local steps; both networks move
     against the mean of the transposes at delta_i. Scott et al., "PeFLL: Personalized Federated Learning by Learning to
     Learn", ICLR 2024, Algorithms 1 and 2, for (1): min lambda_h |eta_h|^2 + lambda_v |eta_v|^2 + sum_i [L(h(v_i)) +
-    lambda_theta |h(v_i)|^2]. delta_i is the gradient (line 12), not divided by the step size or k. As in the official
-    code and not in Algorithm 2: the server's Adam for lines 17 and 18, whose factor 1 - 2 beta lambda is decoupled
-    decay; m and s are mean and deviation of the entries of the first descriptor ever, frozen, and saved with the model;
-    no ReLU before the hypernetwork's last layers; l = int(1 + n/4); lambda_h and lambda_v of 0, where the paper has
-    0.001 (A.2). 2 lambda_theta is the clients' weight decay. The descriptor is of the first batch in training, of all
-    data at evaluation. The paper's run: lr=0.002, clip=50, weighting=uniform, steps=50, batch=32. Stored: nothing on
-    clients. Sent down: eta_v, theta_i, d v_i; up: v_i, delta_i, d eta_v. A client never seen: one descriptor up and one
-    model down, without a step.
+    lambda_theta |h(v_i)|^2]. delta_i is the gradient (line 12), not divided by the step size or k.
+
+    `server="sgd"`: eta <- eta - lr (mean of the transposes + 2 beta lambda eta), beta the clients' step size of the
+    round, which with lr=1 is lines 17 and 18. `server="adam"`: the official code's, with decoupled decay by 2 lr lambda
+    and lr=0.0002. Before the step the gradient is clipped, which Algorithm 2 does not do (clip=none).
+
+    The samples B of a descriptor (line 5), in training: `descriptor="first"`: the round's first batch, as the official
+    code; `"batch"`: a batch of its own; `"all"`: all, as it is outside training whichever this is.
+
+    As in the official code and not in the paper: m and s are mean and deviation of the entries of the first descriptor
+    ever, frozen, and saved with the model; no ReLU before the hypernetwork's last layers; l = int(1 + n/4); lambda_h
+    and lambda_v of 0, where the paper has 0.001 (A.2). 2 lambda_theta is the clients' weight decay. The paper's run:
+    lr=0.002, clip=50, weighting=uniform, steps=50, batch=32. Stored: nothing on clients. Sent down: eta_v, theta_i,
+    d v_i; up: v_i, delta_i, d eta_v. A client never seen: one descriptor up and one model down, without a step.
     """
 
     embedding: str = "auto"
     size: str = "M"
-    lr: float = 2e-4
-    clip: float = 50.0
+    lr: float | None = None
+    clip: float | None = 50.0
     lambda_h: float = 0.0
     lambda_v: float = 0.0
+    descriptor: str = "first"
+    server: str = "adam"
 
     delta = Rows
     common = False
@@ -156,6 +166,11 @@ class Pefll:
             raise UserError(
                 f"pefll(embedding={self.embedding}, size={self.size}) is unknown: embedding is one of "
                 f"{', '.join(EMBEDDINGS)}, size one of {', '.join(SIZES)}."
+            )
+        if self.descriptor not in DESCRIBED or self.server not in SERVERS:
+            raise UserError(
+                f"pefll(descriptor={self.descriptor}, server={self.server}) is unknown: descriptor is one of "
+                f"{', '.join(DESCRIBED)}, server one of {', '.join(SERVERS)}."
             )
         if min(self.lambda_h, self.lambda_v) < 0:
             raise UserError(
@@ -179,5 +194,16 @@ class Pefll:
         if self.lambda_v != self.lambda_h:
             halves = ((networks.embedding, self.lambda_v), (networks.hypernetwork, self.lambda_h))
             decay = torch.cat([torch.full_like(space.ravel(), 2 * strength) for space, strength in halves])
-        optimiser = OnServer(AdamW(weight_decay=decay), self.lr, self.clip)
-        return Pipeline(networks.embed, networks.generate, networks.initial, split, Frozen(), optimiser, networks.named)
+        adam = self.server == "adam"
+        lr = SERVERS[self.server] if self.lr is None else self.lr
+        return Pipeline(
+            networks.embed,
+            networks.generate,
+            networks.initial,
+            split,
+            Frozen(),
+            OnServer(AdamW(weight_decay=decay) if adam else Sgd(), lr, self.clip),
+            networks.named,
+            DESCRIBED[self.descriptor],
+            None if adam else decay,
+        )

@@ -150,7 +150,7 @@ class Piece:
     put into the message, and its mean, or trains on from the model that all have made. `without`, if any, is the name
     under which what clients predict without this piece is measured as well. Where a piece is for `newcomers`, its
     `personal` leaves the model of a client that took part as it is; where it is for `members`, that of one that never
-    did.
+    did. Where a piece `asks_all`, the first round of a run asks every client.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -159,6 +159,7 @@ class Piece:
     without: ClassVar[str] = ""
     newcomers: ClassVar[bool] = False
     members: ClassVar[bool] = False
+    asks_all: ClassVar[bool] = False
 
     def fills(self, *slots: str) -> bool:
         """Whether it says something in one of these slots, by name."""

@@ -48,6 +48,7 @@ class Each(NamedTuple):
     augment: Any
     draws: tuple
     weight: Any
+    described: Any = ()  # [B] rows of the samples that were drawn for a descriptor
 
 
 class Reply(NamedTuple):

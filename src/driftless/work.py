@@ -76,6 +76,11 @@ class Work:
         passes = [rng.permutation(samples)[: each * size].reshape(each, size) for _ in range(-(-steps // each))]
         return torch.from_numpy(np.concatenate(passes)[:steps])
 
+    def described(self, seed: int, round: int, name: str, samples: int) -> Tensor:
+        """Rows of a batch for the client's descriptor, drawn beside those of its steps: int64 [B]."""
+        rng = generator(seed, "described", round, name)
+        return torch.from_numpy(rng.permutation(samples)[: self.batch])
+
 
 def work_of(config: Config) -> Work:
     """The local work that a configuration names."""

@@ -7,6 +7,8 @@ u <- noise;  `steps` of Adam(input_lr, 0.5, 0.9) on
 y_i = x;  K times  y_i <- y_i - lr_t grad [ w CE(y_i; B) + v (1/b) sum_j KL(p(x; u_j), p(y_i; u_j)) ]               (3)
 with the k-th b of the n inputs, in an order drawn once, pass after pass; w = 1, v = kd_weight, or by "counts"
 w = sum d/(sum d + sum d^), v = sum d^/(sum d + sum d^). A client that never trained has no z: dis = 0.
+At a temperature T the distillation is T^2 KL(p_T, q_T) of softmax(s/T), and dKL/ds = T (q_T - p_T). The order is drawn
+`once`, or anew for `each_pass` after the first, by numbers drawn for it.
 dCE = p - onehot;  dJS/ds_a = p_a (log(p_a/m_a) - KL(p, m))/2, and so for the other;  dKL(p, q)/ds = q - p.
 """
 
@@ -17,6 +19,7 @@ import numpy as np
 from .problem import CLASSES, FEATURES, Fixture, Round, known, outputs, unravel
 
 EXAMPLE: dict = {"kd_weight": "counts", "dis": 4.0, "samples": 21, "steps": 40, "input_lr": 0.1, "batch": 8}
+STEPS = 10  # more than any client takes in a round
 MUTATIONS = {
     "student_first": "KL(student || teacher) (the lemma's proof)",
     "stale": "the teacher's outputs in equation (3) on other inputs than the student's: those before they were made",
@@ -34,10 +37,10 @@ MUTATIONS = {
 }
 
 
-def draws(t: int, i: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """What client i draws in round t: noise [n, 6], and numbers whose order is the set's."""
+def draws(t: int, i: int, samples: int, batch: int = 64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What client i draws in round t: noise [n, 6], numbers whose order is the set's, and those for further passes."""
     rng = np.random.Generator(np.random.Philox(key=1000 * t + i))
-    return rng.normal(size=(samples, FEATURES)), rng.random(samples)
+    return rng.normal(size=(samples, FEATURES)), rng.random(samples), rng.random((STEPS, min(batch, samples)))
 
 
 def softmax(s: np.ndarray) -> np.ndarray:
@@ -130,14 +133,23 @@ class Distillation:
         steps: int = 100,
         input_lr: float = 0.01,
         batch: int = 64,
+        temperature: float = 1.0,
+        shuffle: str = "once",
         mutation: str | None = None,
     ):
         counts = np.bincount(f.y[i], minlength=CLASSES)
-        noise, order = draws(t, i, samples)
+        noise, order, later = draws(t, i, samples, batch)
+        self.t, self.passes = temperature, [np.arange(samples)]
+        for p in range(1, 1 + later.size // samples):
+            again = np.argsort(later.ravel()[(p - 1) * samples : p * samples])
+            self.passes.append(np.arange(samples) if shuffle == "once" else again)
+        if mutation == "first_too":
+            self.passes = self.passes[1:]
         y = np.repeat(np.arange(CLASSES), targets(counts, samples, mutation))[np.argsort(order)]
         used = 0.0 if new and mutation != "stranger" else dis
         self.u = generate(x, z, noise, y, used, steps, input_lr, mutation)
-        self.p = softmax(outputs(z if mutation == "current" else x, noise if mutation == "stale" else self.u))
+        teacher = outputs(z if mutation == "current" else x, noise if mutation == "stale" else self.u)
+        self.p = softmax(teacher / (1 if mutation == "student_only" else self.t))
         own, lacking = counts.sum(), (counts.max() - counts).sum()
         if mutation == "generated":
             lacking = samples
@@ -150,9 +162,14 @@ class Distillation:
 
     def gradient(self, y: np.ndarray, task: np.ndarray, k: int) -> np.ndarray:
         """The gradient of equation (3) at local step k, [53], from that of the task."""
-        rows = (k * self.batch + np.arange(self.batch)) % self.samples
-        p, q = self.p[rows], softmax(outputs(y, self.u[rows]))
-        ds = q - p
+        at = k * self.batch + np.arange(self.batch)
+        rows = np.array([self.passes[a // self.samples % len(self.passes)][a % self.samples] for a in at])
+        p, q = self.p[rows], softmax(outputs(y, self.u[rows]) / (1 if self.mutation == "teacher_only" else self.t))
+        ds = self.t * (q - p)
+        if self.mutation == "unscaled":
+            ds = (q - p) / self.t
+        if self.mutation == "teacher_only":
+            ds = self.t**2 * (q - p)
         if self.mutation == "student_first":
             ds = q * (np.log(q / p) - (q * np.log(q / p)).sum(axis=1, keepdims=True))
         return self.real * task + self.weight * by_scores(y, self.u[rows], ds / self.batch)
@@ -167,20 +184,22 @@ def run(
     input_lr: float = 0.01,
     batch: int = 64,
     wait: int = 0,
+    temperature: float = 1.0,
+    shuffle: str = "once",
     weights: str = "uniform",
     server_lr: float = 1.0,
     mutation: str | None = None,
+    mutations: dict[str, str] = MUTATIONS,
 ) -> list[Round]:
-    known(mutation, MUTATIONS)
+    known(mutation, mutations)
     x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
     seen: set[int] = set()
     for t, cohort in enumerate(f.cohorts):
         for i in cohort:
             y, made = x.copy(), None
             if t >= wait:
-                made = Distillation(
-                    f, t, i, x, models[i], i not in seen, kd_weight, dis, samples, steps, input_lr, batch, mutation
-                )
+                given = kd_weight, dis, samples, steps, input_lr, batch, temperature, shuffle
+                made = Distillation(f, t, i, x, models[i], i not in seen, *given, mutation)
             for k in range(f.steps(t, i)):
                 g = f.gradient(y, t, i, k)
                 y = y - f.lr[t] * (g if made is None else made.gradient(y, g, k))

@@ -39,9 +39,7 @@ def run(
         new = controls.copy()
         for i in cohort:
             y, tasks = x.copy(), np.zeros_like(x)
-            made = Distillation(
-                f, t, i, x, models[i], i not in seen, kd_weight, dis, samples, steps, input_lr, batch, None
-            )
+            made = Distillation(f, t, i, x, models[i], i not in seen, kd_weight, dis, samples, steps, input_lr, batch)
             for k in range(f.steps(t, i)):
                 task = f.gradient(y, t, i, k)
                 tasks += task

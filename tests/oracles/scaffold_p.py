@@ -1,7 +1,9 @@
 """Scaffold-P: Chen et al. 2023 (arXiv 2309.17409), algorithm 2 (formulas reconstructed): control on x alone.
 
 x_i <- x_i - g_x (grad_x f_i(x_i, y_i) - c_i + c)  (line 6);   y_i, outer steps as in fedavg_p.py  (lines 7, 9, 12)
-c_i+ = c_i - c + (x - x_K,i)/(K g_x)  (line 10);   c <- c + (1/N) sum_{i in S} (c_i+ - c_i)  (line 13);  0 at first.
+c_i+ = c_i - c + (x - x_K,i)/(K g_x)  (line 10);   c <- c + (1/N) sum_{i in S} (c_i+ - c_i)  (line 13).  Both are
+0 at first; by init_control=grad round 0 makes c_i = (1/K) sum_k grad_x f_i(x, y_i; batch k) and c = mean c_i over all
+N, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,16 +31,22 @@ def run(
     outer_personal: float = 1.0,
     scale_shared: float = 1.0,
     scale_personal: float = 1.0,
+    init_control: str = "zero",
     weights: str = "uniform",
     mutation: str | None = None,
+    mutations: dict[str, str] = MUTATIONS,
 ) -> list[Round]:
-    known(mutation, MUTATIONS)
+    known(mutation, mutations)
     if mutation == "one_sided":
         outer_personal = 1.0
     shared = ~personal
     server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
     c, controls = np.zeros_like(server), np.zeros_like(models)  # zero for ever on the personal part
-    for t, cohort in enumerate(f.cohorts):
+    if init_control == "grad":
+        controls = first_gradients(f, shared, mutation)
+        c = np.zeros_like(c) if mutation == "clients_only" else controls.mean(axis=0)
+        rounds.append(Round(server, models.copy(), c, controls.copy()))
+    for t, cohort in list(enumerate(f.cohorts))[len(rounds) :]:
         g_x, g_y, new = scale_shared * f.lr[t], scale_personal * f.lr[t], controls.copy()
         for i in cohort:
             begin = np.where(shared, server, models[i])
@@ -64,3 +72,16 @@ def run(
         controls = new
         rounds.append(Round(server, models.copy(), c, controls.copy()))
     return rounds
+
+
+def first_gradients(f: Fixture, shared: np.ndarray, mutation: str | None = None) -> np.ndarray:
+    """c_i before the first step of all: the mean of the first round's gradients at the initial model, [N, 53]."""
+    controls = np.zeros((f.clients, len(f.initial)))
+    for i in f.cohorts[0] if mutation == "only_cohort" else range(f.clients):
+        theta = f.initial.copy()
+        for k in range(f.steps(0, i)):
+            g = f.gradient(theta, 0, i, k)
+            controls[i] += np.where(shared, g, 0) / f.steps(0, i)
+            if mutation == "along":
+                theta = theta - f.lr[0] * g
+    return controls

@@ -16,7 +16,7 @@ from driftless.pieces.generation import Inputs
 from driftless.pieces.samples import class_counts, divergence, input_shape, log_probabilities, one_class, several
 
 ADAM = AdamW(beta1=0.5, beta2=0.9, epsilon=1e-8, weight_decay=0.0)
-TARGETS, COUNTS = ("complementary", "uniform"), "counts"
+TARGETS, COUNTS, SHUFFLES = ("complementary", "uniform"), "counts", ("once", "each_pass")
 REFUSAL = "fedcog makes inputs by gradient descent for wanted classes: samples must be real numbers, labels classes."
 
 
@@ -31,15 +31,18 @@ class Made(NamedTuple):
 @dataclass(frozen=True)
 class FedCOG(Piece):
     """x <- argmin_x loss(global; x, y) + dis (1 - JS(p(global; x), p(model; x)));
-    theta <- argmin_theta loss(theta; the client's data) + kd_weight KL(p(global; x) || p(theta; x)).
+    theta <- argmin_theta loss(theta; the client's data) + kd_weight T^2 KL(p_T(global; x) || p_T(theta; x)).
 
     Ye et al., "Fake It Till Make It: Federated Learning with Consensus-Oriented Generation", ICLR 2024, Algorithm 1,
     lines 5 and 8, equations (1) to (3); `model` is where the client's last training ended (theta_k^{t-1,tau}), and
     where there is none, dis is 0. Targets complement the client's classes, d^ = max(d) - d by largest remainder, or
     are uniform (A.1.1). kd_weight="counts": the weights are |d| and |d^|, each over their sum (A.2.2). With several
     labels a sample (FLAIR), |d| counts labels and not samples, a target is one of them alone, probabilities are each
-    label's own, and JS and KL are means over labels. The set is distilled `batch` samples a step in passes over it;
-    both models are used as they evaluate. A personal parameter of the global model is the client's own, and under
+    label's own, and JS and KL are means over labels. T is the temperature, by which the outputs are divided, 1 in the
+    paper and in the run of the authors' code, which has it. The set is distilled `batch` samples a step in passes over
+    it: all in one order drawn at random (shuffle=once), or each in another, as the authors' loader has it
+    (shuffle=each_pass; it begins a pass with a new batch, and here a batch goes on into the next pass). Both models are
+    used as they evaluate. A personal parameter of the global model is the client's own, and under
     FedALS the teacher inside an interval is the new head on the body sent at the interval's opening. Stored: the
     client's model. Sent: nothing more. A client never seen: the global model.
     """
@@ -53,12 +56,18 @@ class FedCOG(Piece):
     wait: int = 0
     targets: str = "complementary"
     source: Any = Inputs()
+    temperature: float = 1.0
+    shuffle: str = "once"
 
     def __post_init__(self) -> None:
         if self.kd_weight != COUNTS and (isinstance(self.kd_weight, str) or self.kd_weight < 0):
             raise UserError(f"fedcog(kd_weight={self.kd_weight}) is no weight: give 0 or more, or {COUNTS}.")
         if self.targets not in TARGETS:
             raise UserError(f"fedcog(targets={self.targets}) is unknown: use {' or '.join(TARGETS)}.")
+        if self.shuffle not in SHUFFLES:
+            raise UserError(f"fedcog(shuffle={self.shuffle}) is unknown: use {' or '.join(SHUFFLES)}.")
+        if not 0 < self.temperature < math.inf:
+            raise UserError(f"fedcog(temperature={self.temperature:g}) divides outputs: give a number above 0.")
         if min(self.samples, self.batch) < 1 or min(self.steps, self.wait, self.dis, self.lr) < 0:
             raise UserError("fedcog needs samples and batch of 1 or more, and steps, wait, dis and lr of 0 or more.")
 
@@ -71,21 +80,26 @@ class FedCOG(Piece):
         return cls(kd_weight=0.0), "fedavg"
 
     def draws(self, space: Any):
-        return (*self.source.draws(self.samples), Draw("order", (self.samples,), "uniform")) if self.kd_weight else ()
+        if not self.kd_weight:
+            return ()
+        made = (*self.source.draws(self.samples), Draw("order", (self.samples,), "uniform"))
+        later = Draw("shuffles", (min(self.batch, self.samples),), "uniform", each="step")
+        return made if self.shuffle == "once" else (*made, later)
 
     def objective(self, view: View, loss: Loss):
         if not self.kd_weight or view.round < self.wait:
             return loss
         made, bears = self.generate(view), several(view)
-        teacher, size = log_probabilities(made.outputs, bears), min(self.batch, self.samples)
+        soft = lambda outputs: log_probabilities(outputs / self.temperature, bears)
+        teacher, size, order = soft(made.outputs), min(self.batch, self.samples), self._order(view)
         real, distilled = 1.0, self.kd_weight
         if isinstance(distilled, str):
             real, distilled = balance(class_counts(view, made.outputs.shape[-1]), teacher.dtype)
 
         def value(theta: Tensor, batch: Any) -> Tensor:
-            rows = (view.step() * size + torch.arange(size, device=teacher.device)) % self.samples
-            student = log_probabilities(view.task.outputs(theta, made.x[rows]), bears)
-            return real * loss(theta, batch) + distilled * divergence(teacher[rows], student)
+            rows = order[(view.step() * size + torch.arange(size, device=teacher.device)) % len(order)]
+            apart = divergence(teacher[rows], soft(view.task.outputs(theta, made.x[rows])))
+            return real * loss(theta, batch) + distilled * self.temperature**2 * apart
 
         return value
 
@@ -119,6 +133,15 @@ class FedCOG(Piece):
         before, after = self.generate(view, 0), self.generate(view)
         order = torch.argsort(after.y.argmax(-1) if after.y.dim() > 1 else after.y, stable=True)
         return {"FedCOG, 0 steps": before.x[order], f"FedCOG, {self.steps} steps": after.x[order]}
+
+    def _order(self, view: View) -> Tensor:
+        """The rows of the set in the order of their passes, from the first on: int64 [samples, 2 samples, ...]."""
+        rows = torch.arange(self.samples, device=view.sent.device)
+        if self.shuffle == "once":
+            return rows
+        drawn = view.draws["shuffles"].reshape(-1)
+        later = drawn[: len(drawn) - len(drawn) % self.samples].view(-1, self.samples)
+        return torch.cat([rows, torch.argsort(later).flatten()])
 
     def _targets(self, view: View, classes: int) -> Tensor:
         """The wanted labels, in the order drawn: int64 [samples], or [samples, C] where a sample has several."""
