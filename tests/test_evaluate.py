@@ -19,7 +19,7 @@ from driftless import evaluate, folders
 from driftless.assemble import assemble
 from driftless.clients import Clients
 from driftless.evaluate import At, Evaluation, Panel, Personal, _groups
-from driftless.global_model import HELD, global_model
+from driftless.global_average import HELD, global_model
 from driftless.images import SideBySide
 from driftless.lift import Loop, Parallel, Vectorised
 from driftless.pieces.newcomer import Newcomer
@@ -167,7 +167,7 @@ def test_the_virtual_average_is_what_a_synchronisation_would_make(weighting):
 def test_the_mean_over_rows_is_the_same_in_threads(monkeypatch):
     """Blocks of two rows: the same sums in any number of threads."""
     result = made(algorithm=f"fedals(alpha={ALPHA}) + scaffold_p", rounds=ALPHA + 1)
-    monkeypatch.setattr("driftless.global_model.SUMMED", 2)
+    monkeypatch.setattr("driftless.global_average.SUMMED", 2)
     assert len(result.clients.touched()) > 4
     alone, *threaded = (
         global_model(result.experiment.federated, result.server, result.clients, threads)[0]

@@ -10,11 +10,17 @@ from typing import Any
 
 _NAMES = {
     "composition": "Algorithm Alternate Client Cohort Period Server StepSize algorithm combine",
-    "broadcast": "Identity Pipeline",
+    "broadcast": "Frozen Identity Pipeline Setting",
     "clients": "Clients",
     "config": "Config",
     "errors": "UserError",
     "federated": "Federated",
+    "optim": "OnServer Sgd",
+    "server_optim": "Descent",
+    "global_average": "global_model",
+    "lift": "Sequential",
+    "state": "Plan",
+    "work": "Between Work",
     "data.arrays": "Dataset",
     "data.sources": "load",
     "data.federation": "Federation MadeFederation",

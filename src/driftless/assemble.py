@@ -53,6 +53,13 @@ class Experiment:
     dataset: Dataset | None = None
     split: Split | None = None
 
+    def __repr__(self) -> str:
+        c, parameters = self.config, self.federated.task.space.size
+        return (
+            f"Experiment({c.algorithm!r}, data={c.data!r}, model={c.model!r}, parameters={parameters}, "
+            f"clients={len(self.federation.names)}, cohort={self.cohort}, rounds={c.rounds})"
+        )
+
     @cached_property
     def fingerprint(self) -> str:
         """A word for the data, by which a folder or another rank knows them again."""

@@ -14,6 +14,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from driftless import __version__
 from driftless.commands import BY_RANKS, COMMANDS, Grid, Run
 from driftless.config import Config, count_or_share, from_toml, shared
 from driftless.errors import UserError
@@ -26,6 +27,8 @@ def main(arguments: list[str] | None = None) -> None:
     """The entry point: exit code 0, 2 with one sentence for bad input, 130 when interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if words == ["--version"]:
+            return print(f"driftless {__version__}")
         _refuse_repeated(words)
         _refuse_both(words)
         path, words = _config_file(words)
@@ -36,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
                 COMMANDS if path is None else COMMANDS | _with_defaults(defaults),
                 args=words,
                 prog="driftless",
-                description="Federated learning for clients whose data differ.",
+                description="Federated learning for clients whose data differ. `driftless --version` is its version.",
             )
         if path is not None and settings.plugin:
             _refuse_unnamed(settings.plugin, command.config.plugin, path)

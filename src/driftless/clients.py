@@ -66,6 +66,9 @@ class Clients:
         if self.rows is None:
             self.rows = MemoryRows(Layout.of(self.fresh))
 
+    def __repr__(self) -> str:
+        return f"Clients({self.registered} registered, {len(self.touched())} with a row, {self.work!r}, {self.lift!r})"
+
     @property
     def registered(self) -> int:
         return len(self.federation.seen)

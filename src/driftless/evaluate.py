@@ -17,7 +17,7 @@ from driftless.clients import Clients
 from driftless.drift import dissimilarity
 from driftless.errors import UserError
 from driftless.federated import Federated
-from driftless.global_model import HELD, global_model
+from driftless.global_average import HELD, global_model
 from driftless.images import SideBySide
 from driftless.lift import Loop, Vectorised
 from driftless.scoring import CHUNK, score, score_each, score_together

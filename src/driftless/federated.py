@@ -23,6 +23,9 @@ from driftless.synchronise import select
 class Federated(OnClient):
     """An algorithm on a task: its server's side, and through its bases what clients do and keep."""
 
+    def __repr__(self) -> str:
+        return f"Federated({self.algorithm.name!r}, parameters={self.task.space.size}, weighting={self.weighting!r})"
+
     def start(self) -> Server:
         """The server before the first round."""
         params = self.broadcast.initial(self.initial)

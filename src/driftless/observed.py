@@ -25,7 +25,7 @@ def save(folder: Path, result: Result) -> None:
     Nothing is written where no piece shows anything, or samples are no images of one or three channels.
     """
     from driftless.device import to_numpy
-    from driftless.global_model import global_model
+    from driftless.global_average import global_model
     from driftless.lift import Loop
 
     federated, clients, dataset = result.experiment.federated, result.clients, result.experiment.dataset

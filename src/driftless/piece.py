@@ -70,6 +70,9 @@ class Samples(NamedTuple):
     index: Tensor
     size: Any
 
+    def __repr__(self) -> str:
+        return f"Samples(size={self.size})"
+
     def batch(self, rows: Tensor) -> Any:
         """The batch of these rows: a tree with a leading sample axis."""
         where = self.index[rows]

@@ -27,7 +27,7 @@ from driftless.device import multiplying, to_device, to_host
 from driftless.drift import Running, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, Panel
-from driftless.global_model import global_model
+from driftless.global_average import global_model
 from driftless.lift import Loop, Parallel, Sequential
 from driftless.memory import keep_freed
 from driftless.ranks import Ranks, join
@@ -60,6 +60,15 @@ class Result(NamedTuple):
     clients: Clients
     folder: Path | None
     accuracy: dict[int, float]
+
+    def __repr__(self) -> str:
+        name, last = (
+            self.experiment.config.algorithm,
+            [m["global_accuracy"] for m in self.metrics if "global_accuracy" in m],
+        )
+        accuracy = f"{last[-1]:.4f}" if last else None
+        where = None if self.folder is None else str(self.folder)
+        return f"Result({name!r}, rounds={len(self.metrics)}, global_accuracy={accuracy}, folder={where!r})"
 
     def model(self, client: int | None = None) -> dict[str, Tensor]:
         """What `load_state_dict` takes: the global model's, or that which one client predicts with.

@@ -66,6 +66,10 @@ class Space:
         self._sizes = [e.size for e in self.parameters]
         self._calls = Calls(self.module, self.parameters, self.buffers, self.last, dtype, autocast)
 
+    def __repr__(self) -> str:
+        sizes = f"parameters={self.size}, buffers={self.buffer_size}, layers={len(self.layers)}"
+        return f"Space({type(self.module).__name__}, {sizes}, {str(self.dtype).removeprefix('torch.')})"
+
     # --- vectors ----------------------------------------------------------------------------------------------------
     def ravel(self, module: nn.Module | None = None) -> Tensor:
         """The module's parameters as one new vector [D]."""

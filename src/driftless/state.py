@@ -24,6 +24,10 @@ class Server(NamedTuple):
     memory: dict[str, Any]  # what each piece remembers, by the name of its type
     broadcast: Any = ()  # what the broadcast remembers
 
+    def __repr__(self) -> str:
+        kept = ", ".join(flatten("memory", self.memory)) or "nothing"
+        return f"Server(round={self.round}, parameters={self.params.numel()}, remembers {kept})"
+
 
 class Shared(NamedTuple):
     """What goes to every client of a cohort."""

@@ -103,7 +103,13 @@ class DiskRows(Rows):
         self._sequence += 1
 
     def _read(self, place: int) -> bytes:
-        return files.pread(self._file, self.layout.size, self._row_at(place))
+        if self._file.descriptor >= 0:
+            return files.pread(self._file, self.layout.size, self._row_at(place))
+        file = files.open_existing(self._file.path)  # of a run that has ended
+        try:
+            return files.pread(file, self.layout.size, self._row_at(place))
+        finally:
+            files.close(file)
 
     def expect(self, clients: Iterable[int]) -> None:
         for written in (self._records[client][-1] for client in clients if client in self._records):

@@ -47,6 +47,10 @@ class Dataset:
                     f"classes: give labels from 0 to {self.classes - 1}."
                 )
 
+    def __repr__(self) -> str:
+        shape, parts = self.x_train.shape[1:], f"train={len(self.y_train)}, test={len(self.y_test)}"
+        return f"Dataset({self.name!r}, {parts}, shape={shape}, classes={self.classes})"
+
     @property
     def text(self) -> bool:
         """Whether samples are rows of tokens."""

@@ -36,6 +36,10 @@ class Federation:
     names: Sequence[str]
     unseen: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        samples, tests = (sum(map(len, each)) for each in (self.train, self.test))
+        return f"Federation(clients={len(self.names)}, unseen={len(self.unseen)}, train={samples}, test={tests})"
+
     @property
     def seen(self) -> list[int]:
         return _but(self.unseen, range(len(self.names)))
@@ -87,6 +91,9 @@ class MadeFederation:
     def __post_init__(self) -> None:
         if not self.names:
             object.__setattr__(self, "names", Numbered(self.count))
+
+    def __repr__(self) -> str:
+        return f"MadeFederation(clients={self.count}, unseen={len(self.unseen)}, samples_each={self.samples_each})"
 
     @cached_property
     def _ahead(self) -> Ahead:

@@ -40,6 +40,11 @@ class Split:
     data: str = ""  # whose samples these are numbers of; "" where that is not known
     samples: tuple[int, ...] = ()  # how many of them there are: (training, test)
 
+    def __repr__(self) -> str:
+        train, validation, test = (sum(map(len, each)) for each in (self.train, self.validation, self.test))
+        parts = f"train={train}, validation={validation}, test={test}"
+        return f"Split({self.recipe!r}, clients={len(self.names)}, {parts})"
+
     def counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """How many training samples of each class each client has. labels: of the training samples -> [N, C]."""
         return _counts(self.train, labels, classes)
