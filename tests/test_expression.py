@@ -206,7 +206,7 @@ def test_catalogue_lists_public_functions_of_the_module_alone(module):
     ]
     assert entries[0] == Entry("scaffold", "(server_lr=1.0)", "Control variates (Karimireddy et al. 2020).")
     assert entries[2].signature == "(per_client=2, order=random, clip=10.0, keep=false)"
-    assert entries[3][1:] == ("(*patterns, **periods)", "")
+    assert entries[3][1:] == ("(*patterns, **periods)", "", {})
 
 
 def test_importing_it_imports_neither_torch_nor_numpy():

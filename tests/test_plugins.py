@@ -160,7 +160,7 @@ def test_listed_with_its_reference(slowly):
     lines = cli("algorithms", "--plugin", slowly).out.splitlines()
     assert lines[-1].split("  ", 1)[0] == line and lines[-1].endswith(about)
     listed = json.loads(cli("algorithms", "--plugin", slowly, "--json").out)
-    assert listed[-1] == {"name": "slowly", "arguments": line[len("slowly") :], "about": about}
+    assert listed[-1] == {"name": "slowly", "arguments": line[len("slowly") :], "about": about, "paper_defaults": {}}
     assert len(listed) == len(json.loads(cli("algorithms", "--json").out)) + 1
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftless.grammar import Call
+from driftless.papers import paper
 
 if TYPE_CHECKING:
     from driftless.composition import Algorithm
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 
+@paper("its Algorithm 1", weighting="samples", optimizer="sgd")
 def fedavg() -> Algorithm:
     """Federated averaging (McMahan et al. 2017).
 
@@ -69,6 +71,7 @@ def fedavg() -> Algorithm:
     return algorithm(name="fedavg")
 
 
+@paper("its experiments", weighting="samples", optimizer="sgd")
 def fedprox(mu: float = 0.01, centre: str = "start") -> Algorithm:
     """Local training held near its start, or the server's model: centre=start|server (Li et al. 2020); mu=0.01 as in
     FedCOG's tables.
@@ -79,6 +82,7 @@ def fedprox(mu: float = 0.01, centre: str = "start") -> Algorithm:
     return algorithm(Proximal(mu, centre), name=f"fedprox(mu={mu:g}{_unless('centre', centre, 'start')})")
 
 
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def scaffold(control: str = "mean_gradient", init_control: str = "zero") -> Algorithm:
     """Control variates against client drift: control=mean_gradient|difference, at first init_control=zero|grad
     (Karimireddy et al. 2020).
@@ -95,6 +99,17 @@ def scaffold(control: str = "mean_gradient", init_control: str = "zero") -> Algo
     return algorithm(Scaffold(control), *first, name=f"scaffold({named[2:]})" if named else "scaffold")
 
 
+FEDINIT = paper(
+    "section 5.1 and the authors' code",
+    weighting="uniform",
+    optimizer="sgd(weight_decay=0.001)",
+    lr=0.1,
+    schedule="exponential(0.998)",
+    clip=10.0,
+)
+
+
+@FEDINIT
 def relaxed_init(beta: float = 0.1, aggregate: str = "paper", first: str = "initial") -> Algorithm:
     """Start beyond the server's model, added to anything: aggregate=paper|delta, first=initial|current (Sun et al.
     2023).
@@ -105,6 +120,7 @@ def relaxed_init(beta: float = 0.1, aggregate: str = "paper", first: str = "init
     return algorithm(RelaxedInit(beta, aggregate, first), name=f"relaxed_init(beta={beta:g})")
 
 
+@FEDINIT
 def fedinit(beta: float = 0.1, aggregate: str = "paper", first: str = "initial") -> Algorithm:
     """FedInit: federated averaging with relaxed initialisation (Sun et al. 2023)."""
     from dataclasses import replace
@@ -112,6 +128,7 @@ def fedinit(beta: float = 0.1, aggregate: str = "paper", first: str = "initial")
     return replace(relaxed_init(beta, aggregate, first), name=f"fedinit(beta={beta:g})")
 
 
+@paper("its experiments", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)")
 def fedals(alpha: int = 10, head: str | int | None = None, cohort: str = "redrawn") -> Algorithm:
     """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body;
     cohort=held|redrawn (Gholami and Seferoglu 2024).
@@ -139,6 +156,7 @@ def fedals(alpha: int = 10, head: str | int | None = None, cohort: str = "redraw
     return algorithm(*parts, Cohort(cohort), name=f"fedals(alpha={alpha}{', cohort=held' if cohort == 'held' else ''})")
 
 
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def fedavg_p(
     personal: str | None = None, outer_shared: float = 1.0, outer_personal: float = 1.0, inner_personal: float = 1.0
 ) -> Algorithm:
@@ -173,6 +191,7 @@ def fedavg_p(
     return algorithm(*parts, name="fedavg_p")
 
 
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
 def scaffold_p(
     personal: str | None = None,
     outer_shared: float = 1.0,
@@ -201,6 +220,7 @@ def scaffold_p(
     return replace(shared + fedavg_p(personal, outer_shared, outer_personal, inner_personal), name="scaffold_p")
 
 
+@paper("the authors' code on CIFAR-10", weighting="uniform", optimizer="sgd(weight_decay=0.001)", lr=0.1, clip=10.0)
 def feddyn(alpha: float = 0.1, mean: str = "clients") -> Algorithm:
     """Clients' optima are made to agree with the pooled one; mean=clients|model (Acar et al. 2021); alpha=0.1 as in
     FedInit's tables, in the authors' code 0.01.
@@ -211,6 +231,13 @@ def feddyn(alpha: float = 0.1, mean: str = "clients") -> Algorithm:
     return algorithm(FedDyn(alpha, mean), name=f"feddyn(alpha={alpha:g})")
 
 
+@paper(
+    "FedInit's comparison",
+    weighting="uniform",
+    optimizer="sgd(weight_decay=0.001)",
+    lr=0.1,
+    schedule="exponential(0.998)",
+)
 def fedcm(alpha: float = 0.1) -> Algorithm:
     """Client-level momentum: alpha of a client's gradient, the rest the server's last direction (Xu et al. 2021)."""
     from driftless.composition import algorithm
@@ -219,6 +246,7 @@ def fedcm(alpha: float = 0.1) -> Algorithm:
     return algorithm(FedCM(alpha), name=f"fedcm(alpha={alpha:g})")
 
 
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def fedsam(rho: float = 0.1) -> Algorithm:
     """Gradients taken where the loss is worst within rho, two passes a step (Qu et al. 2022); rho as FedInit has it."""
     from driftless.composition import algorithm
@@ -227,6 +255,7 @@ def fedsam(rho: float = 0.1) -> Algorithm:
     return algorithm(FedSAM(rho), name=f"fedsam(rho={rho:g})")
 
 
+@paper("the authors' code", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)", lr=0.02)
 def fednova() -> Algorithm:
     """Normalised averaging of unequal local work, under the run's momentum (Wang et al. 2020)."""
     from driftless.composition import algorithm
@@ -235,6 +264,14 @@ def fednova() -> Algorithm:
     return algorithm(FedNova(), name="fednova")
 
 
+@paper(
+    "the authors' code on CIFAR-10",
+    weighting="samples",
+    optimizer="sgd(weight_decay=0.0001)",
+    lr=0.01,
+    schedule="exponential(0.998)",
+    clip=10.0,
+)
 def fedexp(epsilon: float = 1e-3, evaluate: str = "last") -> Algorithm:
     """The server's step extrapolates where updates disagree; the model that is measured: evaluate=last, or average, the
     mean of the last two (Jhunjhunwala et al. 2023).
@@ -250,6 +287,7 @@ def fedexp(epsilon: float = 1e-3, evaluate: str = "last") -> Algorithm:
     return algorithm(FedExP(epsilon), *measured[evaluate], name="fedexp")
 
 
+@paper("its equation for FedAvgM", weighting="samples", optimizer="sgd")
 def fedavgm(beta: float = 0.9, lr: float = 1.0, form: str = "hsu") -> Algorithm:
     """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalised|nesterov|exp."""
     from driftless import server_optim
@@ -269,6 +307,7 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, form: str = "hsu") -> Algorithm:
     return algorithm(Server(forms[form](beta, lr)), name=f"fedavgm(beta={beta:g}{named})")
 
 
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
 def fedadam(
     lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float | None = None
 ) -> Algorithm:
@@ -279,6 +318,7 @@ def fedadam(
     return algorithm(Server(optimisers.adam(lr, beta1, beta2, tau, initial)), name=f"fedadam(lr={lr:g})")
 
 
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
 def fedyogi(
     lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, initial: float | None = None
 ) -> Algorithm:
@@ -289,6 +329,7 @@ def fedyogi(
     return algorithm(Server(optimisers.yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
 
 
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
 def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: float | None = None) -> Algorithm:
     """Adagrad on the server: a second moment that is summed (Reddi et al. 2021)."""
     from driftless import optimisers
@@ -297,6 +338,9 @@ def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, initial: 
     return algorithm(Server(optimisers.adagrad(lr, beta1, tau, initial)), name=f"fedadagrad(lr={lr:g})")
 
 
+@paper(
+    "section 6.1 and the authors' code", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=1e-05)", lr=0.01
+)
 def fedcog(
     kd_weight: float | str = 0.01,
     dis: float = 0.1,
@@ -324,6 +368,12 @@ def fedcog(
     return algorithm(piece, name=f"fedcog(kd_weight={kd_weight})")
 
 
+@paper(
+    "its experiments and the authors' code",
+    weighting="samples",
+    optimizer="sgd(momentum=0.9, weight_decay=1e-05)",
+    lr=0.01,
+)
 def moon(mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
     """Features drawn to the global model's, away from the client's last model's (Li et al. 2021)."""
     from driftless.composition import algorithm
@@ -332,6 +382,7 @@ def moon(mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
     return algorithm(MOON(mu, temperature), name=f"moon(mu={mu:g})")
 
 
+@paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=1e-05)", lr=0.01)
 def feddecorr(beta: float = 0.01) -> Algorithm:
     """Features of a batch kept from being correlated (Shi et al. 2023); beta=0.01 as in FedCOG's tables, in the
     authors' code 0.1.
@@ -342,6 +393,7 @@ def feddecorr(beta: float = 0.01) -> Algorithm:
     return algorithm(FedDecorr(beta), name=f"feddecorr(beta={beta:g})")
 
 
+@paper("the authors' code", weighting="uniform", optimizer="sgd")
 def fedreg(
     gamma: float = 0.5, steps: int = 10, pseudo: float = 0.1, perturbed: float = 0.001, batches: int = 100
 ) -> Algorithm:
@@ -352,6 +404,7 @@ def fedreg(
     return algorithm(FedReg(gamma, steps, pseudo, perturbed, batches), name=f"fedreg(gamma={gamma:g})")
 
 
+@paper("the authors' code", weighting="samples", optimizer="sgd", lr=0.01)
 def fedgen(
     alpha: float = 10.0,
     beta: float = 10.0,
@@ -376,6 +429,9 @@ def fedgen(
     return algorithm(piece, name=f"fedgen(alpha={alpha:g}, beta={beta:g})")
 
 
+@paper(
+    "the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)", lr=0.01
+)
 def vhl(
     alpha: float = 1.0, align: float = 1.0, among: float = 0.1, epochs: int = 5, samples: int = 2000, batch: int = 128
 ) -> Algorithm:
@@ -397,6 +453,7 @@ def local(epochs: int = 20, batch: int = 32) -> Algorithm:
     return algorithm(*_personal("*", epochs, batch), name="local")
 
 
+@paper("its Algorithms 1 and 2", weighting="samples", optimizer="sgd")
 def fedper(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
     """The head stays with the client; a new client trains one for `epochs` passes (Arivazhagan et al. 2019).
 
@@ -410,6 +467,7 @@ def fedper(personal: str | None = None, epochs: int = 20, batch: int = 32) -> Al
     return algorithm(*_personal(personal or "head", epochs, batch), name="fedper")
 
 
+@paper("the authors' code on CIFAR-10", weighting="uniform", optimizer="sgd(momentum=0.5)", lr=0.1)
 def lg_fedavg(personal: str | int | None = None, epochs: int = 20, batch: int = 32) -> Algorithm:
     """The body stays with the client, the head is shared; personal: a pattern or leading layers (Liang et al. 2020).
 
@@ -424,6 +482,7 @@ def lg_fedavg(personal: str | int | None = None, epochs: int = 20, batch: int = 
     return algorithm(*_personal("body" if personal is None else personal, epochs, batch), name="lg_fedavg")
 
 
+@paper("the authors' code on digits", weighting="uniform", optimizer="sgd", lr=0.01)
 def fedbn(norm: str = "norm") -> Algorithm:
     """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021).
 
@@ -438,6 +497,7 @@ def fedbn(norm: str = "norm") -> Algorithm:
     return algorithm(Period(norm, NEVER), name="fedbn")
 
 
+@paper("the authors' code on EMNIST", weighting="samples", optimizer="sgd", lr=0.01)
 def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32, inner_personal: float = 1.0) -> Algorithm:
     """Shared and personal parameters trained at once: FedAvg-P with outer steps of 1 (Pillutla et al. 2022).
 
@@ -451,6 +511,7 @@ def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32, inner
     return algorithm(*_personal(personal or "head", epochs, batch, inner_personal), name="fedsim")
 
 
+@paper("the authors' code on EMNIST", weighting="samples", optimizer="sgd", lr=0.01)
 def fedalt(
     personal: str | None = None, first: float = 0.5, epochs: int = 20, batch: int = 32, inner_personal: float = 1.0
 ) -> Algorithm:
@@ -469,6 +530,7 @@ def fedalt(
     return algorithm(*parts, Alternate(which, first), name=f"fedalt(first={first:g})")
 
 
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def fedrep(
     head: str | None = None, first: float = 5 / 6, epochs: int = 20, batch: int = 32, inner_personal: float = 1.0
 ) -> Algorithm:
@@ -495,6 +557,7 @@ def _personal(which: str | int, epochs: int, batch: int, inner: float = 1.0) -> 
     return [Period(which, NEVER), Newcomer(epochs, batch), *sizes]
 
 
+@paper("the authors' code on Fashion-MNIST", weighting="uniform", optimizer="sgd", lr=0.05)
 def ditto(lam: float = 1.0, lr: float | None = None, steps: int | None = None) -> Algorithm:
     """A second model on every client, held near the global one by lam; its own lr and steps, or the round's (Li et al.
     2021).
@@ -505,6 +568,7 @@ def ditto(lam: float = 1.0, lr: float | None = None, steps: int | None = None) -
     return algorithm(Ditto(lam, lr, steps), name=f"ditto(lam={lam:g})")
 
 
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def apfl(alpha: float = 0.5, rule: str = "adaptive") -> Algorithm:
     """The global model mixed with alpha of the client's own, learnt or not: rule=adaptive|fixed (Deng et al. 2020)."""
     from driftless.composition import algorithm
@@ -513,6 +577,7 @@ def apfl(alpha: float = 0.5, rule: str = "adaptive") -> Algorithm:
     return algorithm(Mixture(alpha, rule), name=f"apfl(alpha={alpha:g})")
 
 
+@paper("the authors' code on MNIST", weighting="samples", optimizer="sgd", lr=0.005)
 def pfedme(
     lam: float = 15.0,
     steps: int = 5,
@@ -535,6 +600,7 @@ def pfedme(
     return algorithm(*parts, name=f"pfedme(lam={lam:g})")
 
 
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def per_fedavg(
     alpha: float = 0.01,
     variant: str = "first_order",
@@ -560,6 +626,7 @@ def per_fedavg(
     return algorithm(piece, adapt, name=f"per_fedavg(alpha={alpha:g}, variant={variant})")
 
 
+@paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(weight_decay=0.0005)", lr=0.05)
 def knn_per(count: int = 10, scale: float = 100.0, weight: float | None = None) -> Algorithm:
     """The global model mixed with its nearest training samples; weight=none: each client's own (Marfoq et al. 2022);
     scale=100 as in PeFLL's comparison.
@@ -584,6 +651,13 @@ def fine_tune(
     return algorithm(piece, name=f"fine_tune(epochs={piece.epochs})" if steps is None else f"fine_tune(steps={steps})")
 
 
+@paper(
+    "appendix A.2 and the authors' code",
+    weighting="uniform",
+    optimizer="sgd(momentum=0.9, weight_decay=5e-05)",
+    lr=0.002,
+    clip=50.0,
+)
 def pefll(
     embedding: str = "auto",
     size: str = "M",
@@ -607,6 +681,7 @@ def pefll(
     return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pefll")
 
 
+@paper("the authors' code", weighting="uniform", optimizer="sgd(momentum=0.9, weight_decay=5e-05)", lr=0.005, clip=50.0)
 def pfedhn(
     size: str = "M",
     lr: float = 1e-2,

@@ -177,7 +177,8 @@ class Algorithms:
     """List the algorithms, one line each with its reference."""
 
     json: bool = False
-    """As JSON."""
+    """As JSON, with `paper_defaults`: the settings of a run (weighting, optimizer, ...) that the algorithm's paper has.
+    """
     plugin: tuple[str, ...] = ()
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
 
@@ -186,7 +187,10 @@ class Algorithms:
         from driftless.expression import catalogue
 
         found = catalogue(plugins.names(algorithms, self.plugin))
-        entries = [{"name": e.name, "arguments": e.signature, "about": e.line} for e in found]
+        entries = [
+            {"name": e.name, "arguments": e.signature, "about": e.line, "paper_defaults": dict(e.paper_defaults)}
+            for e in found
+        ]
         _show(entries, self.json)
 
 

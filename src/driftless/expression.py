@@ -22,11 +22,14 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 class Entry(NamedTuple):
-    """One line of a listing: a function's name, its arguments with their defaults, its docstring's first line."""
+    """One line of a listing: a function's name, its arguments with their defaults, its docstring's first line, and what
+    `papers.paper` notes on it.
+    """
 
     name: str
     signature: str
     line: str
+    paper_defaults: Mapping[str, Any] = types.MappingProxyType({})
 
 
 def build(text: str, source: types.ModuleType | Functions) -> list[Any]:
@@ -85,7 +88,7 @@ def _entry(name: str, known: Functions) -> Entry:
     except UserError as problem:
         return Entry(name, "", f"refused: {problem}")
     first = (inspect.getdoc(function) or "").partition("\n\n")[0]
-    return Entry(name, _signature(function), " ".join(first.split()))
+    return Entry(name, _signature(function), " ".join(first.split()), getattr(function, "paper_defaults", {}))
 
 
 def _signature(function: Callable[..., Any]) -> str:
