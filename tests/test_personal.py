@@ -296,6 +296,12 @@ def test_the_default_draws_nothing_and_a_factor_of_one_is_no_part():
         assert make(inner_personal=1.0).parts == make().parts != make(inner_personal=0.5).parts
 
 
+@pytest.mark.parametrize("text", VALUES)
+def test_a_value_beside_the_default_is_in_the_name(text):
+    plain = chosen_algorithm(text.partition("(")[0])
+    assert chosen_algorithm(text).name != plain.name
+
+
 # --- from the command line ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", PERSONAL)
 def test_runs_and_serves_clients_never_seen(name):

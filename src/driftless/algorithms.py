@@ -284,7 +284,8 @@ def fedexp(epsilon: float = 1e-3, evaluate: str = "last") -> Algorithm:
     measured = {"last": (), "average": (AveragedIterates(),)}
     if evaluate not in measured:
         raise UserError(f"fedexp(evaluate={evaluate}) is unknown: use {' or '.join(measured)}.")
-    return algorithm(FedExP(epsilon), *measured[evaluate], name="fedexp")
+    named = f"fedexp(evaluate={evaluate})" if measured[evaluate] else "fedexp"
+    return algorithm(FedExP(epsilon), *measured[evaluate], name=named)
 
 
 @paper("its equation for FedAvgM", weighting="samples", optimizer="sgd")
@@ -508,7 +509,8 @@ def fedsim(personal: str | None = None, epochs: int = 20, batch: int = 32, inner
     """
     from driftless.composition import algorithm
 
-    return algorithm(*_personal(personal or "head", epochs, batch, inner_personal), name="fedsim")
+    named = "fedsim" if inner_personal == 1.0 else f"fedsim(inner_personal={inner_personal:g})"
+    return algorithm(*_personal(personal or "head", epochs, batch, inner_personal), name=named)
 
 
 @paper("the authors' code on EMNIST", weighting="samples", optimizer="sgd", lr=0.01)
@@ -527,7 +529,8 @@ def fedalt(
 
     which = personal or "head"
     parts = _personal(which, epochs, batch, inner_personal)
-    return algorithm(*parts, Alternate(which, first), name=f"fedalt(first={first:g})")
+    named = f"first={first:g}{_unless('inner_personal', inner_personal, 1.0)}"
+    return algorithm(*parts, Alternate(which, first), name=f"fedalt({named})")
 
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
@@ -545,7 +548,8 @@ def fedrep(
     """
     from dataclasses import replace
 
-    return replace(fedalt(head, first, epochs, batch, inner_personal), name=f"fedrep(first={first:g})")
+    named = f"first={first:g}{_unless('inner_personal', inner_personal, 1.0)}"
+    return replace(fedalt(head, first, epochs, batch, inner_personal), name=f"fedrep({named})")
 
 
 def _personal(which: str | int, epochs: int, batch: int, inner: float = 1.0) -> list[Any]:
@@ -565,7 +569,8 @@ def ditto(lam: float = 1.0, lr: float | None = None, steps: int | None = None) -
     from driftless.composition import algorithm
     from driftless.pieces.ditto import Ditto
 
-    return algorithm(Ditto(lam, lr, steps), name=f"ditto(lam={lam:g})")
+    named = f"lam={lam:g}{_unless('lr', lr, None)}{_unless('steps', steps, None)}"
+    return algorithm(Ditto(lam, lr, steps), name=f"ditto({named})")
 
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
@@ -597,7 +602,7 @@ def pfedme(
     parts: list[Any] = [MoreauEnvelope(lam, steps, step_size, epochs, batch, restart)]
     if beta != 1.0:
         parts.append(Server(Descent(beta)))
-    return algorithm(*parts, name=f"pfedme(lam={lam:g})")
+    return algorithm(*parts, name=f"pfedme(lam={lam:g}{_unless('restart', restart, 'round')})")
 
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
@@ -623,7 +628,8 @@ def per_fedavg(
         raise UserError(f"per_fedavg(variant={variant}) is unknown: use {' or '.join(variants)}.")
     adapt = FineTune(epochs, batch=batch, lr=alpha, optimiser=Sgd())
     piece = MetaStep(alpha, variants[variant], batches)
-    return algorithm(piece, adapt, name=f"per_fedavg(alpha={alpha:g}, variant={variant})")
+    named = f"alpha={alpha:g}, variant={variant}{_unless('batches', batches, 'parts')}"
+    return algorithm(piece, adapt, name=f"per_fedavg({named})")
 
 
 @paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(weight_decay=0.0005)", lr=0.05)
