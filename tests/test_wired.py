@@ -19,11 +19,13 @@ import pytest
 import safetensors.torch
 import torch
 from helpers import clusters, federate, mlp
+from outer import cli
 from test_pipeline import pipeline
 
 from driftless import algorithms as named
 from driftless import client_processes, files, folders, spawn, wire, wired
 from driftless.assemble import assemble
+from driftless.client_folder import DATA, recall
 from driftless.clients import BadClient, Clients
 from driftless.composition import algorithm
 from driftless.config import Config
@@ -33,11 +35,12 @@ from driftless.launch import export, resume, run_config
 from driftless.launch import federate as program
 from driftless.lift import Sequential
 from driftless.pieces.proximal import Proximal
+from driftless.rows import StoreError
 from driftless.run import execute
 from driftless.state import Plan
 from driftless.wire import Header
 from driftless.wired import Wired, WiredClients
-from driftless.wired_client import DATA, REFUSED, Client, memory, serve
+from driftless.wired_client import REFUSED, Client, serve
 from driftless.work import Work
 
 CONFIG = Config(
@@ -292,6 +295,65 @@ def test_a_client_without_the_memory_says_so(tmp_path):
         resume(folder)
 
 
+def test_a_flipped_bit_of_a_memory_is_found(tmp_path):
+    """Wherever it is, before anything is changed; with the bit as it was the run goes on."""
+    config = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, out=str(tmp_path / "run"))
+    folder = stopped(config, after=1)
+    path = next(folder.glob("clients/client-3/round-*"))
+    whole, digest, checksum = path.read_bytes(), folders.digest(config, folder), int(path.stem.split("-")[2], 16)
+    for place in (0, 3, 30, 60, 100, 109, 200, len(whole) - 1):
+        path.write_bytes(bytes(byte ^ (1 << place % 8) * (at == place) for at, byte in enumerate(whole)))
+        with pytest.raises(StoreError, match="the client's memory of round 1 is damaged"):
+            recall(path.parent, digest, 3, 0, checksum)
+    there = sorted(folder.rglob("*"))
+    with pytest.raises(StoreError, match="the client's memory of round 1 is damaged"):
+        resume(folder)
+    assert sorted(folder.rglob("*")) == there
+    path.write_bytes(next(folder.glob("clients/client-4/round-*")).read_bytes())
+    with pytest.raises(StoreError, match="that of client 4 in round 1"):
+        recall(path.parent, digest, 3, 0, checksum)
+    path.write_bytes(whole)
+    resume(folder)
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())
+
+
+@pytest.fixture(scope="module")
+def one_round(tmp_path_factory) -> Path:
+    """The folder of a run that ended after one round."""
+    out = tmp_path_factory.mktemp("one") / "run"
+    return stopped(replace(CONFIG, algorithm="fedavg", rounds=2, cohort=1.0, absent=0.0, out=str(out)), after=1)
+
+
+@pytest.mark.parametrize("how", ["bit", "half", "empty", "gone", "keys", "shape", "another"])
+def test_rotten_data_are_named(one_round, tmp_path, how):
+    path = one_round / "clients" / "client-3" / DATA
+    header, data = wire.unpack(whole := path.read_bytes())
+    rotten = {
+        "bit": bytes([*whole[:-9], whole[-9] ^ 4, *whole[-8:]]),
+        "half": whole[: len(whole) // 2],
+        "empty": b"",
+        "keys": wire.pack(header, {"x": data["x"], "z": data["y"], "name": data["name"]}),
+        "shape": wire.pack(header, data | {"x": data["x"].flatten(1)}),
+        "another": wire.pack(header._replace(run="another"), data),
+    }
+    if how != "gone":
+        (tmp_path / DATA).write_bytes(rotten[how])
+    config = replace(CONFIG, algorithm="fedavg", rounds=2, cohort=1.0, absent=0.0, out=str(one_round))
+    text = wired.text_of(assemble(config), folders.digest(config, one_round))
+    with pytest.raises(StoreError, match=f"{DATA}: the client's data is .*: remove it and resume"):
+        Client.build(text, tmp_path)
+
+
+def test_rotten_data_end_a_run_with_one_sentence_or_are_left_out(one_round):
+    path = one_round / "clients" / "client-3" / DATA
+    path.write_bytes(path.read_bytes()[:-1])
+    ended = cli("resume", one_round)
+    assert ended.code == 2 and ended.err.count("\n") == 1 and f"{DATA}: the client's data is damaged" in ended.err
+    assert cli("resume", one_round, "--on-bad-client", "skip").code == 0
+    assert json.loads((one_round / "metrics.jsonl").read_text().splitlines()[-1])["skipped"] == 1
+
+
 # --- one client, message by message ------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def client(tmp_path_factory) -> tuple[WiredClients, Client, list[bytes]]:
@@ -316,38 +378,67 @@ def test_the_same_message_again_is_harmless(client):
     answers, remembered = set(), set()
     for _ in range(3):
         answers.add(one.answer(first))
-        remembered.add(memory(one.folder, 0).read_bytes())
-    second = at(first, round=1, accepted=0)
+        remembered.add(next(one.folder.glob("round-000000-*")).read_bytes())
+    made = wire.unpack(next(iter(answers)))[0].memory
+    second = at(first, round=1, accepted=0, memory=made)
     later = {one.answer(second) for _ in range(2)}
     assert len(answers) == len(remembered) == len(later) == 1 and answers != later
-    assert memory(one.folder, 0).read_bytes() in remembered
+    assert (one.folder / f"round-000000-{made:08x}.message").read_bytes() in remembered
 
 
 def test_exactly_what_can_be_asked_for_is_kept(client):
     _, one, (first,) = client
+    made: dict[int, int] = {-1: 0}  # the memory that each round made last, by its checksum
+    for path in one.folder.glob("round-*"):
+        path.unlink()
 
     def kept() -> list[int]:
-        return sorted(int(path.stem[6:]) for path in one.folder.glob("round-*"))
+        return sorted(int(path.stem.split("-")[1]) for path in one.folder.glob("round-*"))
 
     def ask(round: int, accepted: int, older: int = -1, newer: int = -1) -> bytes:
-        return one.answer(at(first, round=round, accepted=accepted, older=older, newer=newer))
+        said = {"round": round, "accepted": accepted, "memory": made[accepted], "older": older, "newer": newer}
+        answer = one.answer(at(first, **said))
+        made[round] = wire.unpack(answer)[0].memory
+        return answer
 
     ask(0, -1)
     ask(1, 0)
-    (one.folder / "round-000007.safetensors.tmp").write_bytes(b"torn")
+    (one.folder / "round-000007-00000000.message.tmp").write_bytes(b"torn")
     third = ask(2, 1, -1, 0)
     assert kept() == [0, 1, 2] and not list(one.folder.glob("*.tmp"))
-    ask(3, 1, 0, 1)  # what it remembered of round 2 did not count
-    assert kept() == [0, 1, 3]
-    assert ask(2, 1, -1, 0) == third  # the server has fallen back: round 3 is forgotten, round 2 as before
-    ask(5, 2, 1, 1)
-    assert kept() == [1, 2, 5]
+    ask(3, 1, 0, 1)  # what it remembered of round 2 did not count, but nothing has counted since
+    assert kept() == [0, 1, 2, 3]
+    assert ask(2, 1, -1, 0) == third  # the server has fallen back
+    ask(5, 3, 1, 1)
+    assert kept() == [0, 1, 3, 5]  # 0 and 1 were needed when the memory of round 3 was made
+    ask(6, 5, 3, 5)
+    assert kept() == [1, 3, 5, 6]
+
+
+def test_no_message_alone_removes_a_memory(client):
+    """Whatever rounds it names, and though what it says of them fits together."""
+    _, one, (first,) = client
+    made = [0]
+    for round in range(4):
+        said = {"round": round, "accepted": round - 1, "memory": made[-1], "older": max(round - 3, -1)}
+        answer = one.answer(at(first, **said, newer=max(round - 2, -1)))
+        made.append(wire.unpack(answer)[0].memory)
+    before = {path: path.read_bytes() for path in one.folder.glob("round-*")}
+    forged = [{"round": 9, "accepted": 3}, {"round": 3, "accepted": 2, "number": 7.0}, {"round": 0}, {"round": 1 << 40}]
+    forged += [{"round": 4, "accepted": 3, "older": 3, "newer": 3}, {"round": 3, "accepted": 2, "older": 2, "newer": 2}]
+    for said in forged:
+        one.answer(at(first, **said, memory=made[said.get("accepted", -1) + 1]))
+    for said in [{"round": 5, "accepted": 4}, {"round": 4, "accepted": 3, "memory": 7}, {"round": 3, "accepted": 3}]:
+        with pytest.raises(UserError):
+            one.answer(at(first, **{"memory": made[-1]} | said))
+    assert all(path.read_bytes() == data for path, data in before.items())
 
 
 def test_what_is_not_for_this_client_is_refused(client, monkeypatch):
     """By the client itself, in a sentence, as bytes; it lives on, and nothing but bytes went through its pipe."""
     clients, one, (first,) = client
-    inbox = deque([at(first, run="another"), at(first, operation="adapt"), first[:-1], b"", b"\x80\x04N.", first])
+    wrong = [at(first, run="another"), at(first, operation="adapt"), at(first, client=3), at(first, operation="embed")]
+    inbox = deque([*wrong, first[:-1], b"", b"\x80\x04N.", first])
     outbox: list[bytes] = []
 
     def receive() -> bytes:
@@ -362,8 +453,10 @@ def test_what_is_not_for_this_client_is_refused(client, monkeypatch):
     words = [bytes(wire.unpack(m)[1]["text"].tolist()).decode() for m in refused]
     assert all(wire.unpack(m)[0].operation == REFUSED for m in refused)
     assert "of run another" in words[0] and "no operation 'adapt'" in words[1]
-    assert len(words) == 5 and all("no whole message" in w for w in words[2:])
-    assert wire.unpack(answer)[0] == Header(clients.run, "train", 0, -1, -1, -1, float(one.samples.size))
+    assert "has the number 2, and the message is for number 3" in words[2] and "no operation 'embed'" in words[3]
+    assert len(words) == 7 and all("no whole message" in w for w in words[4:])
+    made = wire.checksum(next(one.folder.glob("round-000000-*")).read_bytes())
+    assert wire.unpack(answer)[0] == Header(clients.run, "train", 2, 0, memory=made, number=float(one.samples.size))
 
 
 def test_a_client_has_its_own_data_alone(client):
@@ -420,9 +513,9 @@ def test_a_pipeline_crosses_in_three_phases(tmp_path):
 
     def ask(folder: Path, message: bytes) -> bytes:
         phases.append(wire.unpack(message)[0].operation)
-        with safetensors.safe_open(folder / DATA, "pt") as file:
-            name, who = file.metadata()["name"], int(file.metadata()["who"])
-        mine = Client(folder, remote.run, name, who, data.samples(who), federated, work, 0)
+        about, samples = wire.unpack((folder / DATA).read_bytes())
+        who = about.client
+        mine = Client(folder, remote.run, wire.text(samples["name"]), who, data.samples(who), federated, work, 0)
         assert mine.answer(message) == (answer := mine.answer(message))
         return answer
 
@@ -437,8 +530,8 @@ def test_a_pipeline_crosses_in_three_phases(tmp_path):
         assert torch.equal(one.params, two.params) and a.traffic == b.traffic and a.answered == b.answered
     assert phases[:9] == ["embed"] * 3 + ["train"] * 3 + ["embed_back"] * 3
     with pytest.raises(UserError, match="lacks the first phase"):
-        (tmp_path / "clients" / "c0" / "phase.safetensors").unlink()
-        header = Header(remote.run, "embed_back", 5, -1, -1, -1, 0.2)
+        (tmp_path / "clients" / "c0" / "phase.message").unlink()
+        header = Header(remote.run, "embed_back", 0, 5, number=0.2)
         ask(tmp_path / "clients" / "c0", wire.pack(header, {"model": torch.zeros(3)}))
 
 

@@ -33,7 +33,7 @@ class NotFinite(UserError):
 
 
 class BadClient(NotFinite):
-    """That of a client."""
+    """That of a client, or an answer of it that cannot be taken."""
 
 
 class Answer(NamedTuple):
@@ -151,9 +151,9 @@ class Clients:
 
     def replies(
         self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
-    ) -> Iterator[tuple[int, Reply, Traffic]]:
-        """(client, what it gave back, what crossed) of these clients, in their order; who does not answer is left
-        out.
+    ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
+        """(client, what it gave back or why that cannot be taken, what crossed) of these clients, in their order; who
+        does not answer is left out.
         """
         count = _Count(self.federated, shared, round)
         sent = lambda c: (
@@ -220,12 +220,12 @@ class Place:
             c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)
         ]
         mine = home.ranks.share(working)
-        totals, watched, skipped, traffic, stop = Totals(), Totals(), [], Traffic(), ""
+        totals, watched, skipped, traffic, stop = Totals(), Totals(), [], Traffic(), None
         for client, reply, crossed in home.replies(operation, shared, own, mine, self.round):
             traffic = traffic.plus(crossed)
-            if not bool(reply.finite):
+            if isinstance(reply, BadClient) or not bool(reply.finite):
                 if home.on_bad_client != "skip":
-                    stop = _cause(home, client, self.round, shared.lr)
+                    stop = reply if isinstance(reply, BadClient) else _cause(home, client, self.round, shared.lr)
                     break
                 skipped.append(client)
                 continue
@@ -236,8 +236,8 @@ class Place:
             if reply.row:
                 home.rows.stage(self.round, client, reply.row)
         told = home.ranks.everyone((stop, skipped, traffic))
-        if stop := next(filter(None, (stop for stop, _, _ in told)), ""):
-            raise BadClient(stop)
+        if stop := next(filter(None, (stop for stop, _, _ in told)), None):
+            raise stop
         totals, watched = totals.over(home.ranks), watched.over(home.ranks)
         skipped, traffic = [c for _, part, _ in told for c in part], reduce(Traffic.plus, (t for _, _, t in told))
         order = {client: place for place, client in enumerate(working)}
@@ -250,10 +250,10 @@ def _plain(mean: Any) -> Any:
     return mean._replace(delta=mean.delta.x, buffers=mean.buffers.x) if hasattr(mean, "delta") else mean
 
 
-def _cause(home: Clients, client: int, round: int, lr: float) -> str:
+def _cause(home: Clients, client: int, round: int, lr: float) -> BadClient:
     pieces = ", ".join(repr(p) for p in home.federated.pieces)
     suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
-    return (
+    return BadClient(
         f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is "
         f"too large; lower it or clip gradients with --clip 10 in a new run, or go on without such clients: `driftless "
         f"resume FOLDER --on-bad-client skip`."

@@ -9,8 +9,6 @@ not measured. The run is bitwise that of the sequential lift.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,32 +18,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import safetensors.torch
 import tomli_w
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from driftless import files, wire
+from driftless import client_folder, wire
 from driftless.assemble import OWN, chosen_algorithm
+from driftless.broadcast import Pipeline
 from driftless.client_processes import ClientProcesses
-from driftless.clients import Clients, local_work
+from driftless.clients import BadClient, Clients, NotFinite, local_work
 from driftless.config import to_table
 from driftless.errors import UserError
 from driftless.lift import Loop, Threaded
-from driftless.piece import Rows as RowsMark
-from driftless.piece import Samples, Sum
+from driftless.piece import Samples
 from driftless.rows import Layout, Row, Rows, Written
-from driftless.state import Reply, Shared
+from driftless.state import Reply, Shared, finite
 from driftless.task import accuracy, cross_entropy
-from driftless.traffic import Traffic, down, measure, received
+from driftless.temporary import TemporaryFolder
+from driftless.traffic import Traffic, down, measure, received, up
 from driftless.wire import Header
-from driftless.wired_client import DATA, FAILED, NOT_FINITE, REFUSED, recall
+from driftless.wired_client import FAILED, NOT_FINITE, REFUSED
 from driftless.work import Work
 
 if TYPE_CHECKING:
     from driftless.assemble import Experiment
 
-PHASES = {"embed": RowsMark(torch.zeros(())), "embed_back": Sum(torch.zeros(()))}  # the form of a pipeline's answers
+Counts = tuple[int, int, int, int]  # what `measure` gives
 
 
 @dataclass(frozen=True)
@@ -92,36 +91,48 @@ def text_of(experiment: Experiment, digest: str) -> str:
 
 
 class WiredRows(Rows):
-    """Which rounds of each client counted, as far as the last two checkpoints need them; the rows are theirs."""
+    """Which memories of each client counted, as far as the last two checkpoints need them; the rows are theirs."""
 
-    def __init__(self, layout: Layout, folder: Callable[[int], Path]) -> None:
+    def __init__(self, layout: Layout, folder: Callable[[int], Path], run: str) -> None:
         super().__init__(layout)
-        self._folder = folder
+        self._folder, self._run = folder, run
 
     def get(self, client: int) -> Row | None:
         """The client's own memory, for a simulation to look at."""
-        names = [field[0] for field in self.layout.fields]
-        return recall(self._folder(client), self.seen(client), names) if client in self._records else None
+        return self.recall(client, self._records[client][-1]) if client in self._records else None
 
-    def stage(self, round: int, client: int, row: Row) -> None:
-        """The client has remembered this round: to be counted."""
-        self._staged[client] = Written(round, 0, None)
+    def recall(self, client: int, made: Written) -> Row:
+        """One of the client's memories; StoreError where it is not as it was counted."""
+        return client_folder.recall(self._folder(client), self._run, client, made.round, made.crc)[1]
 
-    def counted(self, client: int) -> tuple[int, int, int]:
-        """The client's last counted round now, and as of the older and newer of the last two checkpoints; -1: none."""
-        rounds = [written.round for written in self._records.get(client, ())]
-        older, newer = (max((r for r in rounds if r < number), default=-1) for number in (self._older, self._newer))
-        return self.seen(client), older, newer
+    def remembered(self, round: int, client: int, checksum: int) -> None:
+        """The client has a memory of this round, with this checksum: to be counted."""
+        self._staged[client] = Written(round, checksum, None)
+
+    def counted(self, client: int) -> dict[str, int]:
+        """What a header says of a client's memories: the last that counted, and of which rounds others are needed."""
+        records = self._records.get(client, ())
+        older, newer = (max((w.round for w in records if w.round < n), default=-1) for n in (self._older, self._newer))
+        last = records[-1] if records else Written(-1, 0, None)
+        return {"accepted": last.round, "memory": last.crc, "older": older, "newer": newer}
 
     def digest(self) -> str:
-        """The rounds counted themselves: the server has no other place for them than its checkpoint."""
-        counted = {client: [written.round for written in self._records[client]] for client in self.touched()}
-        return json.dumps({"checkpoints": [self._older, self._newer], "counted": counted})
+        """The memories counted themselves: the server has no other place for them than its checkpoint."""
+        counted = {client: [written[:2] for written in self._records[client]] for client in self.touched()}
+        return json.dumps({"checkpoints": [self._older, self._newer], "memories": counted})
 
     def restore(self, number: int, digest: str | None = None) -> None:
-        saved = json.loads(digest or '{"checkpoints": [], "counted": {}}')
+        saved = json.loads(digest or '{"checkpoints": [], "memories": {}}')
+        counted = {int(client): made for client, made in saved.get("memories", saved.get("counted")).items()}
+        if "memories" not in saved:
+            names = [field[0] for field in self.layout.fields]
+            adopt = client_folder.adopt
+            counted = {c: adopt(self._folder(c), self._run, c, rounds, names) for c, rounds in counted.items()}
+        records = {client: [Written(round, crc, None) for round, crc in made] for client, made in counted.items()}
+        for client, made in records.items():
+            self.recall(client, made[-1])
         self._staged.clear()
-        self._records = {int(c): [Written(r, 0, None) for r in rounds] for c, rounds in saved["counted"].items()}
+        self._records = records
         self._older, self._newer = max((n for n in saved["checkpoints"] if n < number), default=0), number
 
     def sync(self) -> None:
@@ -149,7 +160,7 @@ class WiredClients(Clients):
     def __init__(self, experiment: Experiment, home: Path, digest: str, lift: Wired) -> None:
         names = experiment.training.names
         self.folder = lambda client: home / "clients" / quote(names[client], safe="").replace(".", "%2E")
-        self.counts = WiredRows(Layout.of(experiment.federated.fresh_row()), self.folder)
+        self.counts = WiredRows(Layout.of(experiment.federated.fresh_row()), self.folder, digest)
         config = experiment.config
         super().__init__(
             experiment.federated,
@@ -170,63 +181,113 @@ class WiredClients(Clients):
     @classmethod
     def open(cls, experiment: Experiment, folder: Path | None, digest: str, lift: Wired) -> WiredClients:
         """The clients of a run, in its folder; without one, in a folder that goes when nobody holds them any longer."""
-        home = folder or Path(tempfile.mkdtemp(prefix="driftless-"))
-        clients = cls(experiment, home, digest, lift)
-        if folder is None:
-            weakref.finalize(clients, shutil.rmtree, home, ignore_errors=True)
+        if folder is not None:
+            return cls(experiment, folder, digest, lift)
+        home = TemporaryFolder()
+        clients = cls(experiment, home.path, digest, lift)
+        weakref.finalize(clients, home.remove)
         return clients
 
     def replies(
         self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
-    ) -> Iterator[tuple[int, Reply, Traffic]]:
+    ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
         """What each client answers; one whose process ended twice at this message is left out, as if it were absent."""
 
-        def ask(how: Any, shared: Shared, client: int) -> tuple[tuple[int, int, int, int], bytes | None]:
-            accepted, older, newer = self.counts.counted(client) if self.fresh else (-1, -1, -1)
-            sent = down(self.federated, shared, own.get(client, ()), accepted)
-            message = wire.pack(Header(self.run, operation, round, accepted, older, newer, float(shared.lr)), sent)
-            return measure(sent, len(message)), self.processes.ask(self._delivered(client), message)
+        def ask(how: Any, shared: Shared, client: int) -> tuple[Header, Counts, bytes | None]:
+            counted = self.counts.counted(client) if self.fresh else {}
+            header = Header(self.run, operation, client, round, number=float(shared.lr), **counted)
+            sent = down(self.federated, shared, own.get(client, ()), header.accepted)
+            if not bool(finite(sent)):
+                raise NotFinite(
+                    f"what the server would send to {self._named(client)} in round {round + 1} is not finite: most "
+                    f"likely the step size of {self.federated.server_optimiser!r} is too large; lower it in a new run."
+                )
+            message = wire.pack(header, sent)
+            return header, measure(sent, len(message)), self.processes.ask(self._delivered(client), message)
 
         answers = self._threads.run(ask, shared, (lambda c=c: c for c in working))
-        for client, (crossed, answer) in zip(working, answers, strict=True):
-            if answer is None:
-                continue
+        for client, (asked, crossed, answer) in zip(working, answers, strict=True):
+            if answer is not None:
+                reply, back = self.answered(asked, answer)
+                yield client, reply, Traffic(*back, *crossed)
+
+    def answered(self, asked: Header, answer: bytes) -> tuple[Reply | BadClient, Counts]:
+        """(what a client answers to the message with this header or why that cannot be taken, its share of the ledger).
+
+        Nothing of an answer that cannot be taken is kept.
+        """
+        try:
             header, tensors = wire.unpack(answer)
-            if header.operation == NOT_FINITE:
-                yield client, Reply((), {}, {}, False), Traffic(*measure(tensors, len(answer)), *crossed)
-                continue
-            self._refuse(client, header, tensors)
-            assert header[:3] == (self.run, operation, round), f"{header} answers another message"
-            said = received(self.federated, tensors, PHASES.get(operation) or self.form, round, header.number)
-            if operation == "train" and self.fresh:
-                self.counts.stage(round, client, {})
-            yield client, Reply(said, {}, {}, True), Traffic(*measure(tensors, len(answer)), *crossed)
+        except UserError as error:
+            return self._unfit(asked, str(error).partition(":")[0]), measure({}, len(answer))
+        return self._reply(asked, header, tensors), measure(tensors, len(answer))
 
     def close(self) -> None:
         """End all processes."""
         self.processes.close()
 
     @cached_property
-    def form(self) -> Any:
-        """The form of an answer after training, which bytes do not say, from one step on samples that are made up."""
+    def forms(self) -> dict[str, Any]:
+        """The form of an answer to each operation, which bytes do not say, from a step on samples that are made up."""
         federated = self.federated
         samples, row, work = Samples(self.like, torch.arange(2), 2), federated.fresh_row(), Work(1, None, 2)
-        each = local_work(federated, samples, "", 0, -1, row, work, 0, 0, ())
-        shared = federated.shared(federated.start(), 1.0)._replace(model=federated.initial)
-        return federated.train(Loop(), shared, each).said
+        each, start = local_work(federated, samples, "", 0, -1, row, work, 0, 0, ()), federated.start()
+        shared = federated.shared(start, 1.0)._replace(model=federated.initial)
+        forms = {"train": federated.train(Loop(), shared, each).said}
+        if isinstance(federated.broadcast, Pipeline):
+            shared = shared._replace(model=start.params[: federated.broadcast.split])
+            forms["embed"] = federated.embed(Loop(), shared, each).said
+            forms["embed_back"] = federated.embed_back(Loop(), shared, each._replace(sent=forms["embed"].x)).said
+        return forms
 
-    def _refuse(self, client: int, header: Header, tensors: dict[str, torch.Tensor]) -> None:
+    def _reply(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> Reply | BadClient:
         if header.operation in (REFUSED, FAILED):
-            text = bytes(tensors["text"].tolist()).decode()
-            name = self.federation.names[client]
-            raise UserError(text) if header.operation == REFUSED else RuntimeError(f"client {name!r} failed: {text}")
+            return self._declined(asked, header, tensors)
+        stopped, form = header.operation == NOT_FINITE, self.forms[asked.operation]
+        due = asked._replace(operation=NOT_FINITE) if stopped else asked
+        for name in ("run", "operation", "client", "round", "accepted", "older", "newer"):
+            if (found := getattr(header, name)) != (wanted := getattr(due, name)):
+                return self._unfit(asked, f"its {name} is {found!r} where {wanted!r} is expected")
+        if why := wire.misfit(tensors, {} if stopped else up(self.federated, form, asked.round)):
+            return self._unfit(asked, why)
+        if stopped:
+            return Reply((), {}, {}, False)
+        most = self.federation.size(asked.client) if self.federated.weighting == "samples" else 1
+        if not 0 < header.number <= most:
+            return self._unfit(
+                asked, f"its weight is {header.number:g} where more than 0 and at most {most} is expected"
+            )
+        if asked.operation == "train" and self.fresh:
+            self.counts.remembered(asked.round, asked.client, header.memory)
+        return Reply(received(self.federated, tensors, form, asked.round, header.number), {}, {}, True)
+
+    def _declined(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> BadClient:
+        """Why a client gave no answer, in its own words; of what failed in it the last line, the rest as the cause."""
+        said = wire.text(tensors["text"]).split("\n") if "text" in tensors else ["it does not say why."]
+        if header.operation == REFUSED:
+            return BadClient(
+                f"{self._named(asked.client)} refused a message of round {asked.round + 1}: {' '.join(said)}"
+            )
+        bad = BadClient(
+            f"{self._named(asked.client)} failed in round {asked.round + 1} with {said[-1].rstrip('.')}: mend it and "
+            "resume, or go on without such clients: `driftless resume FOLDER --on-bad-client skip`."
+        )
+        bad.__cause__ = RuntimeError("\n".join(said))
+        return bad
+
+    def _unfit(self, asked: Header, why: str) -> BadClient:
+        return BadClient(
+            f"{self._named(asked.client)} sent what is no answer to {asked.operation!r} in round {asked.round + 1}, as "
+            f"{why}: find out what changes its messages, or go on without such clients: `driftless resume FOLDER "
+            "--on-bad-client skip`."
+        )
+
+    def _named(self, client: int) -> str:
+        return f"client {self.federation.names[client]!r}"
 
     def _delivered(self, client: int) -> Path:
         """The client's folder; its data are put there once, and stand for data that lie there."""
-        folder = self.folder(client)
-        if not (folder / DATA).exists():
-            x, y = self.federation.samples(client).all()
-            about = {"name": self.federation.names[client], "who": str(client)}
-            files.make_folder(folder)
-            files.atomic_write(folder / DATA, safetensors.torch.save({"x": x.contiguous(), "y": y.contiguous()}, about))
+        folder, names = self.folder(client), self.federation.names
+        if not (folder / client_folder.DATA).exists():
+            client_folder.deliver(folder, self.run, client, names[client], *self.federation.samples(client).all())
         return folder

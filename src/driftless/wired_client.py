@@ -1,9 +1,10 @@
 """A client in a process of its own: built from the run's text and its own folder, spoken to only in bytes.
 
-The folder holds `data.safetensors` (written once; it stands for data that lie there), and the client's memory: one file
-a round, `round-000012.safetensors`. A message says which round of this client was the last that counted, and which
-counted as of the server's last two checkpoints. Exactly these are kept: a memory that never counted is dropped, so that
-a message may be sent again, and a server that falls back one checkpoint finds every client as it was then.
+A message says which memory of this client was the last that counted, and of which rounds the server may ask again: of
+those counted as of its last two checkpoints. A memory holds the header of the message that it was made for, and so the
+rounds that were needed then. Once it has counted, all before it but those are removed. Nothing else removes a memory:
+no message can alone, whatever it says, for the answer to a message that the server did not send is not counted. So a
+message may be sent again, and a server that falls back one checkpoint finds every client as it was then.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from driftless import files, wire
+from driftless import client_folder, files, wire
 from driftless.assemble import federated_of
-from driftless.broadcast import Setting
+from driftless.broadcast import Pipeline, Setting
+from driftless.client_folder import PHASE
 from driftless.clients import local_work
 from driftless.config import from_table
 from driftless.data.federation import Numbered
@@ -30,19 +31,12 @@ from driftless.errors import UserError
 from driftless.federated import Federated, Shared
 from driftless.lift import Loop
 from driftless.piece import Samples
-from driftless.state import numbered
-from driftless.traffic import arrived, up
+from driftless.rows import Row, StoreError
+from driftless.traffic import arrived, down, up
 from driftless.wire import Header
 from driftless.work import Work, work_of
 
-DATA, PHASE = "data.safetensors", "phase.safetensors"
-OPERATIONS = ("train", "embed", "embed_back")
 NOT_FINITE, REFUSED, FAILED = "not finite", "refused", "failed"  # what an answer's header says instead of the operation
-
-
-def memory(folder: Path, round: int) -> Path:
-    """Where a client's memory of that round lies."""
-    return folder / f"round-{round:06d}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -60,29 +54,30 @@ class Client:
 
     @classmethod
     def build(cls, text: str, folder: Path) -> Client:
-        """The client whose data lie in that folder, in the run of that text: TOML, [config] and what was [resolved]."""
+        """The client whose data lie in that folder, in the run of that text: TOML, [config] and what was [resolved].
+
+        Raises StoreError for data that are not there, damaged, or of another run.
+        """
         table = tomllib.loads(text)
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
         names = Numbered(resolved["clients"])  # of the others it knows how many there are
         setting = Setting(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
         federated = federated_of(config, setting)[1]
-        with safe_open(folder / DATA, "pt") as file:
-            about, pool = file.metadata(), tuple(file.get_tensor(name) for name in ("x", "y"))
+        who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
         samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))
-        name, who = about["name"], int(about["who"])
         return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed)
 
     def answer(self, message: bytes) -> bytes:
-        """Do what a message asks: the same again for the same message. Raises UserError for one of another run."""
-        header, tensors = wire.unpack(message)
-        if header.run != self.run:
-            raise UserError(
-                f"client {self.name!r} is of run {self.run}, and the message of run {header.run}: send it "
-                "to a client of that run."
-            )
-        if header.operation not in OPERATIONS:
-            known = ", ".join(OPERATIONS)
-            raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
+        """Do what a message asks: the same again for the same message.
+
+        Raises UserError for one that does not fit: of another run, for another client, not of the form of this
+        round's, or that names a memory which is not here. It has then changed nothing.
+        """
+        try:
+            header, tensors = wire.unpack(message)
+        except UserError as error:
+            raise UserError(f"client {self.name!r} was sent what is no message: {error}") from None
+        self._refuse_other(header)
         shared, sent = self._asked(header, tensors)
         each = local_work(
             self.federated,
@@ -99,48 +94,77 @@ class Client:
         reply = getattr(self.federated, header.operation)(Loop(), shared, each)
         if not bool(reply.finite):
             return wire.pack(header._replace(operation=NOT_FINITE), {})
-        if reply.row:
-            files.atomic_write(memory(self.folder, header.round), wire.save(reply.row))
+        if header.operation == "embed":  # the first phase is kept for the last
+            files.atomic_write(self.folder / PHASE, wire.pack(header, {"phi": shared.model, "v": reply.said.x}))
+        remembered = client_folder.remember(self.folder, header, reply.row) if reply.row else 0
         weight = getattr(reply.said, "weight", None)
         number = 1.0 if weight is None else float(weight.x)
-        return wire.pack(header._replace(number=number), up(self.federated, reply.said, header.round))
+        said = up(self.federated, reply.said, header.round)
+        return wire.pack(header._replace(memory=remembered, number=number), said)
+
+    def _refuse_other(self, header: Header) -> None:
+        """Raise UserError for the header of a message that cannot be for this client."""
+        if header.run != self.run:
+            raise UserError(
+                f"client {self.name!r} is of run {self.run}, and the message of run {header.run}: send it "
+                "to a client of that run."
+            )
+        if header.client != self.who:
+            raise UserError(
+                f"client {self.name!r} has the number {self.who}, and the message is for number {header.client}: send "
+                "it to that client."
+            )
+        operations = ("train", "embed", "embed_back") if isinstance(self.federated.broadcast, Pipeline) else ("train",)
+        if header.operation not in operations:
+            known = ", ".join(operations)
+            raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
+        if not -1 <= header.older <= header.newer <= header.accepted < header.round:
+            raise self._unfit(
+                header,
+                f"its rounds {header.older}, {header.newer}, {header.accepted} (as of two checkpoints, and the last "
+                f"that counted) and {header.round} are not in order",
+            )
+        if header.memory and header.accepted < 0:
+            raise self._unfit(header, "it names a memory and no round in which that was made")
+        if not 0 <= header.number <= torch.finfo(self.federated.initial.dtype).max:
+            raise self._unfit(header, f"its step size is {header.number:g}")
+
+    def _unfit(self, header: Header, why: str) -> UserError:
+        return UserError(
+            f"client {self.name!r} refuses the message for {header.operation!r} in round {header.round + 1}, as {why}: "
+            "send one that this run makes."
+        )
 
     def _asked(self, header: Header, tensors: dict[str, Tensor]) -> tuple[Shared, Any]:
-        """(what all were sent, what only this client was). A pipeline's first phase is kept for its last, in a file."""
-        if header.operation == "train":
-            return arrived(self.federated, tensors, header.round, header.number, header.accepted), ()
-        phi, own, path = tensors["model"], (), self.folder / PHASE
-        if header.operation == "embed":
-            files.atomic_write(path, wire.save({"phi": phi, "round": torch.tensor(header.round)}))
-        else:
-            first = wire.load(path.read_bytes()) if path.exists() else {"round": torch.tensor(-1)}
-            if int(first["round"]) != header.round:
-                raise UserError(f"client {self.name!r} lacks the first phase of round {header.round + 1}: send it.")
-            phi, own = first["phi"], phi
-        return Shared(header.round, header.number, phi, self.federated.initial_buffers, {}), own
+        """(what all were sent, what only this client was), held against the form that the server's messages have."""
+        federated, operation, round = self.federated, header.operation, header.round
+        first = self._first_phase(round) if operation == "embed_back" else {}
+        phi = federated.initial.new_zeros(federated.broadcast.split) if operation == "embed" else federated.initial
+        told = federated.templates["told"]
+        form = Shared(round, header.number, first.get("v", phi), federated.initial_buffers, told)
+        if why := wire.misfit(tensors, down(federated, form, (), header.accepted)):
+            raise self._unfit(header, why)
+        if operation == "train":
+            return arrived(federated, tensors, round, header.number, header.accepted), ()
+        if operation == "embed":
+            return form._replace(model=tensors["model"], told={}), ()
+        return form._replace(model=first["phi"], told={}), tensors["model"]
 
-    def _recall(self, header: Header) -> dict[str, Tensor]:
-        """The memory of the round that was accepted; those that nobody can ask for again are dropped."""
-        needed = {memory(self.folder, r) for r in (header.accepted, header.older, header.newer, header.round)}
-        for path in set(self.folder.glob("round-*")) - needed:
-            files.remove(path)
-        if header.accepted < 0:
-            return self.federated.fresh_row()
-        return recall(self.folder, header.accepted, list(self.federated.fresh_row()))
+    def _first_phase(self, round: int) -> dict[str, Tensor]:
+        with suppress(StoreError):
+            _, header, first = client_folder.read(self.folder / PHASE, "the first phase", self.run, "send it")
+            if header.round == round:
+                return first
+        raise UserError(f"client {self.name!r} lacks the first phase of round {round + 1}: send it.")
 
-
-def recall(folder: Path, round: int, names: list[str]) -> dict[str, Tensor]:
-    """A client's memory of that round by these names, or by number as in folders from before pieces had names; raises
-    UserError where it is not there.
-    """
-    try:
-        row = wire.load(memory(folder, round).read_bytes())
-        return row if row.keys() == set(names) else dict(zip(names, (row[n] for n in numbered(names)), strict=True))
-    except OSError:
-        raise UserError(
-            f"{folder}: the client's memory of round {round + 1} is not there: resume from an earlier "
-            "checkpoint, or start again."
-        ) from None
+    def _recall(self, header: Header) -> Row:
+        """The memory that counts. It takes the place of those before it that were not needed when it was made."""
+        fresh = self.federated.fresh_row()
+        if header.accepted < 0 or not fresh:
+            return fresh
+        made, row = client_folder.recall(self.folder, self.run, self.who, header.accepted, header.memory)
+        client_folder.remove_before(self.folder, header.accepted, {made.accepted, made.older, made.newer})
+        return row
 
 
 def serve(pipe: Any, text: str, folder: str) -> None:
@@ -156,11 +180,12 @@ def serve(pipe: Any, text: str, folder: str) -> None:
                 answer = client.answer(message)
             except UserError as error:
                 answer = _instead(REFUSED, str(error))
-            except Exception:
-                answer = _instead(FAILED, traceback.format_exc())
+            except Exception as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                last = f"{type(error).__name__} at {place.filename}:{place.lineno}: {' '.join(str(error).split())}"
+                answer = _instead(FAILED, traceback.format_exc() + last)
             pipe.send_bytes(answer)
 
 
-def _instead(why: str, text: str) -> bytes:
-    letters = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-    return wire.pack(Header("", why, 0, -1, -1, -1, 0.0), {"text": letters})
+def _instead(why: str, said: str) -> bytes:
+    return wire.pack(Header("", why, -1, -1), {"text": wire.letters(said)})
