@@ -156,7 +156,7 @@ def test_a_spoilt_checkpoint_is_refused_by_name_and_the_one_before_serves(folder
     expected, path = (folder / "model.safetensors").read_bytes(), newest(folder)[0]
     spoil(path, how)
     ended = cli("resume", folder)
-    assert ended.code == 0 and str(path) in ended.err and "resume from the one before it" in ended.err
+    assert ended.code == 0 and str(path) in ended.err and "checkpoint of round 3 is taken" in ended.err
     assert (folder / "model.safetensors").read_bytes() == expected
     assert str(path) in (folder / "notes.txt").read_text()
 
@@ -198,4 +198,4 @@ def test_rows_that_are_lost_or_another_runs(folder, tmp_path):
     (folder / "clients.rows").write_bytes(kept[:100])
     sentence(cli("resume", folder), "clients.rows")
     (folder / "clients.rows").write_bytes(kept[:4200])
-    sentence(cli("resume", folder), "clients.rows", "resume from an earlier checkpoint, or start again")
+    sentence(cli("resume", folder), "clients.rows", "no checkpoint of", "lost, damaged or replaced")

@@ -40,7 +40,7 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
     experiment = assemble(config(algorithm=algorithm, absent=absent, **SETTINGS))
     federated = experiment.federated
     clients = run._clients(experiment, None, "", run.lift_of(experiment))
-    state, _ = run._start(experiment, clients, None, "", False)
+    state = run.first(experiment)
     shared, layers = federated.periods.shared, federated.task.space.layer_index()
 
     for t in range(5):

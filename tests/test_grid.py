@@ -107,7 +107,7 @@ class Stop(Exception):
 
 def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
     """Finished cells are not touched, the one that was stopped goes on from its checkpoint, all as if never stopped."""
-    out, saved, save = tmp_path / "grid", [], run._save
+    out, saved, save = tmp_path / "grid", [], run.save
 
     def cut(folder, *rest):
         saved.append(folder)
@@ -115,10 +115,10 @@ def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
             raise Stop
         save(folder, *rest)
 
-    monkeypatch.setattr(run, "_save", cut)
+    monkeypatch.setattr(run, "save", cut)
     with pytest.raises(Stop):
         table(out, "fedavg, scaffold", "nothing, relaxed_init(0.1)")
-    monkeypatch.setattr(run, "_save", save)
+    monkeypatch.setattr(run, "save", save)
     first, second = (out / name / "seed-0" for name in ("fedavg", "fedavg+relaxed_init(0.1)"))
     assert folders.ended(first) and (second / "run.toml").is_file() and not folders.ended(second)
     before = {path: path.stat().st_mtime_ns for path in [*first.rglob("*"), second / "run.toml"]}

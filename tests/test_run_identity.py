@@ -25,6 +25,8 @@ from driftless.data.federation import Federation
 from driftless.data.split import Split
 from driftless.errors import UserError
 from driftless.launch import federate, run_config
+from driftless.log import Log
+from driftless.report import write_report
 from driftless.results import read_run
 from driftless.run import execute
 
@@ -77,22 +79,23 @@ def spoilt(folder: Path, line: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["resume", "export"])
-def test_an_unreadable_line_of_the_log_is_refused_and_nothing_is_lost(tmp_path, no_report, command):
+def test_an_unreadable_line_of_the_log_is_refused_and_nothing_is_lost(tmp_path, no_report):
+    """Every checkpoint counts on it, so that the run does not go on; its models have nothing to do with it."""
     path = spoilt(tmp_path / "run", 1)
     before = content(tmp_path / "run")
-    words = ["--out", tmp_path / "model.safetensors"] if command == "export" else []
-    sentence(cli(command, tmp_path / "run", *words), f"{path}, line 2", "mend or delete that line")
+    sentence(cli("resume", tmp_path / "run"), f"{path} lacks round 2", "back from a copy")
+    assert cli("export", tmp_path / "run", "--out", tmp_path / "model.safetensors").code == 0
     assert content(tmp_path / "run") == before
 
 
-def test_a_torn_last_line_is_dropped(tmp_path, no_report):
-    spoilt(tmp_path / "run", 3)
+def test_a_torn_last_line_is_done_again(tmp_path, no_report):
+    path = spoilt(tmp_path / "run", 3)
     before = content(tmp_path / "run")
     assert cli("export", tmp_path / "run", "--out", tmp_path / "model.safetensors").code == 0
     assert content(tmp_path / "run") == before
-    assert cli("resume", tmp_path / "run").code == 0
-    assert [info["round"] for info in metrics(tmp_path / "run")] == [1, 2, 3]
+    ended = cli("resume", tmp_path / "run")
+    assert ended.code == 0 and f"{path} lacks round 4. The checkpoint of round 3 is taken instead." in ended.err
+    assert [info["round"] for info in metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
 def test_export_leaves_the_folder_as_it_is(tmp_path, no_report):
@@ -125,12 +128,12 @@ def test_what_is_not_finite_is_null_in_the_log_and_nan_where_it_is_read(tmp_path
     infos[1] |= {"train_loss": math.nan, "global_loss": math.inf, "consensus": {"head": -math.inf}}
     (folder / "metrics.jsonl").unlink()
     for info in infos:
-        folders.log(folder, info)
+        Log(folder).append(info)
     assert strictly(folder / "metrics.jsonl")[1]["global_loss"] is None
     last = read_run(folder).metrics[1]
     assert math.isnan(last["train_loss"]) and math.isnan(last["global_loss"]) and math.isnan(last["consensus"]["head"])
     assert math.isnan(read_run(folder).last("global_loss") or 0.0)
-    assert cli("resume", folder).code == 0 and strictly(folder / "metrics.jsonl")[1]["global_loss"] is None
+    write_report([folder], folder)
     assert "global_loss is not finite in 1 rounds" in (folder / "report.html").read_text()
     assert cli("compare", folder, "--no-references").code == 0
 
@@ -159,15 +162,15 @@ def another(path: Path) -> None:
 
 def stopped(folder: Path, monkeypatch, **settings: object) -> None:
     """A run that was stopped after its second round."""
-    real = folders.log
+    real = Log.append
 
-    def log(where: Path, info: dict) -> None:
+    def append(log: Log, info: dict) -> None:
         if info["round"] == 3:
             raise KeyboardInterrupt
-        real(where, info)
+        real(log, info)
 
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "log", log)
+        patch.setattr(Log, "append", append)
         assert run(out=folder, rounds=4, **settings).code == 130
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from driftless import files
+from driftless.checkpoint_files import metadata, numbers, path_of
 from driftless.device import to_host, to_numpy
 from driftless.errors import UserError
 
@@ -43,14 +43,14 @@ def write(folder: str | Path, number: int, tensors: Mapping[str, Tensor], about:
     Raises `UserError` where the disk refuses; the checkpoints there are then as they were.
     """
     assert not set(OURS) & set(about), f"{OURS} are the checkpoint's own words"
-    path = _path(folder, number)
+    path = path_of(folder, number)
     owned = {name: tensor.contiguous().clone() for name, tensor in to_host(dict(tensors)).items()}
     about = {**about, "run": run, "number": str(number)}
     data = safetensors.torch.save(owned, {**about, "sha256": _checksum(owned, about)})
     files.make_folder(path.parent)
     files.atomic_write(path, data)
-    for old in sorted(other for other in _numbers(folder) if other < number)[:-1]:
-        files.remove(_path(folder, old))
+    for old in sorted(other for other in numbers(folder) if other < number)[:-1]:
+        files.remove(path_of(folder, old))
     return path
 
 
@@ -62,34 +62,41 @@ def read(path: str | Path, run: str) -> Checkpoint:
     except OSError as error:
         raise UserError(f"{path}: the checkpoint could not be read: {error.strerror or error}.") from error
     try:
-        about = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+        about = metadata(data)
         tensors, checksum = safetensors.torch.load(data), about.pop("sha256")
         whole = checksum == _checksum(tensors, about)
         number, of = int(about.pop("number")), about.pop("run")
     except Exception as error:  # whatever a damaged file makes of the parsers
-        raise UserError(f"{path}: is no whole checkpoint ({error}); resume from the one before it.") from error
+        raise UserError(f"{path}: is no whole checkpoint ({error}).") from error
     if not whole:
-        raise UserError(f"{path}: the checkpoint is damaged (its checksum differs); resume from the one before it.")
+        raise UserError(f"{path}: the checkpoint is damaged (its checksum differs).")
     if of != run:
         raise UserError(f"{path}: the checkpoint belongs to run {of}, not to {run}; resume with that run's settings.")
     return Checkpoint(number, tensors, about)
 
 
-def latest(folder: str | Path, run: str) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint of this run, `None` where there is none, and why each newer one was refused.
+def latest(
+    folder: str | Path, run: str, most: int | None = None, agree: Callable[[Checkpoint], None] | None = None
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest whole checkpoint of this run (of at most so many rounds, with which all else agrees: `agree` raises
+    UserError), `None` where there is none, and why each newer one was refused.
 
     `None` with refusals is a run whose checkpoints are all lost, not one that has not begun.
     """
     refused: list[str] = []
-    for number in sorted(_numbers(folder), reverse=True):
+    for number in reversed([n for n in numbers(folder) if most is None or n <= most]):
         try:
-            found = read(_path(folder, number), run)
+            found = read(path_of(folder, number), run)
+            if found.number != number:
+                raise UserError(
+                    f"{path_of(folder, number)}: holds checkpoint {found.number}; give it its own name back."
+                )
+            if agree is not None:
+                agree(found)
         except UserError as error:
             refused.append(str(error))
             continue
-        if found.number == number:
-            return found, refused
-        refused.append(f"{_path(folder, number)}: holds checkpoint {found.number}; give it its own name back.")
+        return found, refused
     return None, refused
 
 
@@ -98,21 +105,11 @@ def set_aside(folder: str | Path, number: int) -> None:
 
     To be done before the rows are restored, which drops what those checkpoints would need.
     """
-    for newer in (other for other in _numbers(folder) if other > number):
-        path = _path(folder, newer)
+    for newer in (other for other in numbers(folder) if other > number):
+        path = path_of(folder, newer)
         files.replace(path, path.with_name(path.name + ".left"))
-    if (there := _path(folder, number).parent).is_dir():
+    if (there := path_of(folder, number).parent).is_dir():
         files.sync_folder(there)  # renamed now, or by a process that died before the flush
-
-
-def _path(folder: str | Path, number: int) -> Path:
-    return Path(folder) / "checkpoints" / f"round-{number:06d}.safetensors"
-
-
-def _numbers(folder: str | Path) -> list[int]:
-    """The numbers that the folder has a file for, whole or not."""
-    names = (path.name for path in _path(folder, 0).parent.glob("round-*.safetensors"))
-    return [int(match[1]) for name in names if (match := re.fullmatch(r"round-(\d{6,})\.safetensors", name))]
 
 
 def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:

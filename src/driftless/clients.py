@@ -65,6 +65,7 @@ class Clients:
         self.fresh = self.federated.fresh_row()
         if self.rows is None:
             self.rows = MemoryRows(Layout.of(self.fresh))
+        self.rows.names = self.federation.names
 
     def __repr__(self) -> str:
         return f"Clients({self.registered} registered, {len(self.touched())} with a row, {self.work!r}, {self.lift!r})"
@@ -110,6 +111,11 @@ class Clients:
     def checkpointed(self, number: int) -> None:
         """Checkpoint `number` is on the disk."""
         self.rows.checkpoint(number)
+
+    def check(self, number: int, digest: str | None) -> None:
+        """Raise UserError unless all rows of that checkpoint are there and whole."""
+        if self.fresh:
+            self.rows.check(number, digest)
 
     def restore(self, number: int, digest: str | None) -> None:
         """Make the rows what they were at that checkpoint, for a run that goes on in this process."""

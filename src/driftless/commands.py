@@ -81,9 +81,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run that was stopped, from its newest whole checkpoint."""
+    """Go on with a run that was stopped, from its newest whole checkpoint; with --rounds also with one that has ended."""
 
     folder: Positional[Folder]
+    rounds: int | None = None
+    """Another number of rounds than the run's, not fewer than it has done: the run that had them from the start."""
     device: str | None = None
     """Another device than the run's: cpu, cuda. The same run but for rounding."""
     on_bad_client: Literal["stop", "skip"] | None = None
@@ -93,7 +95,7 @@ class Resume:
     def __call__(self) -> None:
         from driftless.launch import resume
 
-        resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin)
+        resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin, self.rounds)
 
 
 @dataclass(frozen=True)

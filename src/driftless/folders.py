@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftless import checkpoint, files, observed, plugins
+from driftless import checkpoint, files, observed, plugins, schedules
+from driftless.checkpoint_files import done
 from driftless.config import Config, from_toml, located, read_toml, to_table
 from driftless.errors import UserError
-from driftless.results import line, logged, without_infinities
+from driftless.expression import build
+from driftless.log import without_infinities
 
 if TYPE_CHECKING:
     from driftless.assemble import Experiment
@@ -30,6 +33,7 @@ PACKAGES = ("driftless", "torch", "numpy", "scikit-learn", "safetensors")
 
 
 LISTED = 100_000  # clients up to which each is measured at the end, and has its place in clients.json
+AT_END = ("model.safetensors", "clients.json", observed.NAME)  # what a run leaves at its end, but for its page
 INIT = "init.safetensors"  # a run's own copy of what it started from
 UNDECIDED = {"run.toml.tmp", INIT, f"{INIT}.tmp"}  # what a start may leave before its run.toml
 
@@ -48,8 +52,12 @@ def as_kept(folder: Path, config: Config) -> Config:
 
 def digest(config: Config, folder: Path | None = None) -> str:
     """Sixteen characters for what a run is: every setting that its result depends on by more than rounding, and the
-    content of what it starts from. A folder from before that was kept has its path there.
+    content of what it starts from. A folder from before that was kept has its path there. The run in a folder may get
+    another number of rounds; in its identity is the one that it began with.
     """
+    if folder is not None and (folder / "run.toml").is_file():
+        begun = noted(folder).get("rounds", "")
+        config = replace(config, rounds=int(begun) if begun.isdecimal() else recorded(folder).rounds)
     table = {k: v for k, v in to_table(replace(config, device="cpu")).items() if k not in NOT_IDENTITY}
     if config.plugin:
         table["plugin"] = plugins.hashes(config.plugin)
@@ -75,17 +83,70 @@ def ended(folder: Path) -> bool:
     return (folder / "model.safetensors").is_file()
 
 
+def complete(folder: Path) -> bool:
+    """Whether nothing is left to do in this folder: its run has ended, has its page, and is that of its run.toml."""
+    made = ended(folder) and (folder / "report.html").is_file()
+    return made and noted(folder).get("digest") == digest(recorded(folder), folder)
+
+
 def refuse_another(folder: Path, config: Config) -> None:
-    """Raise UserError, naming the settings that differ, where the run of another configuration lies in the folder."""
+    """Raise UserError, naming the settings that differ, where the run of another configuration lies in the folder, or
+    one that cannot have so many rounds.
+    """
     if not (folder / "run.toml").is_file():
         return
     there, config = recorded(folder), as_kept(folder, config)
     if digest(there, folder) == digest(config, folder):
-        return
+        return refuse_rounds(folder, config)
     one, two = to_table(there), to_table(config)
     differ = [k for k in one | two if k not in NOT_IDENTITY and repr(one.get(k)) != repr(two.get(k))]
     told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
     raise UserError(f"{str(folder)!r} holds a run of another configuration ({told}): take another --out, or remove it.")
+
+
+def refuse_rounds(folder: Path, config: Config) -> None:
+    """Raise UserError where the folder's run cannot have as many rounds as this: fewer than it has done, or its step
+    sizes until now would have been others.
+    """
+    there, past = recorded(folder).rounds, done(folder)
+    if config.rounds < past:
+        raise UserError(
+            f"the run in {str(folder)!r} has done {past} rounds, and rounds={config.rounds} are fewer: ask for {past} "
+            "or more, or begin another with another --out."
+        )
+    (schedule,) = build(config.schedule, schedules)
+    if any(schedule(t, there) != schedule(t, config.rounds) for t in range(past)):
+        raise UserError(
+            f"schedule={config.schedule!r} goes by the number of rounds: in a run of {config.rounds} the {past} rounds "
+            f"that {str(folder)!r} has done of {there} would have had other step sizes: begin one with another --out."
+        )
+
+
+def leave_behind(folder: Path, number: int, rounds: int) -> None:
+    """From now on the folder's run has so many rounds, and what comes after checkpoint `number` is none of it.
+
+    What stands at the end goes first where there is to be another end, and run.toml changes last: a crash between
+    leaves the run that it was, to be ended again, or the one that it is to be.
+    """
+    longer = rounds != recorded(folder).rounds
+    if longer:
+        for path in filter(Path.is_file, (folder / name for name in AT_END)):
+            files.remove(path)
+        files.sync_folder(folder)
+    checkpoint.set_aside(folder, number)
+    if longer:
+        write_rounds(folder, rounds)
+        note(folder, f"{folder} goes on from round {number}, and has {rounds} rounds now.")
+
+
+def write_rounds(folder: Path, rounds: int) -> None:
+    """Another number of rounds in run.toml; with how many the run began stays there, as its identity depends on it."""
+    import tomli_w
+
+    table, config = read_toml(folder / "run.toml"), from_toml(folder / "run.toml")
+    table["resolved"] = {"rounds": str(config.rounds)} | table.get("resolved", {})
+    table["config"] = to_table(replace(config, rounds=rounds))
+    files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
 
 
 def noted(folder: Path) -> dict[str, str]:
@@ -162,14 +223,18 @@ def alone(folder: Path) -> Iterator[None]:
     """Hold a run's folder: raises UserError where another process does. The system lets go when a process ends,
     however it ends.
     """
-    with open(folder / "run.toml", "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another process is at work on {str(folder)!r}: let it end, or stop it.") from None
-        except OSError:  # a file system without locks
-            pass
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # its run.toml may become another file
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise UserError(f"another process is at work on {str(folder)!r}: let it end, or stop it.") from None
+    except OSError:  # a file system without locks
+        pass
+    try:
         yield
+    finally:
+        os.close(held)
 
 
 def versions() -> dict[str, str]:
@@ -220,58 +285,31 @@ def read_one(folder: Path, plugin: Sequence[str] = ()) -> Config:
     return config
 
 
-def log(folder: Path, info: Mapping[str, Any]) -> None:
-    """Append one round to metrics.jsonl."""
-    path = folder / "metrics.jsonl"
-    there = path.exists()
-    file = files.open_existing(path) if there else files.create(path)
-    try:
-        files.pwrite(file, line(info).encode(), path.stat().st_size if there else 0)
-    finally:
-        files.close(file)
-
-
-def settle(folder: Path) -> None:
-    """Return when the log is on the disk: before a checkpoint that counts on it."""
-    path = folder / "metrics.jsonl"
-    if path.exists():
-        file = files.open_existing(path)
-        try:
-            files.fsync(file)
-        finally:
-            files.close(file)
-        files.sync_folder(folder)
-
-
-def read_log(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """The log's first so many rounds; UserError where a line among them cannot be read."""
-    kept: list[dict[str, Any]] = []
-    for info in logged(folder / "metrics.jsonl") if rounds else ():
-        kept += [info] if info["round"] <= rounds else []
-        if info["round"] >= rounds:  # a crash may have spoilt what comes after a checkpoint
-            break
-    return kept
-
-
-def rewind(folder: Path, kept: list[dict[str, Any]]) -> None:
-    """Make these rounds all that the log has."""
-    files.atomic_write(folder / "metrics.jsonl", "".join(map(line, kept)).encode())
-
-
 def say(text: str) -> None:
     """Say something about a run to whoever watches."""
     print(f"driftless: {text}", file=sys.stderr)
 
 
-def newest(folder: Path, digest: str, tell: Callable[[str], None]) -> checkpoint.Checkpoint | None:
-    """The run's newest whole checkpoint, None where it has none yet, and why newer ones were refused is told; UserError
-    where all were.
+def newest(
+    folder: Path,
+    digest: str,
+    tell: Callable[[str], None],
+    most: int | None = None,
+    agree: Callable[[checkpoint.Checkpoint], None] | None = None,
+) -> checkpoint.Checkpoint | None:
+    """The run's newest checkpoint that can be used (`checkpoint.latest`), None where it has none yet, and why newer
+    ones were refused is told; UserError where all were.
     """
-    found, refused = checkpoint.latest(folder, digest)
-    for reason in refused:
-        tell(reason)
+    found, refused = checkpoint.latest(folder, digest, most, agree)
     if found is None and refused:
-        raise UserError(f"no checkpoint of {folder} can be used: {refused[0]}")
+        told = "; ".join(dict.fromkeys(reason.rstrip(".") for reason in refused))
+        raise UserError(
+            f"no checkpoint of {folder} can be used: {told}: put what is lost or damaged back from a copy, or begin "
+            "again with another --out."
+        )
+    for reason in refused:
+        assert found is not None
+        tell(f"{reason} The checkpoint of round {found.number} is taken instead.")
     return found
 
 

@@ -26,7 +26,7 @@ from driftless.launch import ensure
 from driftless.names import NOTHING
 from driftless.ranks import join
 from driftless.report import write_report
-from driftless.results import Runs, Spread, best, read_run
+from driftless.results import Runs, Spread, best, read_run, tell_lost
 from driftless.table import ACCURACIES, UNBEATEN, percent
 
 METRICS = dict(
@@ -80,6 +80,8 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
             for where, cell in cells.items()
             if cell.problem is None
         }
+        for runs in done.values():
+            tell_lost(runs.runs)
         made = [str(cells[where].folder.relative_to(out)) for where in done]
         grid = _grid(*names, cells, done, key)._replace(folders=made)
         asked = ["driftless grid", "--rows", shlex.quote(rows), "--columns", shlex.quote(columns)]

@@ -131,20 +131,35 @@ def resume(
     device: str | None = None,
     on_bad_client: Literal["stop", "skip"] | None = None,
     plugin: Sequence[str] = (),
+    rounds: int | None = None,
 ) -> None:
-    """Go on with a run, or with those of its seeds that are there, and begin the others: on its device and with its
-    answer to bad clients, or on and with these. `plugin`: the plug-in files that it was made with.
+    """Go on with a run, or with those of its seeds that are there, and begin the others: on its device, with its answer
+    to bad clients and its number of rounds, or on and with these. `plugin`: the plug-in files that it was made with.
     """
     from driftless.report import write_report
 
     ranks = join()
     with ranks.together():
+        there = folders.recorded(folder)
+        parts = [part for _, part in _each(there, folder) if part is not None]
+    if rounds in (None, there.rounds) and ranks.from_first(lambda: all(map(folders.complete, parts))):
+        if ranks.leads:
+            print(f"{folder} has ended after {there.rounds} rounds: see {folder / 'report.html'}; --rounds N goes on.")
+        return
+    with ranks.together():
         config = folders.read_config(folder, plugin)
-    config = replace(config, device=device or config.device, on_bad_client=on_bad_client or config.on_bad_client)
+        config = replace(config, device=device or config.device, on_bad_client=on_bad_client or config.on_bad_client)
+        config = replace(config, rounds=config.rounds if rounds is None else rounds)
+        check(config)
+        for part in parts:
+            if (part / "run.toml").is_file():
+                folders.refuse_rounds(part, config)
+    if config.seeds and config.rounds != there.rounds:
+        ranks.first(lambda: folders.write_rounds(folder, config.rounds))
     for one, part in _each(config, folder):
         assert part is not None
-        there = ranks.everyone((part / "run.toml").is_file())[0]
-        _watched(_assembled(one), part, None, progress, resume=there)
+        begun = ranks.everyone((part / "run.toml").is_file())[0]
+        _watched(_assembled(one), part, None, progress, resume=begun)
     if config.seeds and ranks.leads:
         write_report([folder], folder, config.target)
     if progress and ranks.leads:
@@ -152,7 +167,8 @@ def resume(
 
 
 def ensure(config: Config, folder: Path, progress: bool = False) -> None:
-    """The run of a configuration in a folder: kept where it has ended, gone on with where it was stopped, else begun.
+    """The run of a configuration in a folder: kept where it has ended, gone on with where it was stopped or has fewer
+    rounds, else begun.
 
     Raises UserError where the run of another configuration lies there.
     """
@@ -160,9 +176,10 @@ def ensure(config: Config, folder: Path, progress: bool = False) -> None:
     with ranks.together():
         folders.refuse_another(folder, config)
         config = folders.as_kept(folder, config)
-    ended, there = ranks.everyone((folders.ended(folder), (folder / "run.toml").is_file()))[0]
-    if not ended:
-        _watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
+    there = ranks.everyone((folder / "run.toml").is_file())[0]
+    if ranks.from_first(lambda: folders.ended(folder) and folders.recorded(folder).rounds == config.rounds):
+        return
+    _watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
 
 
 def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:

@@ -105,6 +105,7 @@ class Run:
     path: Path
     versions: dict[str, Any] = field(default_factory=dict)
     resolved: dict[str, Any] = field(default_factory=dict)
+    lost: str = ""  # what its log lacks of the rounds that were done
 
     def series(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """The rounds in which `key` was measured and its values, two arrays [P]; `bytes` is up + down."""

@@ -126,6 +126,8 @@ def _notes(rows: list[Runs]) -> list[str]:
     runs = [(row.name if len(row.runs) == 1 else f"{row.name}, {_seed(run)}", run) for row in rows for run in row.runs]
     notes = []
     for who, run in runs:
+        if run.lost:
+            notes.append(f"{who}: {run.lost}.")
         done, asked = run.metrics[-1]["round"], run.config.get("rounds")
         if isinstance(asked, int) and done < asked:
             notes.append(f"{who}: {done} of {asked} rounds are done.")

@@ -6,12 +6,13 @@ A folder is a run (`run.toml`, `metrics.jsonl`, at its end `clients.json`) or ho
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from driftless import log
+from driftless.checkpoint_files import done
 from driftless.config import read_toml
 from driftless.errors import UserError
 from driftless.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, moving_average, spread
@@ -25,13 +26,10 @@ __all__ = [
     "begun",
     "best",
     "differing",
-    "line",
-    "logged",
     "moving_average",
     "read_run",
     "read_runs",
     "spread",
-    "without_infinities",
 ]
 
 DEPTH = 3  # how far below a named folder runs are looked for
@@ -48,11 +46,12 @@ def read_run(folder: str | Path) -> Run:
         raise UserError(f"{path} has no run.toml: name a folder that `driftless run` wrote.")
     tables = read_toml(path / "run.toml")
     config = _flat(tables.get("config", {}))
-    metrics = _read_metrics(path / "metrics.jsonl")
+    lost = log.damage(path)
+    metrics = _read_metrics(path / log.NAME, lost)
     name = str(config.get("name") or config.get("algorithm") or path.resolve().name)
     clients = _read_clients(path / "clients.json")
     return Run(
-        name, config, metrics, clients, path, _flat(tables.get("versions", {})), _flat(tables.get("resolved", {}))
+        name, config, metrics, clients, path, _flat(tables.get("versions", {})), _flat(tables.get("resolved", {})), lost
     )
 
 
@@ -81,12 +80,14 @@ def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
 
 
 def begun(folders: Iterable[str | Path]) -> list[Path]:
-    """The folders that hold a finished round, the others named on stderr; UserError where there is none at all."""
+    """The folders that hold a finished round, the others named on stderr, and what logs lack; UserError where there is
+    none at all.
+    """
     kept, left = [], []
     for path in map(Path, folders):
         try:
-            if not path.is_file():
-                read_runs(path)
+            for row in [] if path.is_file() else read_runs(path):
+                tell_lost(row.runs)
             kept.append(path)
         except NotBegun as problem:
             left.append((path, problem))
@@ -97,6 +98,13 @@ def begun(folders: Iterable[str | Path]) -> list[Path]:
     return kept
 
 
+def tell_lost(runs: Iterable[Run]) -> None:
+    """Say on stderr what the runs' logs lack."""
+    for run in runs:
+        if run.lost:
+            print(f"driftless: {run.lost}.", file=sys.stderr)
+
+
 def differing(rows: Iterable[Runs]) -> list[str]:
     """The settings in which rows differ, in the order of the files."""
     configs = [row.config for row in rows]
@@ -105,6 +113,7 @@ def differing(rows: Iterable[Runs]) -> list[str]:
 
 
 def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
+    """The runs in a folder that has one or holds some; one whose log is lost is among them, to be refused by name."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: name a run folder, or a folder that holds seed-0/, seed-1/, ...")
     if (folder / "metrics.jsonl").is_file():
@@ -116,9 +125,9 @@ def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
 
 
 def _walk(folder: Path, depth: int) -> list[Path]:
-    started = folder / "metrics.jsonl"
-    if started.is_file() and (folder / "run.toml").is_file():
-        return [folder] if started.stat().st_size else []
+    started = folder / log.NAME
+    if (folder / "run.toml").is_file() and (started.is_file() or done(folder)):
+        return [folder] if done(folder) or started.stat().st_size else []
     below = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")] if depth else []
     return [run for child in sorted(below, key=_order) for run in _walk(child, depth - 1)]
 
@@ -128,47 +137,10 @@ def _order(path: Path) -> tuple[str, int]:  # seed-2 before seed-10
     return stem, int(path.name[len(stem) :] or 0)
 
 
-def logged(path: Path) -> Iterator[dict[str, Any]]:
-    """The rounds of a metrics.jsonl, one line after the other, without a last line that a crash cut off; UserError
-    where another cannot be read.
-    """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            row["round"] = int(row["round"])
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            if number == len(lines):
-                return
-            raise UserError(f"{path}, line {number}, is not a round's metrics: mend or delete that line.") from error
-        yield _measured(row)
-
-
-def _measured(value: Any) -> Any:
-    """What was measured, NaN for null: JSON has no other word for what is not finite."""
-    if isinstance(value, dict):
-        return {key: _measured(part) for key, part in value.items()}
-    return math.nan if value is None else value
-
-
-def line(info: Mapping[str, Any]) -> str:
-    """A round as its line of metrics.jsonl."""
-    return json.dumps(without_infinities(info), allow_nan=False) + "\n"
-
-
-def without_infinities(value: Any) -> Any:
-    """The value with null for numbers that are not finite, which JSON has no words for."""
-    if isinstance(value, Mapping):
-        return {key: without_infinities(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [without_infinities(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _read_metrics(path: Path) -> list[dict[str, Any]]:
-    rounds = {row["round"]: row for row in logged(path)}  # after a resume the later line counts
+def _read_metrics(path: Path, lost: str) -> list[dict[str, Any]]:
+    rounds = {row["round"]: row for row in log.logged(path)}  # after a resume the later line counts
+    if not rounds and lost:
+        raise UserError(f"{lost}: put it back from a copy, or leave this folder out.")
     if not rounds:
         raise NotBegun(f"{path.parent} has no finished round in metrics.jsonl: wait for one, or name another folder.")
     return [rounds[t] for t in sorted(rounds)]

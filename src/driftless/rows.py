@@ -120,6 +120,7 @@ class Rows(ABC):
         self._records: dict[int, list[Written]] = {}  # of each client touched, in the order written
         self._staged: dict[int, Written] = {}  # written, and not yet counted
         self._older = self._newer = 0  # the numbers of the last two checkpoints
+        self.names: Sequence[str] = ()  # of the clients, for what is said of them
 
     @abstractmethod
     def _write(self, client: int, round: int, crc: int, payload: bytes) -> Any:
@@ -143,6 +144,10 @@ class Rows(ABC):
         `digest`: what `digest()` said then. Raises `StoreError`, and changes nothing, where those rows are not here.
         """
 
+    def check(self, number: int, digest: str | None = None) -> None:
+        """Raise `StoreError` unless all rows of that checkpoint are here and whole: those on disk are read, each."""
+        return
+
     @abstractmethod
     def sync(self) -> None:
         """Return when every row committed so far is on the disk: before the server's checkpoint is written."""
@@ -155,14 +160,23 @@ class Rows(ABC):
         """A fresh copy of the client's row, `None` for one never seen; `StoreError` for a row that is damaged."""
         if client not in self._records:
             return None
-        written = self._records[client][-1]
+        try:
+            return self.layout.unpack(self._whole(client, self._records[client][-1]))
+        except StoreError as error:
+            raise StoreError(
+                f"{str(error).rstrip('.')}: `driftless resume` goes on from the last checkpoint whose rows are whole."
+            ) from None
+
+    def _whole(self, client: int, written: Written) -> bytes:
+        """The row's bytes; `StoreError` where they are not those that were written."""
         payload = self._read(written.place)
         if self._damaged(payload, written):
+            name = repr(self.names[client]) if client < len(self.names) else str(client)
             raise StoreError(
-                f"{self}: the row of client {client}, written in round {written.round}, is damaged (its checksum "
-                "differs); resume from an earlier checkpoint, or start again."
+                f"{self}: the row of client {name}, written in round {written.round + 1}, is damaged (its checksum "
+                "differs)."
             )
-        return self.layout.unpack(payload)
+        return payload
 
     def _damaged(self, payload: bytes, written: Written) -> bool:
         return len(payload) != self.layout.size or zlib.crc32(payload) != written.crc
@@ -255,7 +269,7 @@ def refuse_others(newest: Mapping[int, Written], number: int, digest: str | None
     if digest is not None and _digest(newest) != digest:
         raise StoreError(
             f"{name}: its rows are not those that checkpoint {number} was written with (some were lost, damaged or "
-            "replaced); resume from an earlier checkpoint, or start again."
+            "replaced)."
         )
 
 

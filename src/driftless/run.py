@@ -4,7 +4,8 @@
 
 Order of a round: the engine's round; its rows count; measurements; a line in metrics.jsonl; then, where one is due,
 rows to the disk and a checkpoint. Killed anywhere, a run resumes from its last checkpoint and ends bitwise as if it
-had not been killed.
+had not been killed. One is always due before the last round, which is measured as no other: there a run that gets more
+rounds goes on.
 """
 
 from __future__ import annotations
@@ -19,36 +20,29 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from driftless import checkpoint, folders
+from driftless import folders
 from driftless.assemble import Experiment
 from driftless.choice import cores, lift_of, wired
 from driftless.clients import Clients, NotFinite
-from driftless.device import multiplying, to_device, to_host
-from driftless.drift import Running, of_round
+from driftless.device import multiplying, to_host
+from driftless.drift import of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, Panel
 from driftless.global_average import global_model
 from driftless.lift import Loop, Parallel, Sequential
+from driftless.log import Log
 from driftless.memory import keep_freed
 from driftless.ranks import Ranks, join
 from driftless.rows import Layout, MemoryRows, Rows
+from driftless.saved import State, first, go_on, save, unpacked
 from driftless.shared_rows import SharedRows
-from driftless.state import Plan, Server, finite, flatten, restore
+from driftless.state import Plan, Server, finite
 from driftless.store import DiskRows
-from driftless.traffic import Traffic
 
 PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
 LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
 NOBODY = Plan([], frozenset(), 0.0)  # who is asked after the last round
 Info = dict[str, Any]
-
-
-class State(NamedTuple):
-    """All that a run carries from round to round, but for the clients' rows."""
-
-    server: Server
-    traffic: Traffic
-    running: Running
 
 
 class Result(NamedTuple):
@@ -116,7 +110,11 @@ def execute(
             folders.keep_split(folder, experiment.split)
         clients = _clients(experiment, folder, digest, lift)
         stack.callback(clients.close)
-        state, metrics = _start(experiment, clients, folder, digest, resume)
+        state, metrics, log = first(experiment), list[Info](), None
+        if folder is not None and resume:
+            state, metrics, log = go_on(experiment, clients, folder, digest)
+        elif folder is not None and ranks.leads:
+            log = Log(folder)
         measured_clients, workers = _measured(experiment, clients), config.workers or cores()
         panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
         evaluation = Evaluation(federated, experiment.federation, measured_clients, panel, workers)
@@ -131,7 +129,7 @@ def execute(
                 state, info = _round(experiment, clients, state, plan)
             except NotFinite:
                 if folder is not None:
-                    _save(folder, digest, state, clients)
+                    save(folder, digest, state, clients, log)
                 raise
             if (t + 1) % config.eval_every == 0 or last:
                 measured, accuracy = evaluation(state.server, plan.lr, everyone=last and one_by_one)
@@ -140,10 +138,10 @@ def execute(
                 info |= evaluation.adapted(state.server, plan.lr, trained_in_all)
             info |= {name: getattr(state.traffic, name) for name in LEDGER}
             metrics.append(info)
-            if folder is not None and ranks.leads:
-                folders.log(folder, info)
-            if folder is not None and ((t + 1) % config.checkpoint_every == 0 or last):
-                _save(folder, digest, state, clients)
+            if log is not None:
+                log.append(info)
+            if folder is not None and ((t + 1) % config.checkpoint_every == 0 or t + 2 >= config.rounds):
+                save(folder, digest, state, clients, log)
             if on_round is not None and ranks.leads:
                 on_round(info)
         if accuracy is None:  # the run had ended before: measure again what its folder lacks
@@ -155,19 +153,20 @@ def execute(
 
 
 def trained(experiment: Experiment, folder: Path) -> Result:
-    """What a run's newest whole checkpoint holds, without going on; UserError where there is none yet."""
+    """What a run's newest whole checkpoint holds, without its log and without going on; UserError where there is none
+    yet.
+    """
     digest = folders.digest(experiment.config, folder)
     with folders.alone(folder):
         lift = lift_of(experiment) if wired(experiment) else Sequential()
         clients = _clients(experiment, folder, digest, lift)
-        found = folders.newest(folder, digest, folders.say)
+        agree = lambda found: clients.restore(found.number, found.about["rows"])
+        found = folders.newest(folder, digest, folders.say, agree=agree)
         if found is None or not found.number:  # a first round that failed leaves a checkpoint of none
             clients.close()
             raise UserError(f"{str(folder)!r} has no checkpoint yet: run `driftless resume {folder}` first.")
-        metrics = folders.read_log(folder, found.number)
-        clients.restore(found.number, found.about["rows"])
-    state = _unpacked(found.tensors, _first(experiment), found.number)
-    return Result(metrics, experiment, state.server, _measured(experiment, clients), folder, {})
+    state = unpacked(found.tensors, first(experiment), found.number)
+    return Result([], experiment, state.server, _measured(experiment, clients), folder, {})
 
 
 def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -> tuple[State, Info]:
@@ -218,68 +217,6 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
             )
     info |= {name: float(value) for name, value in answer.logged.items()}
     return State(server, state.traffic.plus(answer.traffic), running), info
-
-
-# --- starting, saving, going on ---------------------------------------------------------------------------------------
-def _start(
-    experiment: Experiment, clients: Clients, folder: Path | None, digest: str, resume: bool
-) -> tuple[State, list[Info]]:
-    first, ranks = _first(experiment), clients.ranks
-    if folder is None or not resume:
-        return first, []
-    found = folders.newest(folder, digest, lambda reason: folders.note(folder, reason) if ranks.leads else None)
-    ranks.everyone(None)  # all have read what is now changed
-    number = found.number if found else 0
-    metrics = ranks.first(lambda: folders.read_log(folder, number)) or []  # refused, where it is, before any change
-    ranks.first(lambda: checkpoint.set_aside(folder, number))
-    clients.restore(number, found.about["rows"] if found else None)
-    ranks.first(lambda: folders.rewind(folder, metrics))
-    return (_unpacked(found.tensors, first, number) if found else first), metrics
-
-
-def _first(experiment: Experiment) -> State:
-    federated = experiment.federated
-    return State(federated.start(), Traffic(), Running.zero(federated.initial))
-
-
-def _save(folder: Path, digest: str, state: State, clients: Clients) -> None:
-    number = state.server.round
-
-    def write() -> None:
-        folders.settle(folder)
-        checkpoint.write(folder, number, _packed(state), {"rows": clients.digest()}, digest)
-
-    clients.sync()
-    clients.ranks.first(write)
-    clients.checkpointed(number)
-
-
-def _packed(state: State) -> dict[str, Tensor]:
-    server = state.server
-    return {
-        "params": server.params,
-        "buffers": server.buffers,
-        "traffic": torch.tensor(state.traffic, dtype=torch.int64),
-        "offset": state.running.offset,
-        "square": state.running.square,
-        **flatten("optimiser", server.optimiser),
-        **flatten("memory", server.memory),
-        **flatten("broadcast", server.broadcast),
-    }
-
-
-def _unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
-    traffic = Traffic(*tensors["traffic"].tolist())
-    tensors = to_device(tensors, first.server.buffers.device)
-    server = Server(
-        number,
-        tensors["params"],
-        tensors["buffers"],
-        restore(first.server.optimiser, tensors, "optimiser"),
-        restore(first.server.memory, tensors, "memory"),
-        restore(first.server.broadcast, tensors, "broadcast"),
-    )
-    return State(server, traffic, Running(tensors["offset"], tensors["square"]))
 
 
 def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any) -> Clients:

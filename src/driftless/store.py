@@ -17,7 +17,7 @@ forgotten is erased likewise. Freed slots keep their old headers: harmless, as a
 newer row of that client, and `sequence` tells which is newer. A header names the two checkpoints of its time, so the
 file itself knows at opening what it must keep, and refuses a checkpoint whose rows it has begun to reuse. Taken for
 granted: a disk sector is written whole or not at all. A header that rots later is seen by `digest`, a row that rots by
-its checksum.
+its checksum: when it is read, and when a run goes on, as all rows of its checkpoint are then read once (`check`).
 """
 
 from __future__ import annotations
@@ -132,16 +132,26 @@ class DiskRows(Rows):
             self.close()  # what was lost is unknown, and a second fsync would not say so
             raise
 
-    def restore(self, number: int, digest: str | None = None) -> None:
+    def check(self, number: int, digest: str | None = None) -> None:
+        _, kept = self._of(number, digest)
+        newest = {header.client: _written(slot, header) for slot, header in kept.items()}
+        for client, written in sorted(newest.items(), key=lambda item: item[1].place):  # as they lie
+            self._whole(client, written)
+
+    def _of(self, number: int, digest: str | None) -> tuple[dict[int, Header], dict[int, Header]]:
+        """(all headers, those that checkpoint `number` has), by slot; `StoreError` where its rows are not here."""
         found = self._scan()
         if (oldest := max((header.older for header in found.values()), default=0)) > number:
             raise StoreError(
-                f"{self}: the rows of checkpoint {number} have been reused, those from checkpoint {oldest} on are "
-                "there; resume from a later checkpoint, or start again."
+                f"{self}: the rows of checkpoint {number} were reused, and those from checkpoint {oldest} on are there."
             )
         kept = {slot: header for slot, header in found.items() if header.round < number}
         newest = {header.client: _written(slot, header) for slot, header in kept.items()}
         refuse_others(newest, number, digest, str(self))
+        return found, kept
+
+    def restore(self, number: int, digest: str | None = None) -> None:
+        found, kept = self._of(number, digest)
         for slot in found.keys() - kept.keys():
             self._clear(slot)
         self._older = max((header.newer for header in kept.values()), default=0)
