@@ -14,7 +14,9 @@ import safetensors.numpy
 from outer import Ended, cli, metrics, run
 from test_bad_input import sentence
 
-from driftless import report
+from driftless import folders, report
+from driftless.assemble import assemble
+from driftless.store import DiskRows, Layout, StoreError
 
 DIVERGES = {"algorithm": "relaxed_init(beta=50)", "rounds": 30, "lr": 0.5}
 
@@ -199,3 +201,62 @@ def test_rows_that_are_lost_or_another_runs(folder, tmp_path):
     sentence(cli("resume", folder), "clients.rows")
     (folder / "clients.rows").write_bytes(kept[:4200])
     sentence(cli("resume", folder), "clients.rows", "no checkpoint of", "lost, damaged or replaced")
+
+
+# --- clients' rows that rot ------------------------------------------------------------------------------------------
+def rot(folder: Path, last: bool) -> str:
+    """Flip a bit in a client's newest row, one of the last round's or an earlier one; the client's name."""
+    experiment = assemble(folders.recorded(folder))
+    store = DiskRows(folder, Layout.of(experiment.federated.fresh_row()), folders.digest(experiment.config, folder))
+    newest = {header.client: (header, store._row_at(slot)) for slot, header in store._scan().items()}
+    store.close()
+    client, at = next((c, at) for c, (header, at) in newest.items() if (header.round == 3) == last)
+    data = bytearray((folder / "clients.rows").read_bytes())
+    data[at + 5] ^= 1
+    (folder / "clients.rows").write_bytes(data)
+    return experiment.federation.names[client]
+
+
+@pytest.fixture
+def half(tmp_path) -> Path:
+    """A run of few clients a round, stopped before its end: some rows are of an earlier round, some of the last."""
+    assert run(algorithm="scaffold", rounds=4, cohort=0.5, out=tmp_path / "half").code == 0
+    (tmp_path / "half" / "model.safetensors").rename(tmp_path / "expected")
+    return tmp_path / "half"
+
+
+def test_a_rotten_row_falls_back_as_a_torn_checkpoint_does(half, tmp_path):
+    """A row of the last round: the checkpoint before does not need it."""
+    name = rot(half, last=True)
+    rows = half / "clients.rows"
+    ended = cli("resume", half)
+    said = f"{rows}: the row of client '{name}', written in round 4, is damaged (its checksum differs)."
+    assert ended.code == 0 and f"{said} The checkpoint of round 3 is taken instead." in ended.err
+    assert said in (half / "notes.txt").read_text()
+    assert (half / "model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
+    assert [info["round"] for info in metrics(half)] == [1, 2, 3, 4]
+
+
+def test_a_rotten_row_that_all_checkpoints_need_is_named(half):
+    name = rot(half, last=False)
+    before = content(half)
+    said = sentence(cli("resume", half), "no checkpoint of", f"the row of client '{name}', written in round ", "a copy")
+    assert said.count("is damaged") == 1 and content(half) == before
+
+
+def test_a_row_that_rots_while_a_run_works_is_named(half, monkeypatch):
+    """It is met when its client trains next; the next start goes on from the checkpoint before."""
+    whole, spoilt = DiskRows._whole, []
+
+    def rotten(store, client, written):
+        if written.round == 3 and not spoilt:
+            spoilt.append(client)
+            raise StoreError(f"{store}: the row of client {client} is damaged.")
+        return whole(store, client, written)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskRows, "_whole", rotten)
+        patch.setattr(DiskRows, "check", lambda *_: None)
+        ended = cli("resume", half, "--rounds", 9)
+    assert ended.code == 2 and "is damaged: `driftless resume` goes on from the last checkpoint" in ended.err
+    assert cli("resume", half).code == 0 and len(metrics(half)) == 9

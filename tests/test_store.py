@@ -284,6 +284,8 @@ def test_a_rotten_row_is_refused_when_read_and_a_rotten_header_when_restored(tmp
     assert same(store.get(4), row(1))
     with pytest.raises(StoreError, match=r"clients\.rows: the row of client 8, written in round 1, is damaged"):
         store.get(8)
+    with pytest.raises(StoreError, match=r"clients\.rows: the row of client 8, written in round 1, is damaged"):
+        store.check(1, digest)
     store.close()
     for byte in range(START + HEADER_SIZE, START + HEADER_SIZE + 60):
         flip(tmp_path / "clients.rows", byte)

@@ -81,7 +81,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run that was stopped, from its newest whole checkpoint; with --rounds also with one that has ended."""
+    """Go on with a run that was stopped, from its newest whole checkpoint; with --rounds, with one that ended."""
 
     folder: Positional[Folder]
     rounds: int | None = None
