@@ -57,7 +57,7 @@ def digest(config: Config, folder: Path | None = None) -> str:
     """
     if folder is not None and (folder / "run.toml").is_file():
         begun = noted(folder).get("rounds", "")
-        config = replace(config, rounds=int(begun) if begun.isdecimal() else recorded(folder).rounds)
+        config = replace(config, rounds=int(begun[:9]) if begun.isdecimal() else recorded(folder).rounds)
     table = {k: v for k, v in to_table(replace(config, device="cpu")).items() if k not in NOT_IDENTITY}
     if config.plugin:
         table["plugin"] = plugins.hashes(config.plugin)
@@ -144,7 +144,8 @@ def write_rounds(folder: Path, rounds: int) -> None:
     import tomli_w
 
     table, config = read_toml(folder / "run.toml"), from_toml(folder / "run.toml")
-    table["resolved"] = {"rounds": str(config.rounds)} | table.get("resolved", {})
+    known = table.get("resolved")
+    table["resolved"] = {"rounds": str(config.rounds)} | (known if isinstance(known, dict) else {})
     table["config"] = to_table(replace(config, rounds=rounds))
     files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
 
