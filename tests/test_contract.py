@@ -212,6 +212,20 @@ class ByPadding(Good):
         return theta + 1e-3 * len(view.batches)
 
 
+class ByPlan(Good):
+    """The same with the client's own number: right wherever clients are, stacked or alone."""
+
+    def keep(self, view, theta):
+        return theta + 1e-3 * view.planned
+
+
+class Twice(Good):
+    """Trains a second time on the round's batches, given by name: as many steps as the first time."""
+
+    def keep(self, view, theta):
+        return view.descend(theta, batches=view.batches)
+
+
 @dataclass(frozen=True)
 class Hidden(Good):
     """Remembers in the process, not in the row: lost at a resume."""
@@ -237,13 +251,18 @@ BROKEN = [
     (Counts, "law 1|law 8"),
     (Overwrites, "law 8"),
     (ByNumber, "law 10"),
-    (ByPadding, "law 1 \\(vectorised\\)"),
+    (ByPadding, "law 1 \\(vectorised\\).*len\\(view.batches\\).*view.planned"),
     (Hidden, "law 9"),
 ]
 
 
 def test_a_third_partys_piece_passes():
     assert check(Good()).neutral == ("Good: none, for its noise has no size",)
+
+
+@pytest.mark.parametrize("kind", [ByPlan, Twice])
+def test_a_piece_that_asks_how_many_steps_passes(kind):
+    assert check(kind()).vectorised < 1e-12
 
 
 @pytest.mark.parametrize("kind, law", BROKEN, ids=[kind.__name__ for kind, _ in BROKEN])

@@ -38,7 +38,7 @@ class OnClient(Bound):
         buffers_sent, buffers = self._buffers(shared, each)
         lr, again = self._step_size(shared.lr), self._descend(how, buffers, each, shared.lr)
         task, passes = TaskView(self.task, buffers, how.differentiate), Passes(self.task, buffers)
-        fresh = scalar(each.seen < 0, sent)
+        fresh, planned = scalar(each.seen < 0, sent), scalar(each.steps, sent, sent.dtype) if self.pieces else None
         told = self._told(shared.told, row, opens)
 
         def views(local: Local | None, end: Tensor, message: Any = ()) -> list[View]:
@@ -48,7 +48,7 @@ class OnClient(Bound):
             gradient = None if local is None or not self.recipe.gradient else local.total / (steps + (steps == 0))
             scratch = [()] * len(self.pieces) if local is None else local.scratch
             course = (sent, model, start, end, steps, gradient)
-            facts = (periods.shared, lr, t, fresh, each.who, each.samples, each.batches)
+            facts = (periods.shared, lr, t, fresh, each.who, each.samples, planned, each.batches)
             late = (task if local is None else task._replace(buffers=local.buffers), again, lambda: passes.step)
             return [
                 View(*course, *facts, d, s, c, x, message, *late, alike, self.even)
@@ -157,8 +157,9 @@ class OnClient(Bound):
         again = self._descend(how, own_buffers, each, shared.lr, trained)
         late = (TaskView(self.task, own_buffers, how.differentiate), again)
         facts = (self.periods.shared, self._step_size(shared.lr), shared.round, fresh, each.who, each.samples)
+        work = (scalar(each.steps, theta, theta.dtype), each.batches)
         views = [
-            View(theta, own, mine, mine, zero, None, *facts, each.batches, draws, told, client, (), (), *late)
+            View(theta, own, mine, mine, zero, None, *facts, *work, draws, told, client, (), (), *late)
             for told, client, draws in zip(shared.told.values(), memory.values(), each.draws, strict=True)
         ]
         at = mine
@@ -227,7 +228,7 @@ class OnClient(Bound):
         feed, steps = (
             (self._feed(how, each), each.steps)
             if batches is None
-            else (lambda k: each.samples.batch(batches[k]), len(batches))
+            else (lambda k: each.samples.batch(batches[k]), each.steps if batches is each.batches else len(batches))
         )
         return descend(
             how,

@@ -49,7 +49,10 @@ class View(NamedTuple):
     fresh: Any  # whether the client takes part for the first time: bool []
     who: Any  # the client's number
     data: Any  # the client's training samples: Samples
-    batches: Any  # the rows of every local step's batch
+    planned: Any  # how many local steps the client takes in this round, []
+    batches: (
+        Any  # the rows of every local step's batch; where clients are stacked, padded to the longest: see `planned`
+    )
     draws: Any  # what this piece declared to be drawn
     server: Any  # what this piece's server memory tells its clients
     client: Any  # this piece's memory on this client
