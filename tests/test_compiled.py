@@ -46,10 +46,12 @@ def distance(one: Any, two: Any) -> float:
         (named.scaffold() + named.fedals(2) + named.relaxed_init(), model, {}),
         (named.fedals(2, cohort="held"), model, {"client": AdamW(), "optimiser_state": "kept"}),
         (named.ditto(), model, {}),
+        (named.ditto(lr=0.05, steps=3), model, {}),
+        (named.per_fedavg(batches="whole"), model, {}),
         (named.pefll(), model, {}),
         (named.fedbn() + named.scaffold(), normed, {}),
     ],
-    ids=["fedavg", "scaffold + fedals + relaxed_init", "fedals, adamw kept", "ditto", "pefll", "fedbn + scaffold"],
+    ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_recording_means_what_was_written(subject, module, settings):
     """Three rounds, each with a step size of its own, ragged clients and absent ones: recorded in the first alone."""

@@ -36,6 +36,9 @@ CASES = RECIPES | NAMED | {
     "fedcog": {"algorithm": "fedcog(steps=2, samples=8, kd_weight=counts)"},
     "pefll, decay": {"algorithm": "pefll(lambda_v=0.1)"},
     "per_fedavg, Hessian-free": {"algorithm": "per_fedavg(variant=hessian_free)"},
+    "per_fedavg, whole batches": {"algorithm": "per_fedavg(batches=whole)"},
+    "ditto, its own steps": {"algorithm": "ditto(lr=0.05, steps=3)"},
+    "fedexp, the average": {"algorithm": "fedexp(evaluate=average)"},
 }  # fmt: skip
 X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
 Y = np.arange(120) % 3
