@@ -306,7 +306,7 @@ def test_a_flipped_bit_of_a_memory_is_found(tmp_path):
         with pytest.raises(StoreError, match="the client's memory of round 1 is damaged"):
             recall(path.parent, digest, 3, 0, checksum)
     there = sorted(folder.rglob("*"))
-    with pytest.raises(StoreError, match="the client's memory of round 1 is damaged"):
+    with pytest.raises(UserError, match="no checkpoint of .*the client's memory of round 1 is damaged"):
         resume(folder)
     assert sorted(folder.rglob("*")) == there
     path.write_bytes(next(folder.glob("clients/client-4/round-*")).read_bytes())
@@ -314,6 +314,19 @@ def test_a_flipped_bit_of_a_memory_is_found(tmp_path):
         recall(path.parent, digest, 3, 0, checksum)
     path.write_bytes(whole)
     resume(folder)
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())
+
+
+def test_a_damaged_memory_falls_back_as_a_torn_checkpoint_does(tmp_path, capsys):
+    """The memory of the last round: the checkpoint before has one of its own."""
+    config = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, out=str(tmp_path / "run"))
+    folder = stopped(config, after=2)
+    path = max(folder.glob("clients/client-3/round-*"))
+    path.write_bytes(path.read_bytes()[:-1])
+    resume(folder)
+    said = f"{path}: the client's memory of round 2 is damaged"
+    assert said in (told := capsys.readouterr().err) and "The checkpoint of round 1 is taken instead." in told
     state = safetensors.torch.load_file(folder / "model.safetensors")
     assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())
 

@@ -20,7 +20,7 @@ from driftless.wire import Header
 
 DATA, PHASE = "data.message", "phase.message"
 MEMORY = re.compile(r"round-(\d+)-[0-9a-f]{8}\.message(\.tmp)?")
-EARLIER = "resume from an earlier checkpoint, or start again"
+EARLIER = "`driftless resume` goes on from the last checkpoint whose memories are whole"
 
 
 def deliver(folder: Path, run: str, client: int, name: str, x: Tensor, y: Tensor) -> None:
