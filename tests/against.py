@@ -66,6 +66,14 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
         "fedals": lambda: slow,
         "fedals_fedinit": lambda: slow + relaxed,
         "fedals_scaffold": lambda: slow + named.scaffold(),
+        "fedals_first_step": lambda: combine(
+            [
+                *named.fedals(1, phase=hyper.get("phase", "first_step")).parts,
+                *named.period("body", hyper["alpha"]).parts,
+                *(named.period("0.bias", hyper["third"]).parts if "third" in hyper else []),
+            ],
+            "fedals",
+        ),
         "fedprox_fedinit_server": lambda: named.fedprox(hyper.get("mu", 0.1), "server") + relaxed,
         "scaffold_difference": lambda: combine(
             [*named.scaffold(hyper.get("control", "difference")).parts, Client(Sgd(momentum, decay))], "scaffold"

@@ -64,6 +64,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "scaffold_p, gradients first": {"algorithm": "scaffold_p(init_control=grad, outer_personal=0.5)", "absent": 0.3},
     "pefll, its Algorithm 2": {"algorithm": "pefll(descriptor=batch, server=sgd, clip=none, lambda_h=0.001)"},
     "pefll, described by all": {"algorithm": "pefll(descriptor=all, embedding=cnn)", "absent": 0.3},
+    "fedals, first step": {"algorithm": "fedals(alpha=2, phase=first_step) + scaffold", "epochs": 1},
+    "three groups, held": {
+        "algorithm": "fedals(1, cohort=held, phase=first_step) + period(body, 2) + period(fc1.bias, 3)"
+    },
     "fedprox to the server's model": {"algorithm": "fedprox(mu=0.1, centre=server) + relaxed_init(beta=0.1)"},
     "fedcog, reshuffled": {"algorithm": "fedcog(steps=5, samples=9, batch=5, temperature=2, shuffle=each_pass)"},
 }

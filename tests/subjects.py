@@ -21,7 +21,7 @@ from driftless.errors import UserError
 from driftless.expression import catalogue, parse, parse_list
 
 COMPOSITIONS = Path(__file__).parent.parent / "docs" / "compositions.md"
-BRIEF = {"steps": 3, "samples": 12, "epochs": 1, "alpha": 3}  # whole numbers that defaults are lowered to
+BRIEF = {"steps": 3, "samples": 12, "epochs": 1, "alpha": 3, "every": 3}  # whole numbers that defaults are lowered to
 NEEDED = {"fedbn": "norm='*bias'"}  # the model whose numbers are counted has no norm layer
 Names = tuple[str, ...]
 

@@ -152,6 +152,12 @@ VALUES |= {
     "pfedhn": [{}, {"lr": 0.1, "clip": 0.3, "decay": 0.0}],
 }
 VALUES |= {
+    "fedals_first_step": [
+        {"alpha": 1},
+        {"alpha": 3},
+        {"alpha": 2, "third": 3},
+        {"alpha": 2, "third": 5, "phase": "last_step"},
+    ],
     "pefll_sgd": [
         {"server": "sgd", "descriptor": "all", "lr": 0.5, "clip": 0.3, "lambda_h": 0.1},
         {"server": "adam", "descriptor": "all", "lr": 0.02},
@@ -687,7 +693,7 @@ def test_a_piece_with_a_mistake_is_caught(mistake):
     assert furthest(follow(wrong, f, **hyper)[1], reading(mistake.oracle, "even")) > SHOWS
 
 
-@pytest.mark.parametrize("oracle", ["fedals", "fedals_fedinit", "fedals_scaffold"])
+@pytest.mark.parametrize("oracle", ["fedals", "fedals_fedinit", "fedals_first_step", "fedals_scaffold"])
 @pytest.mark.parametrize(
     "slot, mistake",
     [("closes", lambda right, self, round: right(self, round - 1)), ("opens", lambda right, self, *_: self.shared)],

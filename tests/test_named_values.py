@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from against import build, follow, furthest
-from costs import cost
+from costs import HEAD, cost
 from helpers import gap
 from oracles import ORACLES
 from readings import FIXTURES
@@ -25,6 +25,7 @@ from driftless.launch import run_config
 from driftless.lift import Threaded, Vectorised
 from driftless.pieces.scaffold import Scaffold
 from driftless.space import Space
+from driftless.synchronise import NEVER, Schedule
 from driftless.work import Work
 
 VALUES = [
@@ -35,6 +36,10 @@ VALUES = [
     "scaffold(control=difference, init_control=grad)",
     "scaffold_p(init_control=grad, control=difference)",
     "scaffold_p(init_control=grad, outer_personal=0.5) + fedals(2) + feddyn + fedcm(0.5)",
+    "fedals(2, phase=first_step)",
+    "fedals(2, cohort=held, phase=first_step) + scaffold + relaxed_init(0.2)",
+    "fedals(1, phase=first_step) + period(body, 2) + period('0.bias', 3) + period('2.bias', inf) + feddyn",
+    "period('0.weight', 2) + period('0.bias', 3) + scaffold(init_control=grad)",
     "pefll(descriptor=all, embedding=linear)",
     "pefll(descriptor=batch, embedding=linear, server=sgd, clip=none, lambda_h=0.1, lambda_v=0.2)",
     "fedcog(steps=2, samples=7, batch=3, temperature=2, shuffle=each_pass, kd_weight=1)",
@@ -96,10 +101,66 @@ def test_the_round_of_first_gradients_is_counted():
         assert first[way] == 5 * 2 * size and later[way] - first[way] == 2 * 2 * size
 
 
-@pytest.mark.parametrize("text", ["scaffold(control=difference)", "scaffold_p(init_control=grad)", *VALUES[7:10]])
+WIRED = ["scaffold(control=difference)", "scaffold_p(init_control=grad)", "fedals(2, phase=first_step) + scaffold"]
+
+
+@pytest.mark.parametrize("text", [*WIRED, *VALUES[11:14]])
 def test_wired_is_bitwise_sequential(text):
     config = replace(CONFIG, algorithm=text)
     assert same(run_config(config)[0], sequential(config))
+
+
+# --- FedALS ---------------------------------------------------------------------------------------------------------
+def test_a_schedule_from_the_first_step():
+    """Round 0 closes all, and the intervals begin in round 1; a client never seen takes everything."""
+    every = torch.tensor([1.0, 2.0, 3.0, NEVER])
+    late, early = Schedule(every), Schedule(every, 1)
+    assert torch.equal(early.closes(0), torch.tensor([True, True, True, False]))
+    for t in range(1, 13):
+        assert torch.equal(early.closes(t), late.closes(t - 1))
+        for seen in range(t):
+            before = late.opens(t - 1, seen - 1) if seen else late.opens(t - 1, -1)
+            assert torch.equal(early.opens(t, seen), before) and bool(early.opens(t, -1).all())
+            assert [bool(new) for new in early.opens(t, seen)] == list(early.pattern(t, seen))
+            stacked = torch.vmap(early.opens)(torch.tensor([t, t]), torch.tensor([seen, -1]))
+            assert torch.equal(stacked, torch.stack([before, early.opens(t, -1)]))
+        assert torch.equal(early.returned(t).of(every), every[early.closes(t)])
+    assert torch.equal(early.returned(0).of(every), every[:3]) and bool(early.opens(0, -1).all())
+
+
+@pytest.mark.parametrize("settings", [{"steps": "3"}, {"epochs": 2}, {"steps": "uniform(0,3)"}], ids=str)
+def test_the_first_round_is_one_step(settings):
+    """Of every client that takes one at all, and of the first batch; the rounds behind it are as without the phase."""
+    config = replace(CONFIG, algorithm="fedals(2, phase=first_step)", **settings)
+    first, usual = (assemble(c) for c in (config, replace(config, algorithm="fedals(2)")))
+    one, two = (Clients(e.federated, e.training, e.work, config.seed, None) for e in (first, usual))
+    for client in first.training.seen:
+        planned = two.steps(client, 0)
+        assert one.steps(client, 0) == min(planned, 1) and one.steps(client, 1) == two.steps(client, 1)
+        if planned:
+            (batch,) = one.each(client, 0).batches
+            assert torch.equal(batch, two.each(client, 0).batches[0])
+
+
+def test_a_held_cohort_serves_the_first_step_alone_and_then_whole_intervals():
+    experiment = assemble(replace(CONFIG, algorithm="fedals(3, cohort=held, phase=first_step)", clients=12))
+    cohorts = [experiment.cohort_of(t) for t in range(10)]
+    assert cohorts[1] == cohorts[2] == cohorts[3] != cohorts[4] == cohorts[5] == cohorts[6] != cohorts[7]
+    assert cohorts[0] != cohorts[1]
+
+
+def test_fedals_of_periods_by_text_is_fedals():
+    """Bitwise, and what crosses with it; of a parameter that several terms name the longest period holds."""
+    spelled = ["fedals(3)", "period(body, 3)", "fedals(1) + period(body, 3)", "period(body, 2) + period('fc1.*', 3)"]
+    runs = [finished(text, rounds=6) for text in spelled]
+    assert all(same(runs[0], run) for run in runs[1:])
+
+
+def test_what_three_groups_send():
+    """Each by its own period, over the three rounds of the slowest: the bias closes once there and opens twice."""
+    found, bias, weight = cost("period('fc1.weight', 3) + period('fc1.bias', 2)"), 8, 64 * 8
+    assert found.up == pytest.approx(HEAD + bias / 3 + weight / 3)
+    assert found.down == pytest.approx(HEAD + bias * 2 / 3 + weight / 3)
 
 
 # --- PeFLL ----------------------------------------------------------------------------------------------------------
@@ -145,4 +206,8 @@ def test_what_crosses_is_the_same_whatever_a_descriptor_is_of():
 def test_names_say_what_is_not_usual():
     assert named.scaffold().name == "scaffold" and named.fedprox().name == "fedprox(mu=0.01)"
     assert named.scaffold("difference", "grad").name == "scaffold(control=difference, init_control=grad)"
+    assert named.scaffold_p().name == "scaffold_p" and named.pefll().name == "pefll"
+    assert named.scaffold_p(init_control="grad").name == "scaffold_p(init_control=grad)"
+    assert named.pefll(server="sgd").name == "pefll(server=sgd)"
+    assert named.fedcog(shuffle="each_pass").name == "fedcog(kd_weight=0.01, shuffle=each_pass)"
     assert named.fedprox(0.1, "server").name == "fedprox(mu=0.1, centre=server)"

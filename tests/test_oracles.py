@@ -13,6 +13,7 @@ from oracles import (
     ORACLES,
     fedals,
     fedals_fedinit,
+    fedals_first_step,
     fedals_scaffold,
     fedavg,
     fedavg_p,
@@ -237,6 +238,15 @@ def test_fedals_is_algorithm_1_under_full_participation(f, alpha):
             assert np.allclose(r.server[BODY], locals_[:, BODY], rtol=0, atol=1e-13)
         else:
             assert np.abs(locals_[:, BODY] - locals_[0, BODY]).max() > 1e-3
+
+
+@pytest.mark.parametrize("alpha", [1, 2, 3])
+def test_fedals_from_the_first_step_is_its_iterations_under_full_participation(alpha):
+    f = everyone(fixture(0))  # every client has as many steps
+    theirs = fedals_first_step.by_iterations(f, f.steps(0, 0), alpha)
+    for r, locals_ in zip(fedals_first_step.run(f, alpha=alpha), theirs, strict=True):
+        assert np.allclose(r.server[HEAD], locals_[:, HEAD], rtol=0, atol=1e-13)
+        assert np.allclose(r.models.mean(axis=0), locals_.mean(axis=0), rtol=0, atol=1e-13)
 
 
 def test_body_stays_on_the_server_between_synchronisations():

@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 _NAMES = {
-    "composition": "Algorithm Alternate Client Cohort Period Server StepSize algorithm combine",
+    "composition": "Algorithm Alternate Client Cohort Period Phase Server StepSize algorithm combine",
     "broadcast": "Frozen Identity Pipeline Setting",
     "clients": "Clients",
     "config": "Config",

@@ -50,6 +50,7 @@ __all__ = [
     "moon",
     "pefll",
     "per_fedavg",
+    "period",
     "pfedhn",
     "pfedme",
     "relaxed_init",
@@ -129,9 +130,11 @@ def fedinit(beta: float = 0.1, aggregate: str = "paper", first: str = "initial")
 
 
 @paper("its experiments", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)")
-def fedals(alpha: int = 10, head: str | int | None = None, cohort: str = "redrawn") -> Algorithm:
+def fedals(
+    alpha: int = 10, head: str | int | None = None, cohort: str = "redrawn", phase: str = "last_step"
+) -> Algorithm:
     """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body;
-    cohort=held|redrawn (Gholami and Seferoglu 2024).
+    cohort=held|redrawn, phase=last_step|first_step (Gholami and Seferoglu 2024).
 
     Algorithm 1, h_k the head and phi_k the body of client k, tau the local steps of a round, t = 0, 1, ... the round:
 
@@ -140,20 +143,39 @@ def fedals(alpha: int = 10, head: str | int | None = None, cohort: str = "redraw
         phi_k <- mean_j phi_j                                       where (t + 1) mod alpha = 0
 
     Both are averaged after the local steps and each by its own condition, where lines 6 to 9 print an `else` that never
-    comes true. alpha=1 is federated averaging. Not in the paper: where some are asked, these take the server's head and
+    comes true. phase=first_step is the authors' code, whose iteration s averages a group of period H where s mod H = 0:
+    the first of all local steps is a round of its own, after which both are averaged, and phi_k then where t mod alpha
+    = 0. alpha=1 is federated averaging. More groups: `fedals(1) + period(conv1, 10) + period(conv2, 5)`, as the code
+    has a period for each. Not in the paper: where some are asked, these take the server's head and
     go on from their own body if they trained in this interval. Stored: phi_k and the body as it was sent, between two
     of its averagings. Sent: the head in every round, the body once an interval. A client never seen: the global model.
     """
-    from driftless.composition import Cohort, Period, algorithm
+    from driftless.composition import Cohort, Period, Phase, algorithm
     from driftless.errors import UserError
 
-    if alpha < 1 or cohort not in ("held", "redrawn"):
+    if alpha < 1 or cohort not in ("held", "redrawn") or phase not in ("last_step", "first_step"):
         raise UserError(
-            f"fedals(alpha={alpha}, cohort={cohort}) is impossible: alpha is 1 or more, cohort held or redrawn."
+            f"fedals(alpha={alpha}, cohort={cohort}, phase={phase}) is impossible: alpha is 1 or more, cohort held or "
+            "redrawn, phase last_step or first_step."
         )
     body = head if isinstance(head, int) else "body" if head is None else f"!{head}"
     parts = [Period(body, alpha)] if alpha > 1 else []
-    return algorithm(*parts, Cohort(cohort), name=f"fedals(alpha={alpha}{', cohort=held' if cohort == 'held' else ''})")
+    named = _unless("cohort", cohort, "redrawn") + _unless("phase", phase, "last_step")
+    return algorithm(*parts, Cohort(cohort), Phase(phase), name=f"fedals(alpha={alpha}{named})")
+
+
+def period(which: str | int = "body", every: int | float = 10) -> Algorithm:
+    """These parameters are averaged every so many rounds (inf: never), added to anything: a term for each group, as in
+    the code of FedALS (Gholami and Seferoglu 2024).
+
+    theta_k <- mean_j theta_j where (t + 1) mod every = 0, t = 0, 1, ... the round, for the parameters that `which`
+    selects: head, body, norm, a pattern of names, or leading layers; of one that several terms select the longest
+    period holds. Stored and sent, and a client never seen: as under `fedals`; where it is never averaged, as under
+    `fedavg_p`.
+    """
+    from driftless.composition import Period, algorithm
+
+    return algorithm(Period(which, every), name=f"period({which}, {every})")
 
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
@@ -217,7 +239,8 @@ def scaffold_p(
     from dataclasses import replace
 
     shared = scaffold(control, init_control)
-    return replace(shared + fedavg_p(personal, outer_shared, outer_personal, inner_personal), name="scaffold_p")
+    both = shared + fedavg_p(personal, outer_shared, outer_personal, inner_personal)
+    return replace(both, name=shared.name.replace("scaffold", "scaffold_p"))
 
 
 @paper("the authors' code on CIFAR-10", weighting="uniform", optimizer="sgd(weight_decay=0.001)", lr=0.1, clip=10.0)
@@ -366,7 +389,8 @@ def fedcog(
     term = source if isinstance(source, Call) else Call(source)
     made = build_term(term, {"inputs": Inputs, "network": Network})
     piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, made, temperature, shuffle)
-    return algorithm(piece, name=f"fedcog(kd_weight={kd_weight})")
+    named = _unless("temperature", temperature, 1.0) + _unless("shuffle", shuffle, "once")
+    return algorithm(piece, name=f"fedcog(kd_weight={kd_weight}{named})")
 
 
 @paper(
@@ -684,7 +708,8 @@ def pefll(
     from driftless.pefll import Pefll
 
     recipe = Pefll(embedding, size, lr, clip, lambda_h, lambda_v, descriptor, server)
-    return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pefll")
+    named = _unless("descriptor", descriptor, "first") + _unless("server", server, "adam")
+    return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name=f"pefll({named[2:]})" if named else "pefll")
 
 
 @paper("the authors' code", weighting="uniform", optimizer="sgd(momentum=0.9, weight_decay=5e-05)", lr=0.005, clip=50.0)

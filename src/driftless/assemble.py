@@ -74,7 +74,8 @@ class Experiment:
         place, periods = self.training, self.federated.periods
         if round == 0 and any(piece.asks_all for piece in self.federated.pieces):
             return list(in_order(place.names, place.seen))
-        draw = round // periods.longest if self.federated.algorithm.cohort == "held" else round
+        held = self.federated.algorithm.cohort == "held"
+        draw = int(periods.interval(round, periods.longest)) if held else round
         if self.config.sampling == "bernoulli" and len(place.seen) > 1:
             share = self.cohort / len(place.seen)
             return bernoulli_cohort(self.config.seed, draw, place.names, place.seen, share)

@@ -69,7 +69,7 @@ class Bound:
         every = torch.ones(self.task.space.size, device=self.initial.device)
         for period in self.algorithm.periods:
             every = torch.where(self.task.space.select(period.which), torch.clamp(every, min=period.every), every)
-        schedule, which = Schedule(every), [period.which for period in self.algorithm.periods]
+        schedule, which = Schedule(every, self.lead), [period.which for period in self.algorithm.periods]
         if bool(schedule.never.all()) and EVERYTHING not in which:
             raise UserError(
                 f"under {self.algorithm.name!r} clients would send nothing: all that the model trains, "
@@ -77,6 +77,15 @@ class Bound:
                 "them alone are personal, unfreeze what is to be shared, or take the algorithm local."
             )
         return schedule
+
+    @property
+    def lead(self) -> int:
+        """How many rounds come before the first whole interval, of one local step each."""
+        return int(self.algorithm.phase == "first_step")
+
+    def local_steps(self, planned: int, round: int) -> int:
+        """How many of the planned local steps a client takes in this round."""
+        return min(planned, 1) if round < self.lead else planned
 
     @cached_property
     def alike(self) -> tuple[bool, ...]:
@@ -98,7 +107,7 @@ class Bound:
         periods = [Period(lambda _: True, NEVER)] if space.policy == "local" else self.algorithm.periods
         for period in periods:
             every = torch.where(space.select_buffers(period.which), torch.clamp(every, min=period.every), every)
-        return Schedule(every)
+        return Schedule(every, self.lead)
 
     @cached_property
     def kept(self) -> Tensor:

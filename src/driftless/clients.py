@@ -92,7 +92,8 @@ class Clients:
         self.rows.commit_staged()
 
     def steps(self, client: int, round: int) -> int:
-        return self.work.count(self.seed, round, self.federation.names[client], self.federation.size(client))
+        planned = self.work.count(self.seed, round, self.federation.names[client], self.federation.size(client))
+        return self.federated.local_steps(planned, round)
 
     def row(self, client: int) -> tuple[dict, int]:
         """(the client's row, the round it was last counted in): a fresh one and -1 where it never took part."""
@@ -184,7 +185,7 @@ def local_work(
     sent: Any,
 ) -> Each:
     """What a client draws for itself: batches, augmentation and the pieces' draws, from streams of its own name."""
-    steps = work.count(seed, round, name, samples.size)
+    steps = federated.local_steps(work.count(seed, round, name, samples.size), round)
     batches = work.batches(seed, round, name, samples.size, steps) if steps else ()
     augment: Any = ()
     if federated.task.augment is not None and steps:

@@ -10,6 +10,7 @@ from driftless.broadcast import Identity
 from driftless.errors import UserError
 from driftless.piece import Piece
 from driftless.space import Selector
+from driftless.synchronise import NEVER
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Period:
     """The selected parameters are synchronised every so many rounds; NEVER makes them personal.
 
     theta <- mean_i(theta_i) at the end of round t = 0, 1, ... where (t + 1) mod every = 0; in between theta_i goes on.
+    Of a parameter that several periods select, the longest holds.
     Stored: theta_i, and between synchronisations what was sent of it. Sent: nothing else, and of these only where an
     interval opens or closes. A client never seen: the server's; of personal ones the clients' mean where it is
     measured, and the initial ones where `driftless personalize` serves it.
@@ -24,6 +26,10 @@ class Period:
 
     which: Selector
     every: float
+
+    def __post_init__(self) -> None:
+        if not self.every >= 1 or (self.every != NEVER and self.every != int(self.every)):
+            raise UserError(f"a period of {self.every:g} rounds is none: give 1, 2, ..., or inf for never.")
 
     def neutral(self) -> tuple[Period, str]:
         """As `Piece.neutral`: which value of this part changes nothing, or why there is none."""
@@ -95,6 +101,15 @@ class Cohort:
 
 
 @dataclass(frozen=True)
+class Phase:
+    """`last_step`: groups are synchronised after the last local step of their interval; `first_step`: after the first
+    of all, in a round of its own, and then after so many rounds.
+    """
+
+    rule: str
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """A sum of parts, in order; its repr is its configuration."""
 
@@ -107,6 +122,7 @@ class Algorithm:
     server: Any = None
     broadcast: Any = Identity()
     cohort: str = "redrawn"
+    phase: str = "last_step"
 
     def __add__(self, other: Algorithm) -> Algorithm:
         return combine([*self.parts, *other.parts], f"{self.name} + {other.name}")
@@ -116,6 +132,7 @@ class Algorithm:
         """What `combine` makes this algorithm of."""
         single = [Client(self.client)] * (self.client is not None) + [Server(self.server)] * (self.server is not None)
         single += [self.alternate] * (self.alternate is not None) + [Cohort(self.cohort)] * (self.cohort != "redrawn")
+        single += [Phase(self.phase)] * (self.phase != "last_step")
         single += [self.broadcast] * (self.broadcast != Identity())
         return [*self.pieces, *self.periods, *self.step_sizes, *single]
 
@@ -152,6 +169,8 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
                 once("server", part.optimiser)
             case Cohort():
                 once("cohort", part.rule)
+            case Phase():
+                once("phase", part.rule)
             case _:
                 once("broadcast", part)
     result = replace(result, **single, pieces=tuple(sorted(result.pieces, key=lambda piece: piece.late)))

@@ -47,7 +47,7 @@ def _average_open(
         """(the weighted sum of clients' rows over the groups that they trained [K], the sum of their weights [G])."""
         total, weights = (torch.zeros(size, dtype=torch.float64) for size in (len(kept), len(periods.lengths)))
         for row, seen, weight in rows:
-            own = [_weight(p, seen, round, weight) for p in periods.lengths]
+            own = [_weight(periods, p, seen, round, weight) for p in periods.lengths]
             if len(set(own)) == 1:
                 total.add_(row[field], alpha=own[0])  # computed in float64
             else:
@@ -72,8 +72,8 @@ def _average_open(
     return vector.index_copy(0, kept, torch.where(weights > 0, mean.to(vector.dtype), vector[kept])), True
 
 
-def _weight(period: float, seen: int, round: int, weight: float) -> float:
+def _weight(periods: Schedule, period: float, seen: int, round: int, weight: float) -> float:
     """What a client last seen in round `seen` counts in the mean of a group; 0 if it did not train it since."""
     if period == NEVER:
         return 1.0
-    return weight if period > 1 and seen // period == round // period else 0.0
+    return weight if period > 1 and periods.interval(seen, period) == periods.interval(round, period) else 0.0

@@ -3,6 +3,9 @@
 A group's round is the interval between two of its synchronisations. In round t a group of period p closes where
 (t + 1) mod p = 0. It opens for a client where a synchronisation came since that client was last seen: t // p != seen
 // p. Personal parameters (period NEVER) open at every participation, from the client's own model, and never close.
+
+Where the first synchronisation comes after the first local step, round 0 is that step alone and a lead: all groups that
+are ever synchronised close in it, and their intervals begin in round 1.
 """
 
 from __future__ import annotations
@@ -49,10 +52,11 @@ class Part(NamedTuple):
 @dataclass(frozen=True)
 class Schedule:
     """The periods of one vector [D], and what they imply. `every` [D] holds periods in rounds, NEVER for personal
-    ones.
+    ones; `lead` rounds, none or one, are an interval by themselves, before those of so many rounds begin.
     """
 
     every: Tensor
+    lead: int = 0
 
     def __post_init__(self) -> None:
         periods, group = torch.unique(self.every, return_inverse=True)
@@ -88,12 +92,17 @@ class Schedule:
         if self.plain:
             return True
         finite = torch.where(self.periods == NEVER, 1.0, self.periods)
-        new = torch.floor(scalar(round, finite) / finite) != torch.floor(scalar(seen, finite) / finite)
-        return (new | (self.periods == NEVER))[self.group]
+        now, then = (torch.floor((scalar(t, finite) - self.lead) / finite) for t in (round, seen))
+        return ((now != then) | (scalar(seen, finite) < 0) | (self.periods == NEVER))[self.group]
+
+    def interval(self, round: int, period: float) -> float:
+        """The number of the interval that this round is in, for a group of this period: 0, 1, ..., -1 for the lead."""
+        return (round - self.lead) // period
 
     def pattern(self, round: int, seen: int) -> tuple[bool, ...]:
         """Which periods open for a client last seen in that round: clients with the same pattern are sent the same."""
-        return tuple(p == NEVER or round // p != seen // p for p in self.lengths)
+        new = seen < 0
+        return tuple(new or p == NEVER or self.interval(round, p) != self.interval(seen, p) for p in self.lengths)
 
     def sent(self, round: int, seen: int) -> Part:
         """What the server sends to that client: the parameters that open, personal ones excepted."""
@@ -102,7 +111,7 @@ class Schedule:
 
     def returned(self, round: int) -> Part:
         """What is synchronised at the end of this round."""
-        return self._part(tuple(p for p in self.lengths if (round + 1) % p == 0))
+        return self._part(tuple(p for p in self.lengths if p != NEVER and (round + 1 - self.lead) % p == 0))
 
     def _part(self, periods: tuple[float, ...]) -> Part:
         """The parameters of these periods, looked for once: to find them a device has to be waited for."""
@@ -118,5 +127,5 @@ class Schedule:
         """Which parameters are synchronised at the end of this round. True or bool [D]."""
         if self.plain:
             return True
-        due = ((scalar(round, self.periods) + 1) % self.periods == 0) & (self.periods != NEVER)
+        due = ((scalar(round, self.periods) + 1 - self.lead) % self.periods == 0) & (self.periods != NEVER)
         return due[self.group]

@@ -70,6 +70,7 @@ class Work:
         if self.epochs is not None:
             passes = [rng.permutation(samples) for _ in range(self.epochs)]
             rows = [torch.from_numpy(p[i : i + self.batch]) for p in passes for i in range(0, samples, self.batch)]
+            rows = rows[:steps]
             return torch.stack(rows) if len({len(r) for r in rows}) == 1 else tuple(rows)
         size = min(self.batch, samples)
         each = samples // size
