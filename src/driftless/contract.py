@@ -218,7 +218,7 @@ class _Trial:
     def round(self, here: _Here, t: int) -> Server:
         clients, names = here.clients, list(here.clients.federation.names)
         periods = clients.federated.periods
-        held = periods.interval(t, periods.longest) * periods.longest if self.subject.cohort == "held" else t
+        held = int(periods.interval(t, periods.longest)) * periods.longest if self.subject.cohort == "held" else t
         asked = cohort(SEED, held, names, clients.federation.seen, ASKED)
         absent = silent(SEED, t, names, asked, ABSENT)
         return clients.federated.round(here.server, clients, Plan(asked, absent, 0.1 * 0.9**t))[0]

@@ -62,6 +62,8 @@ class Schedule:
         periods, group = torch.unique(self.every, return_inverse=True)
         set_ = object.__setattr__
         set_(self, "periods", periods)  # [G]
+        set_(self, "always", periods == NEVER)
+        set_(self, "spans", torch.where(periods == NEVER, 1.0, periods))
         set_(self, "lengths", tuple(periods.tolist()))  # the same as numbers
         set_(self, "group", group)  # [D], which period a parameter has
         set_(self, "never", self.every == NEVER)
@@ -74,6 +76,8 @@ class Schedule:
         set_(self, "personal", bool(self.never.any()))
 
     periods: Tensor = None  # type: ignore[assignment]
+    always: Tensor = None  # type: ignore[assignment]
+    spans: Tensor = None  # type: ignore[assignment]
     lengths: tuple[float, ...] = ()
     group: Tensor = None  # type: ignore[assignment]
     never: Tensor = None  # type: ignore[assignment]
@@ -91,9 +95,9 @@ class Schedule:
         """
         if self.plain:
             return True
-        finite = torch.where(self.periods == NEVER, 1.0, self.periods)
-        now, then = (torch.floor((scalar(t, finite) - self.lead) / finite) for t in (round, seen))
-        return ((now != then) | (scalar(seen, finite) < 0) | (self.periods == NEVER))[self.group]
+        spans = self.spans
+        now, then = (torch.floor(scalar(t - self.lead, spans) / spans) for t in (round, seen))
+        return ((now != then) | self.always | (seen < 0))[self.group]
 
     def interval(self, round: int, period: float) -> float:
         """The number of the interval that this round is in, for a group of this period: 0, 1, ..., -1 for the lead."""
