@@ -26,7 +26,7 @@ def sentence(ended: Ended, *said: str) -> str:
 
 
 EXPRESSIONS = [
-    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "40 to choose from"),
+    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "41 to choose from"),
     ({"algorithm": "scaffold + relaxd_init"}, "At character 12", "did you mean 'relaxed_init'"),
     ({"algorithm": "fedprox(nu=1)"}, "no argument 'nu'", "did you mean 'mu'"),
     ({"algorithm": "fedprox(mu=big)"}, "fedprox's mu must be a number, not big"),
@@ -38,7 +38,6 @@ EXPRESSIONS = [
     ({"algorithm": "fedals(phase=middle)"}, "phase=middle", "last_step or first_step"),
     ({"algorithm": "period(body, 0)"}, "a period of 0 rounds", "1, 2, ..., or inf"),
     ({"algorithm": "period(body, 2.5)"}, "a period of 2.5 rounds"),
-    ({"algorithm": "fedals(2) + fedals(3, phase=first_step)"}, "'last_step' and 'first_step'", "both decide the phase"),
     ({"algorithm": "pefll(descriptor=last)"}, "descriptor=last", "first, batch, all"),
     ({"algorithm": "pefll(server=momentum)"}, "server=momentum", "adam, sgd"),
     ({"algorithm": "fedcog(shuffle=never)"}, "shuffle=never", "once or each_pass"),

@@ -14,7 +14,7 @@ from driftless.assemble import assemble, chosen_algorithm
 from driftless.config import Config
 from driftless.papers import paper
 
-NONE = {"centralised", "class_mask", "fine_tune", "local", "period"}  # references, and what is added to another's training
+NONE = {"centralised", "class_mask", "fine_tune", "local", "period"}  # references, and what is added to others
 NOTED = [name for name in named.__all__ if name not in NONE]
 
 
