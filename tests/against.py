@@ -47,7 +47,7 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
     steps = [StepSize("body", scale["scale_shared"])] if scale["scale_shared"] != 1 else []
     sizes = combine(steps, "step sizes")
     personal = {"inner_personal": scale["scale_personal"], **outer}
-    cog = {k: hyper[k] for k in COG if k in hyper}
+    cog = {k: hyper[k] for k in COG if k in hyper and (oracle, k) != ("moon_fedcog", "temperature")}  # which is MOON's
     generated = algorithm(WrittenFedCOG(lr=hyper.get("input_lr", 0.01), **cog), name="fedcog")
     contrast = named.moon(**{k: hyper[k] for k in ("mu", "temperature") if k in hyper})
     momentum, decay = hyper.get("momentum", 0.0), hyper.get("weight_decay", 0.0)
