@@ -106,7 +106,7 @@ class Scene:
     def memories(self) -> dict[Any, Row]:
         """Every memory that the server may ask for, as it is now."""
         counted = self.server.counts._records
-        return {(c, w): self.server.counts.recall(c, w) for c, all in counted.items() for w in all}
+        return {(c, w): self.server.counts._recalled(c, w) for c, all in counted.items() for w in all}
 
     def taken(self, asked: Header, answer: bytes) -> Any:
         """What the server makes of an answer: all that it keeps of it."""

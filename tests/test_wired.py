@@ -295,25 +295,33 @@ def test_a_client_without_the_memory_says_so(tmp_path):
         resume(folder)
 
 
-def test_a_flipped_bit_of_a_memory_is_found(tmp_path):
-    """Wherever it is, before anything is changed; with the bit as it was the run goes on."""
-    config = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, out=str(tmp_path / "run"))
-    folder = stopped(config, after=1)
-    path = next(folder.glob("clients/client-3/round-*"))
+@pytest.mark.parametrize("rot", ["bit", "gone", "another client's"])
+def test_a_memory_that_rots_is_named_and_the_checkpoint_before_serves(tmp_path, rot, capsys):
+    """The other clients begin from that one too; where it has no whole memory either, nothing is changed."""
+    config = replace(CONFIG, algorithm=RICH, rounds=4, cohort=1.0, absent=0.0, out=str(tmp_path / "run"))
+    folder = stopped(config, after=3)
+    older, path = sorted(folder.glob("clients/client-3/round-*"))[-2:]  # those of the last two checkpoints
     whole, digest, checksum = path.read_bytes(), folders.digest(config, folder), int(path.stem.split("-")[2], 16)
     for place in (0, 3, 30, 60, 100, 109, 200, len(whole) - 1):
         path.write_bytes(bytes(byte ^ (1 << place % 8) * (at == place) for at, byte in enumerate(whole)))
-        with pytest.raises(StoreError, match="the client's memory of round 1 is damaged"):
-            recall(path.parent, digest, 3, 0, checksum)
-    there = sorted(folder.rglob("*"))
-    with pytest.raises(UserError, match="no checkpoint of .*the client's memory of round 1 is damaged"):
+        with pytest.raises(StoreError, match="the client's memory of round 3 is damaged"):
+            recall(path.parent, digest, 3, 2, checksum)
+    if rot == "gone":
+        path.unlink()
+    elif rot == "another client's":
+        path.write_bytes(next(folder.glob("clients/client-4/round-000002-*")).read_bytes())
+    kept = older.read_bytes()
+    older.write_bytes(kept[:-1])
+    there = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    with pytest.raises(UserError, match="no checkpoint of .* can be used"):
         resume(folder)
-    assert sorted(folder.rglob("*")) == there
-    path.write_bytes(next(folder.glob("clients/client-4/round-*")).read_bytes())
-    with pytest.raises(StoreError, match="that of client 4 in round 1"):
-        recall(path.parent, digest, 3, 0, checksum)
-    path.write_bytes(whole)
+    assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == there
+    older.write_bytes(kept)
+    capsys.readouterr()
     resume(folder)
+    why = {"bit": "is damaged", "gone": "is not there", "another client's": "is that of client 4"}[rot]
+    told = capsys.readouterr().err
+    assert f"round 3 {why}" in told and "The checkpoint of round 2 is taken instead." in told, told
     state = safetensors.torch.load_file(folder / "model.safetensors")
     assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())
 

@@ -20,7 +20,7 @@ from driftless.wire import Header
 
 DATA, PHASE = "data.message", "phase.message"
 MEMORY = re.compile(r"round-(\d+)-[0-9a-f]{8}\.message(\.tmp)?")
-EARLIER = "`driftless resume` goes on from the last checkpoint whose memories are whole"
+EARLIER = ": `driftless resume` goes on from the last checkpoint whose memories are whole"
 
 
 def deliver(folder: Path, run: str, client: int, name: str, x: Tensor, y: Tensor) -> None:
@@ -32,15 +32,15 @@ def deliver(folder: Path, run: str, client: int, name: str, x: Tensor, y: Tensor
 
 def data(folder: Path, run: str, shape: list[int]) -> tuple[int, str, tuple[Tensor, Tensor]]:
     """(a client's number, its name, its samples); StoreError where they are not there, damaged, or of another run."""
-    path, advice = folder / DATA, "remove it and resume, and it is written anew"
+    path, advice = folder / DATA, ": remove it and resume, and it is written anew"
     _, header, tensors = read(path, "the client's data", run, advice)
     if tensors.keys() != {"x", "y", "name"}:
-        raise StoreError(f"{path}: the client's data is {sorted(tensors)}, not name, x and y: {advice}.")
+        raise StoreError(f"{path}: the client's data is {sorted(tensors)}, not name, x and y{advice}.")
     x, y = tensors["x"], tensors["y"]
     if list(x.shape[1:]) != shape or x.shape[:1] != y.shape[:1]:
         raise StoreError(
             f"{path}: the client's data is of the shapes {list(x.shape)} and {list(y.shape)}, where samples of the "
-            f"shape {shape} and as many labels are expected: {advice}."
+            f"shape {shape} and as many labels are expected{advice}."
         )
     return header.client, wire.text(tensors["name"]), (x, y)
 
@@ -52,16 +52,16 @@ def remember(folder: Path, header: Header, row: Row) -> int:
     return wire.checksum(message)
 
 
-def recall(folder: Path, run: str, client: int, round: int, checksum: int) -> tuple[Header, Row]:
+def recall(folder: Path, run: str, client: int, round: int, checksum: int, advice: str = EARLIER) -> tuple[Header, Row]:
     """A client's memory of that round, and the header of the message it was made for; raises StoreError where it is
     not there, or not as it was written.
     """
     path, what = _memory(folder, round, checksum), f"the client's memory of round {round + 1}"
-    found, header, row = read(path, what, run, EARLIER)
+    found, header, row = read(path, what, run, advice)
     if (header.client, header.round, found) != (client, round, checksum):
         raise StoreError(
             f"{path}: {what} is that of client {header.client} in round {header.round + 1}, with the checksum "
-            f"{found:08x}: {EARLIER}."
+            f"{found:08x}{advice}."
         )
     return header, row
 
@@ -86,7 +86,7 @@ def adopt(folder: Path, run: str, client: int, rounds: list[int], names: list[st
             row = wire.load(path.read_bytes())
             row = row if row.keys() == set(names) else dict(zip(names, (row[n] for n in numbered(names)), strict=True))
         except Exception as error:  # whatever a damaged file makes of the parser
-            raise StoreError(f"{path}: the client's memory of round {round + 1} is not whole: {EARLIER}.") from error
+            raise StoreError(f"{path}: the client's memory of round {round + 1} is not whole.") from error
         before = {"accepted": rounds[place - 1], "older": rounds[0]} if place else {}
         made.append((round, remember(folder, Header(run, "train", client, round, **before), row)))
     return made
@@ -98,11 +98,11 @@ def read(path: Path, what: str, run: str, advice: str) -> tuple[int, Header, dic
         message = path.read_bytes()
         header, tensors = wire.unpack(message)
     except OSError:
-        raise StoreError(f"{path}: {what} is not there: {advice}.") from None
+        raise StoreError(f"{path}: {what} is not there{advice}.") from None
     except UserError:
-        raise StoreError(f"{path}: {what} is damaged, as its checksum differs: {advice}.") from None
+        raise StoreError(f"{path}: {what} is damaged, as its checksum differs{advice}.") from None
     if header.run != run:
-        raise StoreError(f"{path}: {what} is of run {header.run}, and this is run {run}: {advice}.")
+        raise StoreError(f"{path}: {what} is of run {header.run}, and this is run {run}{advice}.")
     return wire.checksum(message), header, tensors
 
 

@@ -99,11 +99,7 @@ class WiredRows(Rows):
 
     def get(self, client: int) -> Row | None:
         """The client's own memory, for a simulation to look at."""
-        return self.recall(client, self._records[client][-1]) if client in self._records else None
-
-    def recall(self, client: int, made: Written) -> Row:
-        """One of the client's memories; StoreError where it is not as it was counted."""
-        return client_folder.recall(self._folder(client), self._run, client, made.round, made.crc)[1]
+        return self._recalled(client, self._records[client][-1]) if client in self._records else None
 
     def remembered(self, round: int, client: int, checksum: int) -> None:
         """The client has a memory of this round, with this checksum: to be counted."""
@@ -122,23 +118,26 @@ class WiredRows(Rows):
         return json.dumps({"checkpoints": [self._older, self._newer], "memories": counted})
 
     def check(self, number: int, digest: str | None = None) -> None:
-        for client, made in json.loads(digest or "{}").get("memories", {}).items():
-            round, crc = made[-1]
-            self.recall(int(client), Written(round, crc, None))
+        for client, made in self._counted(digest)[1].items():
+            self._recalled(client, made[-1], "")
 
     def restore(self, number: int, digest: str | None = None) -> None:
+        checkpoints, self._records = self._counted(digest)
+        self._staged.clear()
+        self._older, self._newer = max((n for n in checkpoints if n < number), default=0), number
+
+    def _counted(self, digest: str | None) -> tuple[list[int], dict[int, list[Written]]]:
+        """(the checkpoints, the memories counted) of a digest; those from before memories had checksums are adopted."""
         saved = json.loads(digest or '{"checkpoints": [], "memories": {}}')
         counted = {int(client): made for client, made in saved.get("memories", saved.get("counted")).items()}
         if "memories" not in saved:
-            names = [field[0] for field in self.layout.fields]
-            adopt = client_folder.adopt
+            names, adopt = [field[0] for field in self.layout.fields], client_folder.adopt
             counted = {c: adopt(self._folder(c), self._run, c, rounds, names) for c, rounds in counted.items()}
         records = {client: [Written(round, crc, None) for round, crc in made] for client, made in counted.items()}
-        for client, made in records.items():
-            self.recall(client, made[-1])
-        self._staged.clear()
-        self._records = records
-        self._older, self._newer = max((n for n in saved["checkpoints"] if n < number), default=0), number
+        return saved["checkpoints"], records
+
+    def _recalled(self, client: int, made: Written, *advice: str) -> Row:
+        return client_folder.recall(self._folder(client), self._run, client, made.round, made.crc, *advice)[1]
 
     def sync(self) -> None:
         """A client's memory is on its disk before it answers."""

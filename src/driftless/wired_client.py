@@ -152,7 +152,7 @@ class Client:
 
     def _first_phase(self, round: int) -> dict[str, Tensor]:
         with suppress(StoreError):
-            _, header, first = client_folder.read(self.folder / PHASE, "the first phase", self.run, "send it")
+            _, header, first = client_folder.read(self.folder / PHASE, "the first phase", self.run, "")
             if header.round == round:
                 return first
         raise UserError(f"client {self.name!r} lacks the first phase of round {round + 1}: send it.")
