@@ -37,11 +37,8 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
     """The algorithm that an oracle writes out, at these values (weights, server_lr and cohort are the run's)."""
     relaxed = named.relaxed_init(**{k: hyper[k] for k in ("beta", "aggregate") if k in hyper})
     prox = named.fedprox(hyper.get("mu", 0.1))
-    slow = (
-        algorithm(Period("body", hyper.get("alpha", 10)), name="slow body")
-        if hyper.get("alpha") != 1
-        else named.fedavg()
-    )
+    period = hyper.get("alpha", 10) if oracle.startswith("fedals") else 1
+    slow = algorithm(Period("body", period), name="slow body") if period > 1 else named.fedavg()
     outer = {k: hyper[k] for k in ("outer_shared", "outer_personal") if k in hyper}
     scale = {k: hyper.get(k, 1.0) for k in ("scale_shared", "scale_personal")}
     steps = [StepSize("body", scale["scale_shared"])] if scale["scale_shared"] != 1 else []
