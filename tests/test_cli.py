@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from outer import cli, draw_no_page_of_one_run, metrics, run
+from outer import TINY, cli, draw_no_page_of_one_run, metrics, run
 from safetensors.torch import load_file
 from test_bad_input import sentence
 
 from driftless import files, report
+from driftless import run as run_module
 from driftless.data.split import Split
+from driftless.folders import say_once
 from driftless.models import mlp, softmax_regression
 
 MEASURED = set(
@@ -281,3 +283,61 @@ def test_a_closed_pipe_is_no_error():
     words = f"{sys.executable} -m driftless data --json | true"
     ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, env=os.environ)
     assert not ended.stderr
+
+
+def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
+    """Where, for how many rounds and about how long; of what is there already, nothing."""
+    draw_no_page_of_one_run(monkeypatch)
+    assert run(algorithm="scaffold", out=tmp_path / "one").code == 0
+    log = tmp_path / "one" / "metrics.jsonl"
+    records = [info | {"seconds": 100.0} for info in metrics(tmp_path / "one")]
+    log.write_text("".join(json.dumps(info) + "\n" for info in records))
+    ended = cli("compare", tmp_path / "one")
+    folders = [str(next(tmp_path.glob(f"{name}-*"))) for name in ("centralised", "local")]
+    assert (
+        f"reference rows are trained first, 3 rounds each, about 10 minutes in all, into {', '.join(folders)}"
+        in ended.err
+    )
+    assert "--no-references leaves them out" in ended.err
+    assert "reference rows" not in cli("compare", tmp_path / "one").err
+    assert "reference rows" not in cli("compare", tmp_path / "one", "--no-references").err
+
+
+def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
+    draw_no_page_of_one_run(monkeypatch)
+    assert run(algorithm="scaffold", out=tmp_path / "one").code == 0
+    save = run_module.save
+
+    def interrupted(*arguments):
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "save", interrupted)
+    ended = cli("compare", tmp_path / "one")
+    (folder,) = tmp_path.glob("centralised-*")
+    said = f"driftless: interrupted; `driftless resume {folder}`, or the same comparison again, goes on.\n"
+    assert ended.code == 130 and ended.err.endswith(said)
+    assert run(out=tmp_path / "two").err.endswith(f"; `driftless resume {tmp_path / 'two'}` goes on.\n")
+    assert run(out=tmp_path / "all", seeds="0,1").err.endswith(f"; `driftless resume {tmp_path / 'all'}` goes on.\n")
+    words = [word for key, value in TINY.items() for word in (f"--{key}", value)]
+    grid = cli("grid", "--rows", "fedavg", "--columns", "nothing", "--out", tmp_path / "grid", *words)
+    assert grid.err.endswith("; the same grid again goes on.\n")
+    monkeypatch.setattr(run_module, "_round", interrupted_at_once)
+    assert run().err == "driftless: interrupted; nothing was kept, for want of --out.\n"
+
+
+def interrupted_at_once(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("scale, column", [(1e6, 2), (-1e5, 2), (1.0, None)])
+def test_features_that_were_not_scaled_are_hinted_at_once(tmp_path, scale, column):
+    say_once.cache_clear()
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
+    x[7, 1] = scale * 1.5
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    ended = run(data=tmp_path / "own.npz", seeds="0,1", lr=1e-16)
+    said = [line for line in ended.err.splitlines() if "standardise" in line]
+    assert ended.code == 0 and len(said) == (column is not None)
+    assert all(f"as large as {abs(scale) * 1.5:.3g} (column {column} of 4)" in line for line in said)

@@ -58,6 +58,12 @@ def test_a_grid(tmp_path, monkeypatch):
     ended = table(out, "fedavg, scaffold", "nothing, scaffold, fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
                   "--seeds", "0,1")  # fmt: skip
     assert ended.code == 0, ended
+    said = [line for line in ended.err.splitlines() if "cell" in line]
+    assert said[2:4] + said[9:] == [
+        "driftless: cell 3 of 5, seed 0: fedavg + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
+        "driftless: cell 4 of 5, seed 0: scaffold",
+        "driftless: cell 5 of 5, seed 1: scaffold + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
+    ]
     slow = "fedals(alpha=2,cohort=held)+relaxed_init(0.1)"
     named = ["fedavg", "fedavg+scaffold", f"fedavg+{slow}", "scaffold", f"scaffold+{slow}"]
     assert {path.name for path in out.iterdir()} == {*named, "grid.md", "grid.json", "report.html"}
@@ -122,7 +128,8 @@ def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
     first, second = (out / name / "seed-0" for name in ("fedavg", "fedavg+relaxed_init(0.1)"))
     assert folders.ended(first) and (second / "run.toml").is_file() and not folders.ended(second)
     before = {path: path.stat().st_mtime_ns for path in [*first.rglob("*"), second / "run.toml"]}
-    assert table(out, "fedavg, scaffold", "nothing, relaxed_init(0.1)").code == 0
+    again = table(out, "fedavg, scaffold", "nothing, relaxed_init(0.1)")
+    assert again.code == 0 and again.err.startswith("driftless: cell 1 of 4, seed 0: fedavg, which has ended\n")
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for algorithm in ("fedavg", "fedavg + relaxed_init(0.1)", "scaffold", "scaffold + relaxed_init(0.1)"):
         whole = tmp_path / "whole" / algorithm

@@ -105,7 +105,7 @@ def assemble(
     split = None
     if clients is None:
         if dataset is None:
-            _refuse_own(config.data, "data set")
+            refuse_own(config.data, "data set")
         dataset = dataset or load(config.data, config.data_dir, reading_of(config.model))
         config = _for_text(config, dataset, module)
         split = make_split(dataset, config.split, config.clients, config.seed, config.unseen, config.validation)
@@ -187,7 +187,7 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     """A named model that fits samples of this shape and so many classes."""
     from driftless import models
 
-    _refuse_own(text, "model")
+    refuse_own(text, "model")
     if text == "auto":
         text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
     call, *more = parse(text)
@@ -227,7 +227,7 @@ def _for_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Con
     return replace(config, model="opt" if dataset.targets_train is None else "opt_lm")
 
 
-def _refuse_own(text: str, what: str) -> None:
+def refuse_own(text: str, what: str) -> None:
     if text == OWN:
         raise UserError(
             f"this run's {what} came from a program and is not known by name: go on there with "

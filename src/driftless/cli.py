@@ -50,8 +50,9 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(141) from None
     except (UserError, OSError) as error:
         _end(error)
-    except KeyboardInterrupt:
-        print("driftless: interrupted; `driftless resume`, or the same grid again, goes on.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        how = f"; {stop}" if str(stop) else ""
+        print(f"driftless: interrupted{how}.", file=sys.stderr)
         raise SystemExit(130) from None
 
 

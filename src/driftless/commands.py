@@ -111,7 +111,7 @@ class Compare:
     """A global accuracy: rounds, bytes and seconds to it are told."""
 
     def __call__(self) -> None:
-        from driftless.launch import compare
+        from driftless.references import compare
 
         check(Config(target=self.target))
         compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)

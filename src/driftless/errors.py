@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 FEW = 12  # names that are listed whatever was written
 USUAL = {  # what other libraries call a setting of this one
@@ -25,6 +26,16 @@ class UserError(ValueError):
     """
 
     met_by: int | None = None
+
+
+@contextmanager
+def going_on(how: str) -> Iterator[None]:
+    """Within it an interruption says how to go on; the outermost of several knows it best."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.args = (how,)
+        raise
 
 
 def said(error: BaseException) -> str:

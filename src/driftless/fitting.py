@@ -12,6 +12,7 @@ from driftless.errors import UserError, said
 from driftless.task import Task, accuracy
 from driftless.work import Work
 
+LARGE = 1000.0  # a feature beyond it was most likely not scaled
 FEW = 1000  # labels that may go beyond the number of samples: of a sample of many classes
 
 
@@ -111,6 +112,22 @@ def _check_draws(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any)
                 "the model draws random numbers as it trains (dropout, noise), which would come from a hidden "
                 "generator: leave that out, or set its p to 0."
             )
+
+
+def unscaled(clients: Any) -> str:
+    """What to say of features [n, d] that are so large that usual step sizes diverge; "" where none are."""
+    x = clients.pool[0] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point() or not x.numel():
+        return ""
+    low, high = x.aminmax(dim=0)
+    largest = torch.maximum(-low, high)
+    column = int(largest.argmax())
+    if not largest[column] > LARGE:
+        return ""
+    return (
+        f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
+        "which training may diverge: standardise every column, (x - its mean) / its standard deviation."
+    )
 
 
 def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:

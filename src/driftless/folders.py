@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -289,6 +290,12 @@ def read_one(folder: Path, plugin: Sequence[str] = ()) -> Config:
 def say(text: str) -> None:
     """Say something about a run to whoever watches."""
     print(f"driftless: {text}", file=sys.stderr)
+
+
+@cache
+def say_once(text: str) -> None:
+    """The same, once in the life of the process, however many of its runs have reason to."""
+    say(text)
 
 
 def newest(

@@ -18,11 +18,11 @@ from driftless import folders, plugins
 from driftless.assemble import assemble, chosen_algorithm, federated_of
 from driftless.clients import NotFinite
 from driftless.config import Config, check, flags
-from driftless.errors import UserError, nearest
+from driftless.errors import UserError, going_on, nearest
 from driftless.expression import parse_list
 from driftless.files import atomic_write
 from driftless.grid_table import Grid
-from driftless.launch import ensure
+from driftless.launch import ensure, whole
 from driftless.names import NOTHING
 from driftless.ranks import join
 from driftless.report import write_report
@@ -69,8 +69,14 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
             one, folder = of(cells[where], seed)
             folders.refuse_another(folder, one)
     for seed, where in _each(seeds, cells):
+        one, folder = of(cells[where], seed)
+        if progress and ranks.leads:
+            able = [place for place, cell in cells.items() if cell.problem is None]
+            kept = ", which has ended" if whole(one, folder) else ""
+            folders.say(f"cell {able.index(where) + 1} of {len(able)}, seed {seed}: {one.algorithm}{kept}")
         try:
-            ensure(*of(cells[where], seed), progress)
+            with going_on("the same grid again goes on"):
+                ensure(one, folder, progress)
         except NotFinite as error:
             cells[where] = cells[where]._replace(problem=f"seed {seed}: {error}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 from driftless import files, folders, plugins
-from driftless.assemble import OWN, REFERENCES, Experiment, assemble
+from driftless.assemble import OWN, Experiment, assemble
 from driftless.composition import Algorithm
 from driftless.config import Config, check, from_table, located, shared, to_table
 from driftless.data.arrays import Dataset, from_arrays
 from driftless.data.sources import from_huggingface
 from driftless.device import to_numpy
-from driftless.errors import UserError
+from driftless.errors import UserError, going_on
+from driftless.fitting import unscaled
 from driftless.ranks import join, restarted
 from driftless.run import Info, Result, execute, trained
 from driftless.shared_rows import refuse_unshared
@@ -109,13 +110,14 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
     if out is not None and config.seeds:
         refuse_unshared(out, ranks)
         ranks.first(lambda: begin(out))
-    results = [_watched(_assembled(one), folder, None, progress, resume=False) for one, folder in _each(config, out)]
+    with going_on(f"`driftless resume {out}` goes on") if out is not None else nullcontext():
+        results = [_watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
     if not ranks.leads:
         return results
     if out is not None and config.seeds:
         write_report([out], out, config.target)
     if progress:
-        _tell([out], config.target) if out is not None else _tell_results(results, config.target)
+        tell([out], config.target) if out is not None else _tell_results(results, config.target)
     return results
 
 
@@ -159,11 +161,17 @@ def resume(
     for one, part in _each(config, folder):
         assert part is not None
         begun = ranks.everyone((part / "run.toml").is_file())[0]
-        _watched(_assembled(one), part, None, progress, resume=begun)
+        with going_on(f"`driftless resume {folder}` goes on"):
+            _watched(_assembled(one), part, None, progress, resume=begun)
     if config.seeds and ranks.leads:
         write_report([folder], folder, config.target)
     if progress and ranks.leads:
-        _tell([folder], config.target)
+        tell([folder], config.target)
+
+
+def whole(config: Config, folder: Path) -> bool:
+    """Whether the run in a folder has ended, after all of the configuration's rounds."""
+    return folders.ended(folder) and folders.recorded(folder).rounds == config.rounds
 
 
 def ensure(config: Config, folder: Path, progress: bool = False) -> None:
@@ -177,43 +185,9 @@ def ensure(config: Config, folder: Path, progress: bool = False) -> None:
         folders.refuse_another(folder, config)
         config = folders.as_kept(folder, config)
     there = ranks.everyone((folder / "run.toml").is_file())[0]
-    if ranks.from_first(lambda: folders.ended(folder) and folders.recorded(folder).rounds == config.rounds):
+    if ranks.from_first(lambda: whole(config, folder)):
         return
     _watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
-
-
-def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
-    """Print runs in one table and write one report; the reference rows are made, or gone on with, where none is
-    there.
-    """
-    from driftless.report import write_report
-    from driftless.results import begun, read_runs
-
-    ranks = join()
-    paths = ranks.from_first(lambda: begun(paths))
-    with ranks.together():
-        rows = read_runs(paths)
-    first = rows[0]
-    present = {str(row.config.get("algorithm")) for row in rows}
-    if references:
-        for name in REFERENCES:
-            if name not in present:
-                paths = [*paths, *_reference(name, first, paths[0])]
-    if ranks.leads:
-        _tell(paths, target)
-        print(write_report(paths, out or paths[0].parent / "report.html", target))
-
-
-def _reference(name: str, first: Any, beside: Path) -> list[Path]:
-    made = []
-    for run in first.runs:
-        own = {"algorithm": name, "plugin": ()}
-        given = folders.with_own_init(run.path, from_table(run.config | own, str(run.path)))
-        config = replace(given, out=None, seeds=(), absent=0.0, tensorboard=False)
-        folder = beside.parent / f"{name}-{folders.digest(config)}"
-        ensure(config, folder, progress=True)
-        made.append(folder)
-    return made
 
 
 def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
@@ -243,7 +217,7 @@ def _tell_results(results: list[Result], target: float | None) -> None:
     Console().print(summary([Runs(name, tuple(runs))], target))
 
 
-def _tell(paths: list[Path], target: float | None) -> None:
+def tell(paths: list[Path], target: float | None) -> None:
     """Print the table of run folders, and where their reports are."""
     from rich.console import Console
 
@@ -282,15 +256,19 @@ def _watched(
     ranks = join()
     if folder is not None:
         refuse_unshared(folder, ranks)
+    if ranks.leads and not resume and (hint := unscaled(experiment.federation)):
+        folders.say_once(hint)
+    kept = "nothing was kept, for want of --out" if folder is None else f"`driftless resume {folder}` goes on"
     with ExitStack() as stack:
+        stack.enter_context(going_on(kept))
         watchers = [on_round] if on_round else []
         if progress and ranks.leads:
             watchers.append(stack.enter_context(Bar(experiment)))
         if experiment.config.tensorboard and folder is not None and ranks.leads:
             watchers.append(tensorboard(folder, stack))
 
-        def tell(info: Info) -> None:
+        def each(info: Info) -> None:
             for watcher in watchers:
                 watcher(info)
 
-        return execute(experiment, folder, tell, resume)
+        return execute(experiment, folder, each, resume)
