@@ -14,6 +14,8 @@ from outer import TINY, cli, config
 import driftless
 from driftless import report
 from driftless.assemble import Experiment, assemble
+from driftless.errors import UserError
+from driftless.personalize import serve
 from driftless.run import Result, execute
 from driftless.state import Plan
 
@@ -176,3 +178,19 @@ def test_a_clients_model_is_had_after_the_run_whose_rows_are_on_the_disk(tmp_pat
 def test_the_version():
     shown = cli("--version")
     assert shown.code == 0 and shown.out == f"driftless {driftless.__version__}\n"
+
+
+# --- one of a name ---------------------------------------------------------------------------------------------------
+def test_two_classes_of_one_name_are_refused_together():
+    """What a piece draws and remembers goes by its name: two of a name would share it."""
+    one, two = (type("Twin", (Remembering,), {}) for _ in range(2))
+    with pytest.raises(UserError, match=r"Twin\(\) of .* have one name in 'both'.*rename one of the two classes"):
+        driftless.algorithm(one(), two(), name="both")
+
+
+def test_steps_that_are_asked_for_come_behind_an_algorithms_own_fine_tuning():
+    result = driftless.federate(**TINY, algorithm="scaffold + fine_tune(epochs=1, batch=8)")
+    pool = result.experiment.federation.pool[0][:20], result.experiment.federation.pool[1][:20]
+    newcomer = driftless.Federation(pool, pool, [torch.arange(20)], [torch.arange(20)], ["new"])
+    without, some, more = (serve(result, newcomer, steps).state["head.weight"] for steps in (0, 1, 2))
+    assert not torch.equal(without, some) and not torch.equal(some, more)
