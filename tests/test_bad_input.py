@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import torch
 from outer import Ended, cli, run
 from torch import nn
 
+from driftless.config import Config
+from driftless.data.arrays import Dataset
 from driftless.data.federation import Federation
-from driftless.errors import UserError
+from driftless.errors import USUAL, UserError
 from driftless.launch import federate
+from driftless.pieces.proximal import Proximal
 
 
 def sentence(ended: Ended, *said: str) -> str:
@@ -172,6 +176,24 @@ def test_a_wrong_name_is_said_before_anything_heavy_is_loaded():
     assert ended.stdout == "False False\n" and ended.stderr.count("driftless: ") == 9, ended
 
 
+@pytest.mark.parametrize("flag", ["--learning-rate", "--num_clients=3"])
+def test_the_flag_of_another_library_is_answered_by_ours(flag):
+    ended = cli("run", flag, "3")
+    assert ended.code == 2 and ended.err in (
+        "driftless: there is no flag --learning-rate; did you mean --lr?\n",
+        "driftless: there is no flag --num-clients; did you mean --clients?\n",
+    )
+
+
+@pytest.mark.parametrize(("name", "ours"), USUAL.items())
+def test_the_name_of_another_library_is_answered_by_ours_alone(name, ours):
+    assert ours in {field.name for field in fields(Config)}
+    refused(f"there is no setting {name!r}; did you mean {ours!r}? There are", **{name: 3})
+    with pytest.raises(UserError) as caught:
+        federate(**{name: 3})
+    assert str(caught.value).count("'") == 4  # no other name
+
+
 def test_a_proper_process_ends_so_too(tmp_path):
     """The same from the shell, where an import or an exit handler could still spoil it."""
     words = ["-m", "driftless", "run", "--algorithm", "scafold", "--out", str(tmp_path / "run")]
@@ -193,13 +215,25 @@ TOML = [
     ("precision = 'float16'", "did you mean 'bfloat16'"),
     ("config = 3", "no setting 'config'"),
     ("= 3", "no TOML file"),
+    ("a = " + "[" * 5000 + "]" * 5000, "brackets in brackets"),
+    ("seed = " + "9" * 5000, "no TOML file"),
+    ("seed = " + "9" * 30, "a number of 64 bits"),
+    ('out = "a\\u0000b"', "no file can hold"),
+    ('algorithm = "a\\u0000b"', "no file can hold"),
+    ('out = ""', "out is empty"),
+    ("lr = 1e400", "lr=inf must be finite"),
 ]  # fmt: skip
+
+
+CHECKED = ("no file can hold", "out is empty", "lr=inf must be finite")  # whoever said it
 
 
 @pytest.mark.parametrize(("text", "said"), [(row[0], row[1:]) for row in TOML])
 def test_configuration_files(text, said, tmp_path):
     (tmp_path / "it.toml").write_text(text)
-    sentence(run("--config", tmp_path / "it.toml"), "it.toml", *said)
+    where = [] if said[0] in CHECKED else ["it.toml"]
+    ended = cli("run", "--config", tmp_path / "it.toml", "--rounds", 1, "--model", "softmax_regression")
+    sentence(ended, *where, *said)
 
 
 def test_configuration_files_that_are_not_there(tmp_path):
@@ -255,6 +289,57 @@ def test_models_and_losses_that_do_not_fit():
     refused("no setting 'round'", "did you mean 'rounds'", round=3)
 
 
+OTHERS = [
+    ({"model": nn.Linear}, "model is the class Linear: give an instance"),
+    ({"model": None}, "model is a NoneType"),
+    ({"loss": nn.CrossEntropyLoss}, "loss is the class CrossEntropyLoss: give an instance"),
+    ({"loss": 5}, "loss is 5, which cannot be called"),
+    ({"metric": {"right": len}}, "metric is {'right': ", "cannot be called"),
+    ({"on_round": 5}, "on_round is 5, which cannot be called"),
+    ({"clients": [1, 2]}, "clients is a list", "Federation"),
+    ({"clients": "ten"}, "clients is a str"),
+    ({"clients": 2.5}, "clients is a float"),
+    ({"clients": Federation}, "clients is the class Federation"),
+    ({"data": Dataset}, "data is the class Dataset"),
+    ({"data": Federation((torch.ones(3, 4),), (), [], [], [])}, "data is a Federation", "clients="),
+    ({"algorithm": Proximal(0.1)}, "algorithm is a piece: give driftless.algorithm(Proximal(mu=0.1"),
+    ({"algorithm": Proximal}, "algorithm is the class Proximal"),
+    ({"algorithm": 5}, "algorithm is a int"),
+    ({"seed": 10**5000}, "seed=a number of 16610 bits", "64 bits"),
+    ({"lr": 10**5000}, "lr=a number of 16610 bits"),
+    ({"out": "a\0b"}, "out='a\\x00b' has a character"),
+    ({"out": "\ud800"}, "out='\\ud800' has a character"),
+    ({"out": ""}, "out is empty"),
+    ({"data": ""}, "data is empty"),
+    ({"init": ""}, "init is empty"),
+    ({"model": "mlp(hidden=abc)"}, "hidden must be a list"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "said"), [(row[0], row[1:]) for row in OTHERS])
+def test_objects_of_another_kind(given, said):
+    with pytest.raises(UserError) as caught:
+        federate(**({"rounds": 1, "steps": 1} | given))
+    assert all(text in str(caught.value) for text in said) and "\n" not in str(caught.value), str(caught.value)
+
+
+def test_a_clients_model_is_had_by_its_name():
+    result = federate(
+        nn.Linear(4, 3), (X, Y), algorithm="fedper(personal=bias)", clients=3, rounds=1, split="iid", steps=1
+    )
+    assert torch.equal(result.model("client-1")["bias"], result.model(np.int64(1))["bias"])
+    assert not torch.equal(result.model("client-1")["bias"], result.model("client-2")["bias"])
+    for client in ("client-7", 7, -1, 1.5, [0]):
+        with pytest.raises(UserError, match="there is no client .* from 0 to 2, or a name from 'client-0'"):
+            result.model(client)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_run_that_ends_far_above_guessing_says_so():
+    ended = run(lr=1e18, rounds=1)
+    assert ended.code == 0 and "the training loss is" in ended.err and "far more than guessing costs" in ended.err
+    assert "training loss" not in run(rounds=1).err
+
+
 def test_data_that_are_none():
     for data, said in (({"x": X}, "dict"), ((X, Y[:-1]), "59 labels"), ((X[:0], Y[:0]), "0 training samples")):
         with pytest.raises(UserError, match=said):
@@ -304,7 +389,7 @@ def test_folders_that_exist(tmp_path):
     sentence(run(out=tmp_path / "run"), "exists", "driftless resume")
     assert sorted((tmp_path / "run").iterdir()) == before
     (tmp_path / "file").write_text("")
-    sentence(run(out=tmp_path / "file"), "exists")
+    assert "resume" not in sentence(run(out=tmp_path / "file"), "exists", "what lies there is no run")
     sentence(run(out=tmp_path / "file" / "below"), "file")
     (tmp_path / "many" / "seed-1").mkdir(parents=True)
     sentence(run(out=tmp_path / "many", seeds="0,1"), "exists")
@@ -322,8 +407,12 @@ def test_folders_that_are_no_run(command, tmp_path):
 
 def test_a_folder_that_another_process_works_on(tmp_path):
     import fcntl
+    import os
 
     assert run(out=tmp_path / "run").code == 0
-    with open(tmp_path / "run" / "run.toml") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        sentence(cli("resume", tmp_path / "run"), "another process")
+    held = os.open(tmp_path / "run", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        sentence(cli("resume", tmp_path / "run", "--rounds", 4), "another process")
+    finally:
+        os.close(held)

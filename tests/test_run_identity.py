@@ -262,8 +262,9 @@ def test_a_named_data_set_is_no_path(tmp_path, no_report, monkeypatch):
 
 # --- clients that become non-finite ----------------------------------------------------------------------------------
 def test_resume_goes_on_without_bad_clients_as_it_is_told(tmp_path, no_report):
-    said = sentence(run(**DIVERGES, out=tmp_path / "run"), "`driftless resume FOLDER --on-bad-client skip`")
-    words = said.split("`")[1].replace("FOLDER", str(tmp_path / "run")).split()[1:]
+    said = sentence(run(**DIVERGES, out=tmp_path / "run"), f"resume {tmp_path / 'run'} --on-bad-client skip`")
+    words = said.split("`")[1].split()[1:]
+    assert "resume" not in sentence(run(**DIVERGES), "--on-bad-client skip")  # without a folder there is nothing to
     assert cli(*words).code == 0
     infos = metrics(tmp_path / "run")
     assert len(infos) == 30 and infos[-1]["skipped"] > 0

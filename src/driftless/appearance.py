@@ -29,7 +29,13 @@ def augmentation(text: str, shape: tuple[int, ...]) -> Any:
     wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
     for part in build(text, augmentations):
         wanted |= part
-    return Augmentation(**wanted)
+    made = Augmentation(**wanted)
+    if wanted["crop"] and made.padding >= min(shape[1:]):
+        raise UserError(
+            f"augment={text!r}: with a padding of {made.padding} a cut may miss an image of "
+            f"{shape[1]}x{shape[2]}: give less than {min(shape[1:])}."
+        )
+    return made
 
 
 def under_noise(config: Config, dataset: Dataset, split: Split, dtype: torch.dtype) -> Federation:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,9 +24,10 @@ from driftless.data.fingerprint import fingerprint
 from driftless.data.sources import load
 from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
-from driftless.expression import build, parse
+from driftless.expression import build, functions, parse
 from driftless.federated import Federated
 from driftless.fitting import check_outputs, check_small_batches, class_count
+from driftless.memory import enough
 from driftless.names import one
 from driftless.randomness import generator
 from driftless.server_optim import Descent
@@ -165,7 +168,8 @@ def federated_of(
         setting,
         work_of(config).equal,
     )
-    _ = federated.periods, federated.recipe, federated.broadcast  # patterns that match nothing are told now
+    with enough(f"algorithm={chosen.name!r}"):
+        _ = federated.periods, federated.recipe, federated.broadcast  # patterns that match nothing are told now
     return made, federated
 
 
@@ -193,17 +197,36 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     call, *more = parse(text)
     if call.name in text_models.__all__:
         return one("model", text, text_models).module(shape, classes)
-    named = {
-        n: f
-        for n, f in vars(models).items()
-        if inspect.isfunction(f) and f.__module__ == models.__name__ and n[0] != "_"
-    }
+    named = functions(models)
     if more or call.name not in named:
         raise UserError(f"there is no model {text!r}; {nearest(call.name, [*named, *text_models.__all__])}")
-    try:
-        return named[call.name](shape, classes, *call.arguments, **dict(call.keywords))
-    except TypeError as error:
-        raise UserError(f"model {text!r}: {error}.") from None
+    make = _of_samples(named[call.name], shape, classes)
+    with enough(f"model {text!r}"), torch.device("meta"), torch.random.fork_rng(devices=()):
+        drawn = build(text, {call.name: make})[0]
+    _refuse_too_large(text, sum(p.numel() for p in drawn.parameters()))
+    return build(text, {call.name: make})[0]
+
+
+def _of_samples(make: Callable[..., nn.Module], shape: tuple[int, ...], classes: int) -> Callable[..., nn.Module]:
+    """A model's function of samples of this shape and so many classes, with its other arguments alone."""
+
+    @functools.wraps(make)
+    def made(*arguments: Any, **keywords: Any) -> nn.Module:
+        return make(shape, classes, *arguments, **keywords)
+
+    signature = inspect.signature(make)
+    made.__signature__ = signature.replace(parameters=[*signature.parameters.values()][2:])  # pyright: ignore
+    return made
+
+
+def _refuse_too_large(text: str, parameters: int) -> None:
+    """Refuse a model of which this machine's memory does not hold four: it, the clients' start, a gradient, a step."""
+    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 4 * 4 * parameters > held:
+        raise UserError(
+            f"model {text!r} has {parameters:,} parameters, {4 * parameters / 1e9:,.0f} GB, too many for a memory of "
+            f"{held / 1e9:,.0f} GB: take a smaller one."
+        )
 
 
 def reading_of(model: str) -> Any:

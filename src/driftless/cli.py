@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn
 
 import tyro
@@ -17,7 +17,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from driftless import __version__
 from driftless.commands import BY_RANKS, COMMANDS, Grid, Run
 from driftless.config import Config, count_or_share, from_toml, shared
-from driftless.errors import UserError
+from driftless.errors import USUAL, UserError
 
 SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
 EITHER = (("steps", "epochs"), ("seed", "seeds"))  # settings of which one alone can be meant
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
             return print(f"driftless {__version__}")
         _refuse_repeated(words)
         _refuse_both(words)
+        _refuse_usual(words)
         path, words = _config_file(words)
         settings = Config() if path is None else from_toml(path)
         defaults = _under(replace(settings, plugin=()), words)
@@ -96,6 +97,16 @@ def _refuse_repeated(words: list[str]) -> None:
     for flag, example in SEVERAL.items():
         if sum(word.partition("=")[0] == flag for word in words) > 1:
             raise UserError(f"{flag} is given more than once, and only the last would count: say {example}.")
+
+
+def _refuse_usual(words: list[str]) -> None:
+    """Refuse the flag that other libraries have for a setting, with this one's."""
+    names = [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
+    known = {f.name for f in fields(Config)}
+    for name in names if words and words[0] in ("run", "grid") else ():
+        if name in USUAL and name not in known:
+            flag = name.replace("_", "-")
+            raise UserError(f"there is no flag --{flag}; did you mean --{USUAL[name].replace('_', '-')}?")
 
 
 def _given(words: list[str], setting: str) -> bool:

@@ -262,8 +262,8 @@ def _cause(home: Clients, client: int, round: int, lr: float) -> BadClient:
     suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
     return BadClient(
         f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is "
-        f"too large; lower it or clip gradients with --clip 10 in a new run, or go on without such clients: `driftless "
-        f"resume FOLDER --on-bad-client skip`."
+        f"too large; lower it or clip gradients with --clip 10 in a new run, or leave such clients out with "
+        f"--on-bad-client skip."
     )
 
 

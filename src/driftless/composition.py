@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from driftless.broadcast import Identity
+from driftless.endless import refuse_endless
 from driftless.errors import UserError
 from driftless.piece import Piece
 from driftless.space import Selector
@@ -66,7 +67,7 @@ class Alternate:
     steps: float
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or (self.steps > 1 and self.steps != int(self.steps)):
+        if not self.steps >= 0 or (self.steps > 1 and not float(self.steps).is_integer()):
             raise UserError(f"{self.steps:g} is no number of local steps: give a whole number, or a share below 1.")
 
     def neutral(self) -> str:
@@ -153,6 +154,8 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
         single[slot] = value
 
     for part in parts:
+        if not isinstance(part, Period):  # which may be NEVER
+            refuse_endless(part, _neutral(part))
         match part:
             case Piece():
                 _check(part, result.pieces, name)
@@ -171,10 +174,21 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
                 once("cohort", part.rule)
             case Phase():
                 once("phase", part.rule)
+            case _ if isinstance(part, type) or not hasattr(part, "common"):
+                raise UserError(f"{part!r} is no part of an algorithm: give instances of pieces, Period, Server, ...")
             case _:
                 once("broadcast", part)
     result = replace(result, **single, pieces=tuple(sorted(result.pieces, key=lambda piece: piece.late)))
     return result if result.broadcast.common else _models_of_their_own(result)
+
+
+def _neutral(part: Any) -> Any:
+    """The value of a piece that changes nothing, if it has one: that alone may be an infinite number."""
+    try:
+        declared = part.neutral()
+    except (AttributeError, NotImplementedError, TypeError):
+        return None
+    return declared[0] if isinstance(declared, tuple) else None
 
 
 def _models_of_their_own(a: Algorithm) -> Algorithm:

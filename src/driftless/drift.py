@@ -10,12 +10,16 @@ Personal parameters differ by design and are left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from driftless.device import to_host
+
+DIVERGED = 100.0  # a mean cross entropy that no model has which learns: guessing among a million classes costs 14
+GREW = 10.0  # times the first round's, of another loss
 
 
 class Running(NamedTuple):
@@ -74,3 +78,14 @@ def dissimilarity(gradients: list[Tensor]) -> float:
     stack = torch.stack(gradients).double()
     mean = stack.mean(0)
     return float((stack * stack).sum(1).mean() / (mean @ mean).clamp(min=1e-30))
+
+
+def diverged(metrics: Sequence[Mapping[str, Any]], usual: bool) -> str:
+    """What to say of a run whose training loss ended where none that learns does; nothing of others. `usual`: the loss
+    is cross entropy.
+    """
+    losses = [info["train_loss"] for info in metrics if "train_loss" in info]
+    if not losses or losses[-1] <= (DIVERGED if usual else GREW * abs(losses[0])):
+        return ""
+    than = "far more than guessing costs" if usual else f"and was {losses[0]:.3g} in the first"
+    return f"the training loss is {losses[-1]:.3g} in the last round, {than}: lower --lr, or take --clip 10."

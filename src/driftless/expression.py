@@ -171,6 +171,8 @@ def _fitted(value: Any, kind: Any, known: Functions) -> Any:
         return value
     if kind is float and type(value) is int:
         return float(value)
+    if kind is int and type(value) is int and abs(value) >= 2**63:
+        raise UserError(f"{value} is too large for a whole number; give one below 2^63.")
     if kind in (int, float, bool, str, types.NoneType) or origin is typing.Literal:
         if type(value) is not kind:
             raise _Misfit

@@ -5,15 +5,44 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from driftless.composition import Algorithm
+from driftless.config import shown
 from driftless.data.federation import Federation
 from driftless.errors import UserError, said
+from driftless.piece import Piece
 from driftless.task import Task, accuracy
 from driftless.work import Work
 
 LARGE = 1000.0  # a feature beyond it was most likely not scaled
 FEW = 1000  # labels that may go beyond the number of samples: of a sample of many classes
+
+
+CLIENTS = ("names", "seen", "size", "samples", "test_pool", "test_rows")  # what a run asks ready clients for
+
+
+def refuse_others(model: Any, data: Any, algorithm: Any, loss: Any, metric: Any, on_round: Any, clients: Any) -> None:
+    """Raise UserError for an object that a program gave for another kind of thing."""
+    given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "metric": metric, "clients": clients}
+    for name, thing in given.items():
+        if isinstance(thing, type):
+            raise UserError(f"{name} is the class {thing.__name__}: give an instance of it, {thing.__name__}(...).")
+    if not isinstance(model, str | nn.Module):
+        raise UserError(f"model is a {type(model).__name__}: give a torch.nn.Module, or the name of a model.")
+    if isinstance(algorithm, Piece):
+        raise UserError(f"algorithm is a piece: give driftless.algorithm({algorithm!r}, name=...).")
+    if not isinstance(algorithm, str | Algorithm):
+        raise UserError(f"algorithm is a {type(algorithm).__name__}: give an Algorithm, or the name of one.")
+    for name, thing in (("loss", loss), ("metric", metric), ("on_round", on_round)):
+        if thing is not None and not callable(thing):
+            raise UserError(f"{name} is {shown(thing)}, which cannot be called: give a function, or leave it out.")
+    if clients is not None and not all(hasattr(clients, name) for name in CLIENTS):
+        raise UserError(
+            f"clients is a {type(clients).__name__}: give a number of clients, or ready ones as a Federation "
+            "(driftless.Federation)."
+        )
 
 
 def class_count(clients: Any, usual: bool, named: bool) -> int:

@@ -73,10 +73,9 @@ def refuse_existing(folder: Path) -> None:
     run.
     """
     if folder.exists() and (not folder.is_dir() or any(path.name not in UNDECIDED for path in folder.iterdir())):
-        raise UserError(
-            f"the run folder {str(folder)!r} exists: take another --out, remove it, or go on with "
-            f"`driftless resume {folder}`."
-        )
+        run = (folder / "run.toml").is_file()
+        rest = f"remove it, or go on with `driftless resume {folder}`" if run else "for what lies there is no run"
+        raise UserError(f"the run folder {str(folder)!r} exists: take another --out, {rest}.")
 
 
 def ended(folder: Path) -> bool:

@@ -19,10 +19,12 @@ from driftless.assemble import OWN, Experiment, assemble
 from driftless.composition import Algorithm
 from driftless.config import Config, check, from_table, located, shared, to_table
 from driftless.data.arrays import Dataset, from_arrays
+from driftless.data.federation import Federation, MadeFederation
 from driftless.data.sources import from_huggingface
 from driftless.device import to_numpy
 from driftless.errors import UserError, going_on
-from driftless.fitting import unscaled
+from driftless.fitting import refuse_others, unscaled
+from driftless.memory import enough
 from driftless.ranks import join, restarted
 from driftless.run import Info, Result, execute, trained
 from driftless.shared_rows import refuse_unshared
@@ -53,6 +55,7 @@ def federate(
     """
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
+    refuse_others(model, data, algorithm, loss, metric, on_round, clients)
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
@@ -60,6 +63,7 @@ def federate(
     config = from_table(
         {**named, "data": str(data) if dataset is None and clients is None else OWN, **settings}, "federate"
     )
+    check(config)
     if config.seeds:
         raise UserError(
             f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each."
@@ -82,6 +86,8 @@ def as_dataset(data: Any) -> Dataset:
     parts = data.values() if isinstance(data, dict) else [data]
     if any(hasattr(part, "features") for part in parts):
         return from_huggingface(data, OWN)
+    if isinstance(data, Federation | MadeFederation):
+        raise UserError(f"data is a {type(data).__name__}, whose clients are ready: give it as clients=, without data.")
     raise UserError(
         f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, "
         "y_test), a Hugging Face dataset, a path, or a name."
@@ -196,13 +202,7 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
     """
     config = folders.read_one(folder, plugin)
     result = trained(assemble(replace(config, device="cpu")), folder)
-    number = None
-    if client is not None:
-        names = list(result.experiment.federation.names)
-        if client not in names:
-            raise UserError(f"there is no client {client!r} in {folder}: there are {names[0]} to {names[-1]}.")
-        number = names.index(client)
-    files.atomic_write(out, safetensors.torch.save(result.model(number)))
+    files.atomic_write(out, safetensors.torch.save(result.model(client)))
 
 
 def _tell_results(results: list[Result], target: float | None) -> None:
@@ -271,4 +271,5 @@ def _watched(
             for watcher in watchers:
                 watcher(info)
 
-        return execute(experiment, folder, each, resume)
+        with enough("the run"):
+            return execute(experiment, folder, each, resume)

@@ -1,11 +1,20 @@
-"""Freed memory is kept for the next step: glibc would hand it back to the system and fetch it again, a fault a page."""
+"""Memory: what is freed is kept for the next step, for glibc would hand it back to the system and fetch it again, a
+fault a page; and what asks for more than there is, is refused.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from driftless.errors import UserError, said
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # mallopt's numbers, from malloc.h
 KEPT, FROM_HEAP = 1 << 28, 1 << 26  # bytes free at the heap's end that are kept; the largest block taken from the heap
+
+
+LACKING = ("allocate memory", "out of memory", "size calculation overflowed", "unpacking long")  # as torch says it
 
 
 def keep_freed() -> bool:
@@ -20,3 +29,14 @@ def keep_freed() -> bool:
         return False
     told = ((ARENA_MAX, 1), (MMAP_THRESHOLD, FROM_HEAP), (TRIM_THRESHOLD, KEPT))
     return all(mallopt(*one) for one in told)
+
+
+@contextmanager
+def enough(what: str) -> Iterator[None]:
+    """Raise UserError where this asks for more memory than there is, or for tensors of more numbers than have one."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in LACKING):
+            raise
+        raise UserError(f"{what} asks for more memory than there is ({said(error)}): give smaller sizes.") from error

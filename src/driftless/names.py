@@ -7,6 +7,7 @@ from typing import Any
 
 from driftless import algorithms, augmentations, optimisers, plugins, schedules, splits
 from driftless.config import Config
+from driftless.endless import refuse_endless
 from driftless.errors import UserError
 from driftless.expression import Functions, build, check_names, parse, parse_list
 
@@ -51,6 +52,7 @@ def one(setting: str, text: str, source: ModuleType | Functions) -> Any:
     made = build(text, source)
     if len(made) != 1:
         raise UserError(f"{setting}={text!r} names {len(made)} things: give one.")
+    refuse_endless(made[0])
     return made[0]
 
 

@@ -94,8 +94,8 @@ class Worker:
             done, answer = pickle.loads(self.live.pipe.recv_bytes())
         except (EOFError, OSError):
             raise UserError(
-                "a worker process ended before it answered (out of memory?): go on with `driftless resume`, with fewer "
-                "--workers or with --lift threaded."
+                "a worker process ended before it answered (out of memory?): take fewer --workers or --lift threaded; "
+                "a run with a folder goes on with `driftless resume`."
             ) from None
         self.told = told
         if not done:

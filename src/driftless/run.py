@@ -10,8 +10,9 @@ rounds goes on.
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import chain, pairwise
 from pathlib import Path
@@ -23,9 +24,9 @@ from torch import Tensor
 from driftless import folders
 from driftless.assemble import Experiment
 from driftless.choice import cores, lift_of, wired
-from driftless.clients import Clients, NotFinite
+from driftless.clients import BadClient, Clients, NotFinite
 from driftless.device import multiplying, to_host
-from driftless.drift import of_round
+from driftless.drift import diverged, of_round
 from driftless.errors import UserError
 from driftless.evaluate import Evaluation, Panel
 from driftless.global_average import global_model
@@ -38,6 +39,7 @@ from driftless.saved import State, first, go_on, save, unpacked
 from driftless.shared_rows import SharedRows
 from driftless.state import Plan, Server, finite
 from driftless.store import DiskRows
+from driftless.task import cross_entropy
 
 PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
 LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
@@ -64,12 +66,14 @@ class Result(NamedTuple):
         where = None if self.folder is None else str(self.folder)
         return f"Result({name!r}, rounds={len(self.metrics)}, global_accuracy={accuracy}, folder={where!r})"
 
-    def model(self, client: int | None = None) -> dict[str, Tensor]:
-        """What `load_state_dict` takes: the global model's, or that which one client predicts with.
+    def model(self, client: int | str | None = None) -> dict[str, Tensor]:
+        """What `load_state_dict` takes: the global model's, or that which one client, by its number or name, predicts
+        with. Raises UserError for a client that there is not.
 
         Where the server has no global model, all that it makes models of, by name.
         """
         federated = self.experiment.federated
+        client = client if client is None else numbered_client(client, self.experiment.federation.names)
         theta, buffers, _ = global_model(federated, self.server, self.clients)
         if client is not None:
             lr = self.experiment.plan(max(self.server.round - 1, 0)).lr
@@ -79,6 +83,20 @@ class Result(NamedTuple):
         elif not federated.broadcast.common:
             return to_host(federated.broadcast.state(theta, self.server.broadcast))
         return to_host(federated.task.space.state_dict(theta, buffers))
+
+
+def numbered_client(client: int | str, names: Sequence[str]) -> int:
+    """A client's number, from its number or its name; UserError where there is no such client."""
+    try:
+        number = names.index(client) if isinstance(client, str) else operator.index(client)
+    except (TypeError, ValueError):  # no whole number, no name that is known
+        number = -1
+    if 0 <= number < len(names):
+        return number
+    raise UserError(
+        f"there is no client {client!r}: give a number from 0 to {len(names) - 1}, or a name from {names[0]!r} to "
+        f"{names[-1]!r}."
+    )
 
 
 def execute(
@@ -127,10 +145,14 @@ def execute(
             clients.expect([client for client in following.cohort if client not in following.silent])
             try:
                 state, info = _round(experiment, clients, state, plan)
-            except NotFinite:
-                if folder is not None:
-                    save(folder, digest, state, clients, log)
-                raise
+            except NotFinite as error:
+                if folder is None:
+                    raise
+                save(folder, digest, state, clients, log)
+                if not isinstance(error, BadClient):
+                    raise
+                skip = f"`driftless resume {folder} --on-bad-client skip`"
+                raise BadClient(f"{error} What was before is saved: {skip} goes on without such clients.") from None
             if (t + 1) % config.eval_every == 0 or last:
                 measured, accuracy = evaluation(state.server, plan.lr, everyone=last and one_by_one)
                 info |= measured
@@ -149,6 +171,8 @@ def execute(
         result = Result(metrics, experiment, state.server, measured_clients, folder, accuracy)
         if folder is not None:
             ranks.first(lambda: folders.finish(folder, result))
+        if ranks.leads and (said := diverged(metrics, federated.task.loss is cross_entropy)):
+            folders.say(said)
         return result
 
 

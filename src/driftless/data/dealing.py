@@ -11,6 +11,7 @@ from driftless.errors import UserError
 
 Parts = list[np.ndarray]  # one array of indices per client
 REDRAWS = 1000
+LEAST, MOST = 1e-6, 1e9  # beyond which Dirichlet shares change no more, and the numbers that make them are lost
 
 
 def pools(labels: np.ndarray, rng: np.random.Generator) -> Parts:
@@ -66,8 +67,11 @@ def owned(splitter: object, natural: np.ndarray | None, otherwise: str) -> np.nd
 def check(splitter: object, samples: int, clients: int, minimum: int = 1, **alphas: float) -> None:
     """Refuse what can never be: alphas that are not positive, more clients than there are samples for."""
     for name, alpha in alphas.items():
-        if not 0 < alpha < np.inf:
-            raise UserError(f"{splitter}: {name} is {alpha}; it must be a positive number.")
+        if not LEAST <= alpha <= MOST:
+            raise UserError(
+                f"{splitter}: {name} is {alpha}; it must be a positive number from {LEAST:g} (a class goes to one "
+                f"client) to {MOST:g} (to all alike)."
+            )
     if minimum < 1:
         raise UserError(f"{splitter}: each client needs a sample at least, not {minimum}; ask for 1 or more.")
     if not 1 <= clients <= samples // minimum:

@@ -40,8 +40,11 @@ class FedReg(Piece):
     batches: int = 100
 
     def __post_init__(self) -> None:
-        if not 0 < self.gamma <= 1 or min(self.steps, self.pseudo, self.perturbed) < 0 or self.batches < 1:
-            raise UserError(f"{self!r}: gamma is above 0 and at most 1, batches 1 or more, the others 0 or more.")
+        if not 0 < self.gamma <= 1 or min(self.pseudo, self.perturbed) < 0 or min(self.steps, self.batches) < 1:
+            raise UserError(
+                f"{self!r}: gamma is above 0 and at most 1, steps and batches are 1 or more, pseudo and perturbed 0 or "
+                "more."
+            )
 
     @classmethod
     def neutral(cls):

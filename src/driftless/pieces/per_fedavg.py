@@ -57,7 +57,7 @@ class HessianFree:
     parts = 3
 
     def __post_init__(self) -> None:
-        if self.delta <= 0:
+        if not 0 < self.delta < float("inf"):
             raise UserError(f"per_fedavg(delta={self.delta:g}) divides by delta: give more than 0.")
 
     def correct(self, view: View, alpha: float, take: Any) -> Any:

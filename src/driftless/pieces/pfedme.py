@@ -39,8 +39,11 @@ class MoreauEnvelope(Piece):
     restart: str = "round"
 
     def __post_init__(self) -> None:
-        if min(self.lam, self.step_size, self.epochs) < 0 or min(self.steps, self.batch) < 1:
-            raise UserError(f"{self!r} is impossible: give steps and batch of 1 or more, the others of 0 or more.")
+        if min(self.lam, self.step_size) <= 0 or self.epochs < 0 or min(self.steps, self.batch) < 1:
+            raise UserError(
+                f"{self!r} is impossible: give lam and step_size above 0, without which nothing is learnt, steps and "
+                "batch of 1 or more, and epochs of 0 or more."
+            )
         if self.restart not in BEGINS:
             raise UserError(f"pfedme(restart={self.restart}) is unknown: use {' or '.join(BEGINS)}.")
 

@@ -33,6 +33,8 @@ class RelaxedInit(Piece):
     reads = frozenset({"model", "fresh"})
 
     def __post_init__(self) -> None:
+        if self.beta < 0:
+            raise UserError(f"relaxed_init(beta={self.beta:g}) would start behind the server's model: give 0 or more.")
         for name, value, allowed in (("aggregate", self.aggregate, AGGREGATES), ("first", self.first, FIRSTS)):
             if value not in allowed:
                 raise UserError(f"relaxed_init({name}={value}) is unknown: use {' or '.join(allowed)}.")
