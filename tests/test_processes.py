@@ -144,14 +144,46 @@ def test_an_error_there_is_raised_here(lift):
         rounds(federated(algorithms.fedavg(), loss), lift, images())
 
 
-def test_a_worker_that_ends_is_told_of():
-    workers = Processes(1)
-    subject, data = federated(algorithms.fedavg()), images()
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_is_lost_is_replaced(number, caplog):
+    """One that ended, and one that says nothing; the run is the same."""
+    workers, subject, data = Processes(2, patience=1.5), federated(algorithms.scaffold()), images()
     rounds(subject, workers, data, 1)
-    os.kill(workers.pids()[0], signal.SIGKILL)
-    with pytest.raises(UserError, match="worker process ended"):
-        rounds(subject, workers, data, 1)
+    (lost, kept) = workers.pids()
+    os.kill(lost, number)
+    one, rows = rounds(subject, workers, data)
+    two, same = rounds(subject, Sequential(), data)
+    assert torch.equal(one.params, two.params) and rows == same
+    assert kept in workers.pids() and lost not in workers.pids() and len(workers.pids()) == 2
+    assert not Path(f"/proc/{lost}").exists()
+    said = {signal.SIGKILL: "ended before it answered", signal.SIGSTOP: "said nothing for "}[number]
+    assert [said in message and "a new one is asked" in message for message in caplog.messages] == [True]
     workers.close()
+
+
+@pytest.mark.parametrize(
+    "number, said",
+    [(signal.SIGKILL, "worker process ended .* fewer --workers"), (signal.SIGSTOP, "said nothing for .* --patience")],
+)
+def test_work_that_loses_two_workers_stops_the_run(number, said):
+    def loss(outputs, y):
+        os.kill(os.getpid(), number)
+        return outputs.sum()
+
+    workers = Processes(2, patience=0.5)
+    with pytest.raises(UserError, match=f"{said}.*"):
+        rounds(federated(algorithms.fedavg(), loss), workers, images(), 1)
+    assert len(workers.pids()) <= 1
+    workers.close()
+    assert not workers.pids()
+
+
+def test_an_error_of_the_system_there_is_not_a_lost_worker(lift):
+    def loss(outputs, y):
+        raise EOFError("the end of a file")
+
+    with pytest.raises(EOFError, match="the end of a file"):
+        rounds(federated(algorithms.fedavg(), loss), lift, images())
 
 
 @pytest.mark.parametrize("expected", [Processes, Threaded, Sequential])

@@ -185,6 +185,7 @@ def test_every_message_may_meet_a_new_process(monkeypatch, when):
             send = live.pipe.send_bytes
             pipe = SimpleNamespace(
                 send_bytes=lambda m: (send(m), live.process.kill()),
+                fileno=live.pipe.fileno,
                 close=live.pipe.close,
                 recv_bytes=live.pipe.recv_bytes,
             )
@@ -505,8 +506,8 @@ def test_nothing_but_bytes_crosses(monkeypatch):
 
     def watched(self, *arguments: Any) -> None:
         init(self, *arguments)
-        context = self._context
-        self._context = SimpleNamespace(
+        context = self._pool._context
+        self._pool._context = SimpleNamespace(
             Pipe=context.Pipe,
             Process=lambda target, args, daemon: (
                 given.extend(args),

@@ -53,7 +53,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
         case "threaded":
             return threaded(config.device, workers)
         case "processes":
-            return Processes(workers)
+            return Processes(workers, config.patience)
     choose = {"vectorised": vectorised, "products": products, "compiled": compiled}.get(config.lift, by_rule)
     found = choose(space, config.device, experiment.cohort, workers)
     if isinstance(found, Vectorised) and (error := _unfit(experiment, found)):
@@ -65,7 +65,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
     if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
         return found
     if kept.startswith(Processes.__name__):
-        return Processes(found.workers)
+        return Processes(found.workers, config.patience)
     if kept.startswith(Sequential.__name__):
         return Sequential()
     return found if kept else fastest(experiment, found)
@@ -182,14 +182,16 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
     spent = min(seconds(experiment, threads, some) for _ in range(2))
     if not some or spent * experiment.config.rounds * experiment.cohort / len(some) < WORTH:
         return threads
-    processes = Processes(threads.workers)
-    seconds(experiment, processes, some)  # their start is not counted
-    lifts = threads, processes, Sequential()
-    turns = [[seconds(experiment, lift, some) for lift in lifts] for _ in range(TRIALS)]
-    _, place = min((min(of), place) for place, of in enumerate(zip(*turns, strict=True)))
-    for other in {threads, processes} - {lifts[place]}:
-        other.close()
-    return lifts[place]
+    lifts = threads, Processes(threads.workers, experiment.config.patience), Sequential()
+    chosen: Any = None
+    try:
+        seconds(experiment, lifts[1], some)  # their start is not counted
+        turns = [[seconds(experiment, lift, some) for lift in lifts] for _ in range(TRIALS)]
+        chosen = lifts[min((min(of), place) for place, of in enumerate(zip(*turns, strict=True)))[1]]
+    finally:
+        for other in {*lifts[:2]} - {chosen}:
+            other.close()
+    return chosen
 
 
 def _first(experiment: Experiment, most: int) -> list[int]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field, fields, replace
+from signal import SIGINT, SIGTERM, Signals
 from typing import Any, NoReturn
 
 import tyro
 from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from driftless import __version__
+from driftless import __version__, signals
 from driftless.commands import BY_RANKS, COMMANDS, Grid, Run
 from driftless.config import Config, count_or_share, from_toml, shared
 from driftless.errors import USUAL, UserError
@@ -24,8 +25,14 @@ EITHER = (("steps", "epochs"), ("seed", "seeds"))  # settings of which one alone
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: exit code 0, 2 with one sentence for bad input, 130 when interrupted."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """The entry point: exit code 0, 2 with one sentence for bad input, 128 plus its number where a signal ended it.
+
+    Without `arguments`, the words and the signals are those of the process.
+    """
+    if arguments is None:
+        with signals.heeded():
+            return main(sys.argv[1:])
+    words = list(arguments)
     try:
         if words == ["--version"]:
             return print(f"driftless {__version__}")
@@ -52,9 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (UserError, OSError) as error:
         _end(error)
     except KeyboardInterrupt as stop:
-        how = f"; {stop}" if str(stop) else ""
-        print(f"driftless: interrupted{how}.", file=sys.stderr)
-        raise SystemExit(130) from None
+        _interrupted(stop)
 
 
 def _do(command: Any) -> None:
@@ -90,6 +95,21 @@ def _end(error: UserError | OSError) -> NoReturn:
         said = f"rank {rank}: {text}" if rank else text
         print(f"driftless: {said}{'' if text.endswith(('.', '?')) else '.'}", file=sys.stderr)
     raise SystemExit(2) from None
+
+
+def _interrupted(stop: KeyboardInterrupt) -> NoReturn:
+    """Say how to go on, and end with the signal's code: of several ranks the first says it, and each that torchrun
+    ends.
+    """
+    number = getattr(stop, "number", SIGINT)
+    rank, several = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")) > 1
+    how = "interrupted" if number == SIGINT else f"ended by {Signals(number).name}"
+    if several and number == SIGTERM:
+        how = f"rank {rank}: another rank of this run ended, or torchrun is to end"
+    goes_on = f"; {stop}" if str(stop) else ""
+    if rank == 0 or (several and number == SIGTERM):
+        print(f"driftless: {how}{goes_on}.", file=sys.stderr)
+    raise SystemExit(128 + number) from None
 
 
 def _refuse_repeated(words: list[str]) -> None:

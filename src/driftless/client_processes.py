@@ -16,41 +16,42 @@ PRELOAD = ("driftless.wired_client", "driftless.models", "numpy.random", "torch"
 class ClientProcesses:
     """The clients' processes: made when a message is to be sent, ended when too many are idle. Told apart by folder."""
 
-    def __init__(self, text: str, modules: set[str]) -> None:
-        self.text, self.closed = text, False
+    def __init__(self, text: str, modules: set[str], patience: float = spawn.PATIENCE) -> None:
+        self.text = text
+        self._pool = spawn.Pool([*PRELOAD, *sorted(modules)], serve, patience)
         self._idle: OrderedDict[Path, spawn.Live] = OrderedDict()
         self._lock = Lock()
-        self._context = spawn.context([*PRELOAD, *sorted(modules)])
 
     def ask(self, folder: Path, message: bytes) -> bytes | None:
-        """A client's answer. A process that ended is started and sent the message again, once; then there is none."""
-        for _ in range(0 if self.closed else 2):
-            live = self._take(folder)
-            try:
-                live.pipe.send_bytes(message)
-                answer = live.pipe.recv_bytes()
-            except (EOFError, OSError):
-                live.end()
-                continue
-            self._give(folder, live)
-            return answer
-        return None
+        """A client's answer. Where its process ended or was silent, a new one is sent the message again, once: if that
+        one ends too, there is no answer. Raises spawn.Silent where it is silent too.
+        """
+        try:
+            return self._pool.twice(f"the process of client {folder.name!r}", lambda: self._ask(folder, message))
+        except spawn.Ended:
+            return None
 
     def close(self) -> None:
-        """End those that are idle now, and the others once they have answered; no more messages are sent."""
-        with self._lock:
-            self.closed = True
-            while self._idle:
-                self._idle.popitem()[1].end()
+        """End all, those at work too; no more messages are sent."""
+        self._pool.close()
+
+    def _ask(self, folder: Path, message: bytes) -> bytes:
+        live = self._take(folder)
+        with self._pool.speaking(live):
+            live.pipe.send_bytes(message)
+            answer = live.pipe.recv_bytes()
+        self._give(folder, live)
+        return answer
 
     def _take(self, folder: Path) -> spawn.Live:
         with self._lock:
             if folder in self._idle:
                 return self._idle.pop(folder)
-            return spawn.begin(self._context, serve, self.text, str(folder))
+        return self._pool.begin(self.text, str(folder))
 
     def _give(self, folder: Path, live: spawn.Live) -> None:
         with self._lock:
             self._idle[folder] = live
-            while len(self._idle) > (0 if self.closed else IDLE):
-                self._idle.popitem(last=False)[1].end()
+            most = self._idle.popitem(last=False)[1] if len(self._idle) > IDLE else None
+        if most is not None:
+            self._pool.end(most)

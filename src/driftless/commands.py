@@ -91,11 +91,13 @@ class Resume:
     on_bad_client: Literal["stop", "skip"] | None = None
     """What a client that becomes non-finite does from here on, if not what the run was begun with."""
     plugin: Trusted = ()
+    patience: float | None = None
+    """From here on, so many seconds of silence, as with `run`."""
 
     def __call__(self) -> None:
         from driftless.launch import resume
 
-        resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin, self.rounds)
+        resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin, self.rounds, self.patience)
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,10 @@ class Config:
     """
     workers: int = 0
     """Threads that clients or calls of many clients run in, or worker processes (0: one a core)."""
+    patience: float = 300.0
+    """Seconds beyond the slowest answer so far that a worker process, or a wired client's, may say nothing: then it is
+    ended and a new one asked; when that is silent too, the run stops, to be gone on with.
+    """
     on_bad_client: Literal["stop", "skip"] = "stop"
     """What a client that becomes non-finite does: stops the run, or is left out and counted."""
     checkpoint_every: int = 1
@@ -157,6 +161,7 @@ def check(config: Config) -> None:
                 f"lift={c.lift} makes processes for clients, and they compute on the cpu, not on device={c.device}",
             ),
             (c.workers >= 0, f"workers={c.workers} must not be negative"),
+            (0 < c.patience <= 1e9, f"patience={c.patience:g} must lie in (0, 1e9] seconds"),
             (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
             (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),
             (len(set(c.seeds)) == len(c.seeds), f"seeds={','.join(map(str, c.seeds))} must all differ"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 FEW = 12  # names that are listed whatever was written
 USUAL = {  # what other libraries call a setting of this one
@@ -29,12 +30,14 @@ class UserError(ValueError):
 
 
 @contextmanager
-def going_on(how: str) -> Iterator[None]:
-    """Within it an interruption says how to go on; the outermost of several knows it best."""
+def going_on(how: str, begun: Path | None = None) -> Iterator[None]:
+    """Within it an interruption says how to go on, with a run that has `begun` where a folder is given; the outermost
+    of several knows it best.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.args = (how,)
+        stop.args = (how if begun is None or (begun / "run.toml").is_file() else "nothing had begun yet",)
         raise
 
 

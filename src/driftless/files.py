@@ -132,7 +132,8 @@ def make_folder(folder: Path) -> None:
 def atomic_write(path: Path, data: bytes) -> None:
     """Write a file so that after a crash at any moment the old one or the new one is there, whole.
 
-    Raises `UserError` where the disk refuses (full: how much was needed and is free); the old file then stays.
+    Raises `UserError` where the disk refuses (full: how much was needed and is free); the old file then stays, as it
+    does where Ctrl-C comes.
     """
     half = path.with_name(path.name + ".tmp")
     try:
@@ -143,7 +144,7 @@ def atomic_write(path: Path, data: bytes) -> None:
         finally:
             close(file)
         replace(half, path)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         with suppress(OSError):
             half.unlink(missing_ok=True)
         raise

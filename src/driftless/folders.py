@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from driftless.run import Result
 
 NOT_IDENTITY = {"out", "seeds", "data_dir", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client"}
+NOT_IDENTITY |= {"patience"}
 PACKAGES = ("driftless", "torch", "numpy", "scikit-learn", "safetensors")
 
 

@@ -116,7 +116,7 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
     if out is not None and config.seeds:
         refuse_unshared(out, ranks)
         ranks.first(lambda: begin(out))
-    with going_on(f"`driftless resume {out}` goes on") if out is not None else nullcontext():
+    with going_on(f"`driftless resume {out}` goes on", out) if out is not None else nullcontext():
         results = [_watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
     if not ranks.leads:
         return results
@@ -140,9 +140,11 @@ def resume(
     on_bad_client: Literal["stop", "skip"] | None = None,
     plugin: Sequence[str] = (),
     rounds: int | None = None,
+    patience: float | None = None,
 ) -> None:
     """Go on with a run, or with those of its seeds that are there, and begin the others: on its device, with its answer
-    to bad clients and its number of rounds, or on and with these. `plugin`: the plug-in files that it was made with.
+    to bad clients, its number of rounds and its patience, or on and with these. `plugin`: the plug-in files that it was
+    made with.
     """
     from driftless.report import write_report
 
@@ -154,10 +156,10 @@ def resume(
         if ranks.leads:
             print(f"{folder} has ended after {there.rounds} rounds: see {folder / 'report.html'}; --rounds N goes on.")
         return
+    given = {"device": device, "on_bad_client": on_bad_client, "rounds": rounds, "patience": patience}
     with ranks.together():
         config = folders.read_config(folder, plugin)
-        config = replace(config, device=device or config.device, on_bad_client=on_bad_client or config.on_bad_client)
-        config = replace(config, rounds=config.rounds if rounds is None else rounds)
+        config = replace(config, **{name: value for name, value in given.items() if value is not None})
         check(config)
         for part in parts:
             if (part / "run.toml").is_file():
@@ -260,7 +262,7 @@ def _watched(
         folders.say_once(hint)
     kept = "nothing was kept, for want of --out" if folder is None else f"`driftless resume {folder}` goes on"
     with ExitStack() as stack:
-        stack.enter_context(going_on(kept))
+        stack.enter_context(going_on(kept, folder))
         watchers = [on_round] if on_round else []
         if progress and ranks.leads:
             watchers.append(stack.enter_context(Bar(experiment)))

@@ -80,7 +80,8 @@ class Sequential:
 
 
 class Parallel:
-    """What runs in threads, each with one intra-op thread; replies come in order, at most two jobs a worker wait.
+    """What runs in threads, each with one intra-op thread; replies come in order, at most two jobs a worker wait, and
+    jobs that nobody waits for any longer are not begun.
 
     One worker is the caller itself.
     """
@@ -95,16 +96,20 @@ class Parallel:
             yield from (job() for job in jobs)
             return
         pending: deque[Future] = deque()
-        for job in jobs:
-            pending.append(self._pool.submit(job))
-            if len(pending) > 2 * self.workers:
+        try:
+            for job in jobs:
+                pending.append(self._pool.submit(job))
+                if len(pending) > 2 * self.workers:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        finally:  # who asked may have stopped, or been stopped
+            for job in pending:
+                job.cancel()
 
     def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown()
+        """End the threads, each after the job that it is at; nothing waits for that."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.workers})"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import signal
 import tempfile
 import threading
 import traceback
@@ -26,9 +25,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from driftless import spawn
+from driftless import signals, spawn
 from driftless.device import to_numpy
-from driftless.errors import UserError
 from driftless.lift import Loop, Make, Threaded
 from driftless.memory import keep_freed
 
@@ -37,36 +35,44 @@ LARGE = 1 << 20  # bytes from which a pool of many clients' samples is put into 
 
 
 class Processes(Threaded):
-    """So many worker processes, each with one thread; raises UserError where one of them ends by itself."""
+    """So many worker processes, each with one thread. One that ends, or is silent for longer than there is patience, is
+    replaced; raises spawn.Lost where the new one is lost at the same work.
+    """
 
-    def __init__(self, workers: int):
+    def __init__(self, workers: int, patience: float = spawn.PATIENCE):
         super().__init__(workers)
-        self._workers: list[Worker] = []
-        self._mine, self._lock, self._shelf = threading.local(), threading.Lock(), Shelf()
+        self._processes = spawn.Pool(PRELOAD, serve, patience)
+        self._mine, self._shelf = threading.local(), Shelf()
         self._operation: tuple[Callable | None, bytes] = (None, b"")
-        weakref.finalize(self, _end, self._workers)
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
         if self._operation[0] != operation:
             self._operation = operation, cloudpickle.dumps(operation)
         told = Told(self._operation[1], shared)
-        return super().run(lambda how, shared, each: self._worker().call(told, each), shared, tasks)
+
+        def call(how: Any, shared: Any, each: Any) -> Any:
+            return self._processes.twice("a worker process", lambda: self._call(told, each))
+
+        return super().run(call, shared, tasks)
 
     def close(self) -> None:
-        """End the threads and the workers."""
+        """End the workers, at once, and with them the threads."""
+        self._processes.close()
         super().close()
-        _end(self._workers)
 
     def pids(self) -> list[int]:
         """The workers that run."""
-        return [worker.live.process.pid for worker in self._workers]
+        return self._processes.pids()
 
-    def _worker(self) -> Worker:
+    def _call(self, told: Told, each: Any) -> Any:
+        """What this thread's worker, or a new one, makes of a client."""
         if not hasattr(self._mine, "worker"):
-            with self._lock:
-                self._mine.worker = Worker(spawn.begin(spawn.context(PRELOAD), serve), self._shelf)
-                self._workers.append(self._mine.worker)
-        return self._mine.worker
+            self._mine.worker = Worker(self._processes, self._shelf)
+        try:
+            return self._mine.worker.call(told, each)
+        except spawn.Lost:
+            del self._mine.worker
+            raise
 
 
 class Told:
@@ -79,25 +85,22 @@ class Told:
 class Worker:
     """One process and what it was told last."""
 
-    def __init__(self, live: spawn.Live, shelf: Shelf):
-        self.live, self.shelf, self.told = live, shelf, Told(b"", None)
+    def __init__(self, processes: spawn.Pool, shelf: Shelf):
+        self.processes, self.live = processes, processes.begin()
+        self.shelf, self.told = shelf, Told(b"", None)
         self.handed = 0  # so many of the shelf's files
 
     def call(self, told: Told, each: Any) -> Any:
-        """The reply of one client; an error there is raised here."""
+        """The reply of one client; an error there is raised here, and spawn.Lost where there is none."""
         operation = told.operation if told.operation != self.told.operation else None
         shared = (told.shared,) if told is not self.told else ()
         message = dumps((operation, shared, each), self.shelf)
-        try:
+        with self.processes.speaking(self.live):
             self._hand_over()
             self.live.pipe.send_bytes(message)
-            done, answer = pickle.loads(self.live.pipe.recv_bytes())
-        except (EOFError, OSError):
-            raise UserError(
-                "a worker process ended before it answered (out of memory?): take fewer --workers or --lift threaded; "
-                "a run with a folder goes on with `driftless resume`."
-            ) from None
+            received = self.live.pipe.recv_bytes()
         self.told = told
+        done, answer = pickle.loads(received)
         if not done:
             raise answer
         return answer
@@ -182,7 +185,7 @@ def _nothing(how: Any, shared: Any, each: Any) -> Any:
 
 def serve(pipe: Any) -> None:
     """A worker: reply to clients' work until the other side ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends its workers
+    signals.ignore()  # the run ends its workers
     torch.set_num_threads(1)
     keep_freed()
     how, known, shared = Loop(), _nothing, None
@@ -197,9 +200,3 @@ def serve(pipe: Any) -> None:
                 error.add_note(f"in a worker process:\n{traceback.format_exc()}")
                 answer = False, error
             pipe.send_bytes(dumps(answer))
-
-
-def _end(workers: list[Worker]) -> None:
-    for worker in workers:
-        worker.live.end()
-    workers.clear()

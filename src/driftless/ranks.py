@@ -114,8 +114,9 @@ def join() -> Ranks:
                 dist.init_process_group("gloo", store=own, rank=rank, world_size=world, timeout=MEETING)
         _set_pg_timeout(PATIENCE)
         atexit.register(dist.destroy_process_group)  # else its threads may abort the process at its end
-        signal.signal(signal.SIGTERM, lambda *_: _lost(LOST, "torchrun ended this one"))
-        atexit.register(signal.signal, signal.SIGTERM, signal.SIG_DFL)  # nobody hears what is raised at the end
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # else the command line says it
+            signal.signal(signal.SIGTERM, lambda *_: _lost(LOST, "torchrun ended this one"))
+            atexit.register(signal.signal, signal.SIGTERM, signal.SIG_DFL)  # nobody hears what is raised at the end
         Ranks(rank, world).refuse_others(_packages())
     return Ranks(dist.get_rank(), dist.get_world_size())
 

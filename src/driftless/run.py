@@ -37,6 +37,7 @@ from driftless.ranks import Ranks, join
 from driftless.rows import Layout, MemoryRows, Rows
 from driftless.saved import State, first, go_on, save, unpacked
 from driftless.shared_rows import SharedRows
+from driftless.spawn import Lost
 from driftless.state import Plan, Server, finite
 from driftless.store import DiskRows
 from driftless.task import cross_entropy
@@ -145,8 +146,8 @@ def execute(
             clients.expect([client for client in following.cohort if client not in following.silent])
             try:
                 state, info = _round(experiment, clients, state, plan)
-            except NotFinite as error:
-                if folder is None:
+            except (NotFinite, Lost) as error:
+                if folder is None or (isinstance(error, Lost) and ranks.world > 1):  # of it the others do not know
                     raise
                 save(folder, digest, state, clients, log)
                 if not isinstance(error, BadClient):

@@ -179,7 +179,7 @@ class WiredClients(Clients):
         self.run, self.like = digest, tree_map(lambda leaf: leaf.new_zeros(2, *leaf.shape[1:]), pool)
         parts = [*self.federated.pieces, *self.federated.task.space.module.modules()]
         modules = {type(part).__module__ for part in parts}
-        self.processes = ClientProcesses(text_of(experiment, digest), modules)
+        self.processes = ClientProcesses(text_of(experiment, digest), modules, config.patience)
         self._threads = Threaded(lift.workers)  # each waits for a process
 
     @classmethod
@@ -227,8 +227,9 @@ class WiredClients(Clients):
         return self._reply(asked, header, tensors), measure(tensors, len(answer))
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, and the threads that wait for them."""
         self.processes.close()
+        self._threads.close()
 
     @cached_property
     def forms(self) -> dict[str, Any]:

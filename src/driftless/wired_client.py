@@ -9,7 +9,6 @@ message may be sent again, and a server that falls back one checkpoint finds eve
 
 from __future__ import annotations
 
-import signal
 import tomllib
 import traceback
 from contextlib import suppress
@@ -20,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from driftless import client_folder, files, wire
+from driftless import client_folder, files, signals, wire
 from driftless.assemble import federated_of
 from driftless.broadcast import Pipeline, Setting
 from driftless.client_folder import PHASE
@@ -169,7 +168,7 @@ class Client:
 
 def serve(pipe: Any, text: str, folder: str) -> None:
     """Answer messages until the other side ends: nothing but bytes enters or leaves."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends its clients
+    signals.ignore()  # the server ends its clients
     torch.set_num_threads(1)
     client = None
     with suppress(EOFError, OSError):

@@ -1,0 +1,84 @@
+"""The signals that end a process, for the command line alone: Ctrl-C, and what queues, containers and terminals send.
+
+Each is raised in the main thread as an `Interrupted`, so that all that is open is closed. Threads, a long operation or
+processes that hang may keep that from happening: `GRACE` seconds after the signal the process is ended all the same. A
+run that is ended at any moment goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+from types import FrameType
+from typing import NoReturn
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE, LEAVING = 3.5, 0.5  # seconds: to close what is open; for what is done at a process's end
+
+
+class Interrupted(KeyboardInterrupt):
+    """One of these signals came."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
+
+
+_came: list[int] = []
+
+
+@contextmanager
+def heeded() -> Iterator[None]:
+    """In here these signals end this process with their code, but for those that it was begun to ignore (`nohup`)."""
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    mine = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    for number in mine:
+        signal.signal(number, _interrupt)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # told at once, whatever the main thread is at
+    Thread(target=_end_in_time, args=(heard,), daemon=True).start()
+    try:
+        yield
+    finally:
+        if _came:
+            leave(128 + _came[0])
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def ignore() -> None:
+    """From now on these signals do nothing here: the process is ending, or another one ends it."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with what is to be done at its end, but without waiting for threads that are at work."""
+    Thread(target=lambda: (time.sleep(LEAVING), os._exit(code)), daemon=True).start()
+    for child in multiprocessing.active_children():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    ignore()
+    _came.append(number)
+    raise Interrupted(number)
+
+
+def _end_in_time(heard: int) -> None:
+    while (number := os.read(heard, 1)[0]) not in ENDING:
+        pass
+    time.sleep(GRACE)
+    leave(128 + number)
