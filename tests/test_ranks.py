@@ -364,3 +364,32 @@ def test_slots_are_dealt_without_telling(tmp_path):
     found.restore(6, digest)
     assert found.digest() == digest and torch.equal(found.get(1)["v"], torch.full((3,), 51.0))
     found.close()
+
+
+@pytest.mark.parametrize("number, everyone", [(signal.SIGTERM, False), (signal.SIGINT, True)])
+def test_a_signal_ends_all_ranks_in_a_sentence(tmp_path, number, everyone):
+    """As a queue sends it to torchrun, which tells its ranks, and a terminal to all of them; it goes on."""
+    words = ["run", "--algorithm", "scaffold", "--cohort", "4", "--rounds", "100000", *SETTINGS.split()]
+    folder, logs = tmp_path / "run", tmp_path / "said"
+    apart = ["--redirects", "3", "--log-dir", str(logs)]
+    begun = subprocess.Popen(
+        torchrun(2, *apart, "-m", "driftless", *words, "--out", str(folder)),
+        stderr=subprocess.DEVNULL,
+        env=THREADS,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 300
+        while not list(folder.glob("checkpoints/*.safetensors")) and time.monotonic() < until:
+            time.sleep(0.02)
+        (os.killpg if everyone else os.kill)(begun.pid, number)
+        begun.wait(timeout=60)
+    finally:
+        if begun.poll() is None:
+            os.killpg(begun.pid, signal.SIGKILL)
+    how = "interrupted: " if everyone else "rank {}: another rank of this run ended, or torchrun is to end: "
+    for rank, path in enumerate(sorted(logs.rglob("stderr.log"))):
+        sentence = f"driftless: {how.format(rank)}`driftless resume {folder}` goes on.\n"
+        assert path.read_text().endswith("" if everyone and rank else sentence)
+        assert "Traceback" not in path.read_text()
+    assert cli("export", folder, "--out", tmp_path / "model").code == 0
