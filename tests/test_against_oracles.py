@@ -59,7 +59,7 @@ PERSONAL = [
     {"scale_shared": 0.6, "scale_personal": 1.7},
 ]
 ALS = [{"alpha": a, "cohort": c} for a, c in ((1, "redrawn"), (2, "redrawn"), (3, "redrawn"), (2, "held"), (3, "held"))]
-INIT = [{"beta": b, "aggregate": a} for b, a in ((0.0, "paper"), (0.1, "paper"), (0.3, "delta"), (-0.2, "delta"))]
+INIT = [{"beta": b, "aggregate": a} for b, a in ((0.0, "paper"), (0.1, "paper"), (0.3, "delta"), (0.5, "delta"))]
 VALUES: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{}, {"server_lr": 0.7}, {"server_lr": 1.3}],
     "fedprox": [{"mu": 0.0}, {"mu": 0.01}, {"mu": 1.0}],
