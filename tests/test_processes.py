@@ -177,7 +177,6 @@ def test_work_that_loses_two_workers_stops_the_run(number, patience, said):
     workers = Processes(2, patience)
     with pytest.raises(UserError, match=said):
         rounds(federated(algorithms.fedavg(), loss), workers, images(), 1)
-    assert len(workers.pids()) <= 1
     workers.close()
     assert not workers.pids()
 
