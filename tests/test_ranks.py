@@ -27,7 +27,7 @@ from driftless.rows import Layout
 from driftless.shared_rows import SharedRows
 from driftless.store import DiskRows
 
-SETTINGS = "--data digits --clients 6 --model softmax_regression --steps 3 --batch 8 --seed 1 --precision float64"
+SETTINGS = "--data digits --clients 6 --model mlp(hidden=[4]) --steps 3 --batch 8 --seed 1 --precision float64"
 SETTINGS += " --lift sequential --eval-every 2 --panel 2"
 
 

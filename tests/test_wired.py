@@ -59,6 +59,7 @@ RICH = "fedals(alpha=3) + scaffold"
 ALGORITHMS = [
     "fedavg",
     "fedprox(mu=0.1)",
+    "period(body, 2)",
     "scaffold",
     "fedinit",
     "fedinit(aggregate=delta, first=current)",

@@ -7,6 +7,7 @@ and `processes.py` are the exact class (bitwise the same run); vectorised is the
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -108,8 +109,9 @@ class Parallel:
                 job.cancel()
 
     def close(self) -> None:
-        """End the threads, each after the job that it is at; nothing waits for that."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """End the threads, each after the job that it is at; nobody waits for that who was interrupted."""
+        interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
+        self._pool.shutdown(wait=not interrupted, cancel_futures=True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.workers})"
