@@ -61,7 +61,7 @@ class Process(NamedTuple):
 
 
 def session(leader: int) -> list[Process]:
-    """The processes of this session that have not ended."""
+    """The processes that have not ended of those that this one leads."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -116,7 +116,7 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
     if out is not None and config.seeds:
         refuse_unshared(out, ranks)
         ranks.first(lambda: begin(out))
-    with going_on(f"`driftless resume {out}` goes on", out) if out is not None else nullcontext():
+    with going_on(_goes_on(out), out):
         results = [_watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
     if not ranks.leads:
         return results
@@ -169,7 +169,7 @@ def resume(
     for one, part in _each(config, folder):
         assert part is not None
         begun = ranks.everyone((part / "run.toml").is_file())[0]
-        with going_on(f"`driftless resume {folder}` goes on"):
+        with going_on(_goes_on(folder)):
             _watched(_assembled(one), part, None, progress, resume=begun)
     if config.seeds and ranks.leads:
         write_report([folder], folder, config.target)
@@ -260,9 +260,8 @@ def _watched(
         refuse_unshared(folder, ranks)
     if ranks.leads and not resume and (hint := unscaled(experiment.federation)):
         folders.say_once(hint)
-    kept = "nothing was kept, for want of --out" if folder is None else f"`driftless resume {folder}` goes on"
     with ExitStack() as stack:
-        stack.enter_context(going_on(kept, folder))
+        stack.enter_context(going_on(_goes_on(folder), folder))
         watchers = [on_round] if on_round else []
         if progress and ranks.leads:
             watchers.append(stack.enter_context(Bar(experiment)))
@@ -275,3 +274,8 @@ def _watched(
 
         with enough("the run"):
             return execute(experiment, folder, each, resume)
+
+
+def _goes_on(folder: Path | None) -> str:
+    """How a run goes on that was interrupted."""
+    return "nothing was kept, for want of --out" if folder is None else f"`driftless resume {folder}` goes on"

@@ -109,7 +109,7 @@ class Parallel:
                 job.cancel()
 
     def close(self) -> None:
-        """End the threads, each after the job that it is at; nobody waits for that who was interrupted."""
+        """End the threads, each after the job that it is at. An interruption does not wait for these jobs."""
         interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
         self._pool.shutdown(wait=not interrupted, cancel_futures=True)
 
