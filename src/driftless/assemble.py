@@ -21,6 +21,7 @@ from driftless.config import Config, check
 from driftless.data.arrays import Dataset
 from driftless.data.federation import Federation
 from driftless.data.fingerprint import fingerprint
+from driftless.data.parts import refuse_misfits
 from driftless.data.sources import load
 from driftless.data.split import Split, make_split
 from driftless.errors import UserError, nearest
@@ -113,6 +114,8 @@ def assemble(
         config = _for_text(config, dataset, module)
         split = make_split(dataset, config.split, config.clients, config.seed, config.unseen, config.validation)
         clients = under_noise(config, dataset, split, dtype)
+    elif isinstance(clients, Federation):
+        refuse_misfits(clients)
     shape = tuple(clients.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else class_count(clients, loss is None, module is None)
     setting = Setting(shape, classes, clients.names, clients.seen, config.seed)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from driftless.datasets import SOURCES
-from driftless.errors import UserError, nearest
+from driftless.errors import UserError, nearest, said
 from driftless.grammar import Call, parse
 
 COUNT_OR_SHARE = "int | float"  # the type of a setting that is a whole number of something, or a share of all
@@ -202,7 +202,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
     except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, a path that no file has
-        raise UserError(f"{repr(str(path))[1:-1]} is no TOML file: {error}.") from None
+        raise UserError(f"{repr(str(path))[1:-1]} is no TOML file: {said(error).partition('; use sys.')[0]}.") from None
     except RecursionError:
         raise UserError(f"{path} is no file of settings: it has brackets in brackets, thousands deep.") from None
 

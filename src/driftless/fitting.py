@@ -54,7 +54,7 @@ def class_count(clients: Any, usual: bool, named: bool) -> int:
     labels = [y for _, y in pools if len(y)]
     if columns := [y.shape[1] for y in labels if y.dim() > 1 and y.is_floating_point()]:
         return columns[0]
-    if unsigned := {y.dtype for y in labels} & {torch.uint16, torch.uint32, torch.uint64}:
+    if unsigned := {y.dtype for y in labels} & {torch.uint8, torch.uint16, torch.uint32, torch.uint64}:
         raise UserError(f"the labels are of type {unsigned.pop()}, with which torch does not count: give torch.int64.")
     lowest = min((int(y.min()) for y in labels), default=0)
     largest = max((int(y.max()) for y in labels), default=0)
@@ -80,7 +80,7 @@ def check_outputs(
     x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
     try:
         outputs = task.space.outputs(theta, x, buffers)
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(
             f"the model does not take samples of shape {list(x.shape[1:])}: {said(error)}"
             + _meant_as_tokens(task, theta, buffers, x)
@@ -104,6 +104,8 @@ def check_outputs(
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
+    if usual and classes == 1:
+        raise UserError("the labels are of one class alone, which there is nothing to tell from: give two or more.")
     if task.metric is accuracy and (not isinstance(outputs, torch.Tensor) or outputs.shape[-1:] == (1,)):
         what = "one number a sample" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
         raise UserError(f"the model gives {what}, of which there is no accuracy: give a metric of your own.")

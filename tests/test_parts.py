@@ -1,0 +1,63 @@
+"""Ready clients whose parts do not fit each other are refused in one sentence that names the part."""
+
+import pytest
+import torch
+
+from driftless import Federation, federate
+from driftless.errors import UserError
+
+X, Y = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+HALVES = [torch.arange(0, 30), torch.arange(30, 60)]
+TESTED = [torch.arange(0, 10), torch.arange(10, 20)]
+FITTING = {"pool": (X, Y), "test_pool": (X, Y), "train": HALVES, "test": TESTED, "names": ["a", "b"]}
+ONE_NAN = X.clone()
+ONE_NAN[35, 2] = float("nan")
+
+MISFITS = {
+    "rows beyond the pool": ({"train": [HALVES[0], HALVES[1] + 10]}, "client 'b'", "go from 40 to 69", "rows 0 to 59"),
+    "rows below it": ({"train": [HALVES[0], HALVES[0] - 5]}, "client 'b'", "go from -5 to 24", "rows 0 to 59"),
+    "test rows beyond": ({"test": [HALVES[0], HALVES[1] + 10]}, "client 'b'", "test rows", "rows 0 to 59"),
+    "a name twice": ({"names": ["a", "a"]}, "2 clients are named 'a'"),
+    "too few names": ({"names": ["a"]}, "train is 2 tensors, for 1 names"),
+    "too many names": ({"names": ["a", "b", "c"]}, "train is 2 tensors, for 3 names"),
+    "too few tests": ({"test": TESTED[:1]}, "test is 1 tensors, for 2 names"),
+    "numbers for names": ({"names": [1, 2]}, "names must be texts", "1 is none"),
+    "a missing number": ({"pool": (ONE_NAN, Y)}, "pool: row 35", "NaN"),
+    "one among the tests": ({"test_pool": (ONE_NAN, Y)}, "test_pool: row 35", "NaN"),
+    "an infinite number": ({"pool": (X / 0, Y)}, "pool: row 0", "infinite"),
+    "fewer targets": ({"pool": (X, Y[:50])}, "pool has tensors of 50 and 60 rows"),
+    "samples alone": ({"pool": X}, "pool is a Tensor", "pair"),
+    "no pool": ({"pool": None}, "pool is a NoneType", "pair"),
+    "a dict": ({"pool": {"x": X, "y": Y}}, "pool is a dict", "pair"),
+    "arrays": ({"pool": (X.numpy(), Y.numpy())}, "pool holds a ndarray", "torch.as_tensor"),
+    "no rows": ({"train": None}, "train is a NoneType"),
+    "rows as lists": ({"train": [list(range(30)), list(range(30, 60))]}, "client 'a'", "a list", "int64"),
+    "rows as arrays": ({"train": [half.numpy() for half in HALVES]}, "client 'a'", "a ndarray", "int64"),
+    "a mask": (
+        {"train": [torch.arange(60) < 30, torch.arange(60) >= 30]},
+        "client 'a'",
+        "torch.bool",
+        "mask.nonzero()",
+    ),
+    "rows as floats": ({"train": [half.float() for half in HALVES]}, "client 'a'", "torch.float32", "int64"),
+    "rows in a column": ({"train": [half[:, None] for half in HALVES]}, "client 'a'", "[30, 1]", "int64"),
+    "unseen beyond": ({"unseen": (5,)}, "unseen=5 is no client", "0 to 1"),
+    "unseen below": ({"unseen": (-1,)}, "unseen=-1 is no client", "0 to 1"),
+    "unseen by name": ({"unseen": ("a",)}, "unseen='a' is no client", "0 to 1"),
+    "labels of bytes": ({"pool": (X, Y.to(torch.uint8))}, "torch.uint8", "torch.int64"),
+    "one class": ({"pool": (X, Y * 0), "test_pool": (X, Y * 0)}, "one class alone"),
+    "single numbers": ({"pool": (X[:, 0], Y), "test_pool": (X[:, 0], Y)}, "samples of shape []"),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_parts_that_do_not_fit_are_refused(case):
+    parts, *words = MISFITS[case]
+    with pytest.raises(UserError) as refusal:
+        federate(clients=Federation(**FITTING | parts), rounds=1, steps=1)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+def test_a_client_may_lack_samples_or_tests_and_draw_a_row_twice():
+    few = [torch.zeros(4, dtype=torch.int64), torch.arange(0)]
+    assert federate(clients=Federation(**FITTING | {"train": few, "test": few[::-1]}), rounds=1, steps=1).metrics
