@@ -22,7 +22,7 @@ test: $(VENV)/ready  ## all tests and doctests
 lint: $(VENV)/ready
 	$(RUN)/ruff check $(SOURCES)
 	$(RUN)/pyright
-	$(RUN)/pylint src/driftless
+	$(RUN)/pylint src/apiece
 
 check: lint test  ## what has to pass before a change goes in
 

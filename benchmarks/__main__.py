@@ -29,7 +29,7 @@ from remotes import REQUIREMENTS
 from rich.console import Console
 from timing import Row, Work, measure, summary, table, verdicts
 
-from driftless import memory
+from apiece import memory
 
 
 class Offer(NamedTuple):

@@ -20,17 +20,17 @@ import torch.nn.functional as F
 from timing import Contender, Goal, Row, Work, within
 from torch import Tensor, nn
 
-from driftless import algorithms, models
-from driftless.clients import Clients
-from driftless.data.federation import Federation
-from driftless.evaluate import Evaluation, Panel
-from driftless.federated import Federated
-from driftless.lift import Sequential
-from driftless.piece import Uniform
-from driftless.space import Space
-from driftless.state import Reply
-from driftless.task import Task
-from driftless.work import Work as LocalWork
+from apiece import algorithms, models
+from apiece.clients import Clients
+from apiece.data.federation import Federation
+from apiece.evaluate import Evaluation, Panel
+from apiece.federated import Federated
+from apiece.lift import Sequential
+from apiece.piece import Uniform
+from apiece.space import Space
+from apiece.state import Reply
+from apiece.task import Task
+from apiece.work import Work as LocalWork
 
 CLIENTS, TESTED, SHAPE, CLASSES = 1000, 10, (1, 28, 28), 10
 NOOP, EVALUATION = 0.1, 3.0  # ms a client; the pooled pass, which is part of it, and twice its time beside
@@ -104,7 +104,7 @@ def evaluation(options: argparse.Namespace) -> Iterator[Work]:
 
 def barest() -> Callable[[int], Any]:
     """A thousand LeNets, each on ten samples of its own, without an engine: weights and samples at hand, as they lie in
-    a vector of driftless, and functions instead of modules; the hits are counted, in so many threads.
+    a vector of apiece, and functions instead of modules; the hits are counted, in so many threads.
     """
     initial = [p.detach() for p in models.lenet(SHAPE, CLASSES).parameters()]
     noisy = lambda p: p + 0.01 * torch.randn_like(p)

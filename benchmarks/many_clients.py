@@ -30,19 +30,19 @@ from rich.progress import track
 from rich.table import Table
 from timing import Contender, Row, Work, cpu_of, within
 
-from driftless import algorithms, memory, models
-from driftless.choice import by_rule
-from driftless.clients import Clients
-from driftless.data.federation import MadeFederation
-from driftless.federated import Federated
-from driftless.randomness import generator
-from driftless.rows import Layout
-from driftless.space import Space
-from driftless.state import Plan
-from driftless.store import DiskRows
-from driftless.task import Task
-from driftless.work import Work as LocalWork
-from driftless.work import cohort
+from apiece import algorithms, memory, models
+from apiece.choice import by_rule
+from apiece.clients import Clients
+from apiece.data.federation import MadeFederation
+from apiece.federated import Federated
+from apiece.randomness import generator
+from apiece.rows import Layout
+from apiece.space import Space
+from apiece.state import Plan
+from apiece.store import DiskRows
+from apiece.task import Task
+from apiece.work import Work as LocalWork
+from apiece.work import cohort
 
 SHAPE, CLASSES, SAMPLES = (1, 28, 28), 10, 32
 MEMORY, FLAT = 3, 1.5  # GiB; the slowest over the fastest

@@ -1,6 +1,6 @@
 """A round of FedInit's set-up on a GPU: ResNet-18 with GroupNorm, 10 of 100 clients, 5 epochs of 500 images, batch 50.
 
-The bare loop trains clients one by one on the card, as people write it; driftless trains them under each lift that a
+The bare loop trains clients one by one on the card, as people write it; apiece trains them under each lift that a
 GPU has: one by one, a stream each, vectorised, vectorised with convolutions as products, compiled. Remarked are the
 multiplications and additions of the convolutions and products over the seconds, as a share of what one large product of
 matrices reaches on the card in the same format: the roof; of a round of its own, the share of the time in which the
@@ -24,17 +24,17 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from driftless import algorithms, models
-from driftless.choice import compiled, products, threaded, vectorised
-from driftless.clients import Clients
-from driftless.data.federation import Federation
-from driftless.device import multiplying
-from driftless.federated import Federated
-from driftless.lift import Sequential
-from driftless.space import Space
-from driftless.state import Plan
-from driftless.task import Task
-from driftless.work import Work as LocalWork
+from apiece import algorithms, models
+from apiece.choice import compiled, products, threaded, vectorised
+from apiece.clients import Clients
+from apiece.data.federation import Federation
+from apiece.device import multiplying
+from apiece.federated import Federated
+from apiece.lift import Sequential
+from apiece.space import Space
+from apiece.state import Plan
+from apiece.task import Task
+from apiece.work import Work as LocalWork
 
 SHAPE, CLASSES, CLIENTS, LR = (3, 32, 32), 10, 10, 0.1
 BARE, GOAL = "one by one, bare", 0.25
@@ -71,7 +71,7 @@ def contenders(
         with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
             return space.from_state_dict(bare_round(module, data, batches, LR))[0]
 
-    entries = {BARE: bare} | {f"driftless, {lift!r}": lifted(lift) for lift in lifts}
+    entries = {BARE: bare} | {f"apiece, {lift!r}": lifted(lift) for lift in lifts}
     return entries, float(counted.get_total_flops() * sum(steps))
 
 
@@ -122,4 +122,4 @@ def work(options: argparse.Namespace) -> Iterator[Work]:
 
         timed = {name: Contender(partial(seconds, entry, device), 1, 1) for name, entry in entries.items()}
         said = f"the roof is {peak / 1e12:.1f} TFLOP/s in {precision} on {device}"
-        yield Work(timed, BARE, goals=[Goal("driftless", BARE, GOAL)], remarks=remarks, said=lambda rows: [said])
+        yield Work(timed, BARE, goals=[Goal("apiece", BARE, GOAL)], remarks=remarks, said=lambda rows: [said])

@@ -1,8 +1,8 @@
-"""A round of local training: bare loops, driftless under each lift, and other simulators, on the same model, clients
+"""A round of local training: bare loops, apiece under each lift, and other simulators, on the same model, clients
 and batches.
 
 The bare loop is what people write: deepcopy of a module, torch.optim.SGD, F.cross_entropy, the mean of state dicts; the
-faster of one and two intra-op threads counts. driftless draws its batches while the clock runs; all others find them in
+faster of one and two intra-op threads counts. apiece draws its batches while the clock runs; all others find them in
 order. The images are noise: nothing here is learned. Each peer runs in an environment of its own under `.peers/`, made
 at the first run, and answers over a pipe. Every contender starts every round at the same weights, and must make the
 same model of them. "compute" is the share of its workers' time that it spends in forward, loss, backward and step.
@@ -31,22 +31,22 @@ from remotes import CORES, ENVIRONMENTS, PEERS, Remote
 from timing import Contender, Goal, Work, cpu_of
 from torch import Tensor, nn
 
-from driftless import algorithms, models
-from driftless.choice import by_rule, compiled, products, vectorised
-from driftless.clients import Clients
-from driftless.data.federation import Federation
-from driftless.federated import Federated
-from driftless.lift import Sequential, Threaded
-from driftless.optim import Sgd
-from driftless.processes import Processes
-from driftless.space import Space
-from driftless.state import Plan
-from driftless.task import Task
-from driftless.work import Work as LocalWork
+from apiece import algorithms, models
+from apiece.choice import by_rule, compiled, products, vectorised
+from apiece.clients import Clients
+from apiece.data.federation import Federation
+from apiece.federated import Federated
+from apiece.lift import Sequential, Threaded
+from apiece.optim import Sgd
+from apiece.processes import Processes
+from apiece.space import Space
+from apiece.state import Plan
+from apiece.task import Task
+from apiece.work import Work as LocalWork
 
 ALIKE, ALIKE_IN_BFLOAT16 = 1e-2, 0.2  # the largest distance of two models, as a share of the round's move
 FLOOR = f"floor: products and gather, {CORES} threads"
-OWN = {"lenet": models.lenet, "small_lenet": models.cnn_fedcog}  # driftless's own models, where they pool before ReLU
+OWN = {"lenet": models.lenet, "small_lenet": models.cnn_fedcog}  # apiece's own models, where they pool before ReLU
 
 
 class Set(NamedTuple):
@@ -58,29 +58,29 @@ class Set(NamedTuple):
 
 
 MNIST = {"channels": 1, "side": 28, "batch": 32, "lr": 1e-3}  # with more, one ReLU that flips is 3 % of the move
-LIMIT = partial(Goal, "driftless", "best effort")
+LIMIT = partial(Goal, "apiece", "best effort")
 SETS = {
     "softmax regression": Set(
         Problem("softmax_regression", clients=1000, cohort=1000, samples=320, **MNIST),
         240,
-        (Goal("driftless", "bare", 0.25),),
+        (Goal("apiece", "bare", 0.25),),
     ),
-    "mlp": Set(Problem("mlp", clients=10, cohort=10, samples=1600, **MNIST), 60, (Goal("driftless", "bare", 1.1),)),
+    "mlp": Set(Problem("mlp", clients=10, cohort=10, samples=1600, **MNIST), 60, (Goal("apiece", "bare", 1.1),)),
     "lenet": Set(
         Problem("lenet", clients=100, cohort=10, samples=1600, **MNIST),
         260,
-        (Goal("driftless", "bare", 0.4), LIMIT(1.05)),
+        (Goal("apiece", "bare", 0.4), LIMIT(1.05)),
     ),
     "small lenet": Set(
-        Problem("small_lenet", clients=10, cohort=10, samples=1600, **MNIST), 120, (Goal("driftless", "bare", 1.1),)
+        Problem("small_lenet", clients=10, cohort=10, samples=1600, **MNIST), 120, (Goal("apiece", "bare", 1.1),)
     ),
     "pfl": Set(
         Problem("simple_cnn", 3, 32, clients=1000, cohort=50, samples=50, batch=10, lr=0.1),
         420,
         (
             LIMIT(1.1),
-            *(Goal("driftless", who, 0.5) for who in PEERS if who.startswith("pfl")),
-            *(Goal("driftless", who, 0.05) for who in PEERS if who.startswith("flwr")),
+            *(Goal("apiece", who, 0.5) for who in PEERS if who.startswith("pfl")),
+            *(Goal("apiece", who, 0.05) for who in PEERS if who.startswith("flwr")),
         ),
     ),
 }
@@ -117,7 +117,7 @@ def make(problem: Problem) -> Given:
 
 
 def own(given: Given) -> nn.Module:
-    """The given network as driftless's users have it: its own model where there is one, at the same weights."""
+    """The given network as apiece's users have it: its own model where there is one, at the same weights."""
     problem = given.problem
     if problem.model not in OWN:
         return given.module()
@@ -153,11 +153,11 @@ def loops(given: Given) -> dict[str, Entry]:
 
 
 def lifts(given: Given) -> dict[str, Entry]:
-    """driftless under each lift."""
+    """apiece under each lift."""
     problem, module, each = given.problem, own(given), given.problem.samples
     work, names = LocalWork(None, 1, problem.batch), [f"client-{number:04d}" for number in range(problem.clients)]
     x, y = (torch.from_numpy(array).flatten(0, 1) for array in (given.x, given.y))
-    # a client's samples lie in the order in which driftless will take them in its first round
+    # a client's samples lie in the order in which apiece will take them in its first round
     orders = [torch.cat(tuple(work.batches(0, 0, name, each, -(-each // work.batch)))) for name in names]
     rows = [number * each + order.argsort() for number, order in enumerate(orders)]
     federation, space = Federation((x, y), (x[:1], y[:1]), rows, rows, names), Space(module)
@@ -182,11 +182,11 @@ def lifts(given: Given) -> dict[str, Entry]:
     kinds = (vectorised, products, compiled) if convolves else (vectorised, compiled)
     together = [of(space, "cpu", problem.cohort, CORES) for of in kinds]
     for lift, cores in ((Sequential(), 1), *((lift, CORES) for lift in (Threaded(CORES), Processes(CORES), *together))):
-        name = f"driftless, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
+        name = f"apiece, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
         out[name] = entry(lift, cores)
     if problem.model == "lenet":  # what `--precision bfloat16` gives: another model, within its rounding
         half = replace(federated, task=Task(Space(module, autocast=torch.bfloat16)))
-        out["in bfloat16: driftless, threaded"] = entry(Threaded(CORES), CORES, half, ALIKE_IN_BFLOAT16)
+        out["in bfloat16: apiece, threaded"] = entry(Threaded(CORES), CORES, half, ALIKE_IN_BFLOAT16)
     return out
 
 

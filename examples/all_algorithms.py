@@ -7,7 +7,7 @@ image is looked at. Where the best is the smallest or the largest, the search go
 The personal methods are then run with few samples a client too. Those below Local there run once more with what
 should bring them up to it: where it does, what kept them below is their way of working and not an error.
 `make all-algorithms` runs it; a cell that is finished is kept, one that was stopped goes on. `--data-dir` names the
-folder with fashion_mnist.npz, else DRIFTLESS_DATA does.
+folder with fashion_mnist.npz, else APIECE_DATA does.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from driftless.clients import BadClient
-from driftless.config import Config, flags
-from driftless.files import atomic_write
-from driftless.folders import ended
-from driftless.launch import ensure
-from driftless.results import Run, Runs, read_run
-from driftless.table import markdown, short, told
+from apiece.clients import BadClient
+from apiece.config import Config, flags
+from apiece.files import atomic_write
+from apiece.folders import ended
+from apiece.launch import ensure
+from apiece.results import Run, Runs, read_run
+from apiece.table import markdown, short, told
 
 OUT = Path("runs/all-algorithms")
 PAGE = Path("docs/results/all-algorithms.md")
@@ -156,7 +156,7 @@ def cut(name: str, data_dir: str | None, parts: Callable[[Any, Any], dict[str, A
     """The path of an .npz with these parts of the data, made from them and an order of the training samples."""
     import numpy as np
 
-    from driftless.data.sources import load
+    from apiece.data.sources import load
 
     path = OUT / f"{name}.npz"
     if not path.is_file():
@@ -395,7 +395,7 @@ def seen_by_search(algorithm: str, lr: float) -> str:
 
 
 def command() -> str:
-    return f'```\ndriftless run --algorithm "ROW" --lr STEP {flags(BASE)} --seeds 0,1,2 --out runs/ROW\n```'
+    return f'```\napiece run --algorithm "ROW" --lr STEP {flags(BASE)} --seeds 0,1,2 --out runs/ROW\n```'
 
 
 def write_page() -> None:
@@ -414,7 +414,7 @@ def write_page() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-dir", default=os.environ.get("DRIFTLESS_DATA"))
+    parser.add_argument("--data-dir", default=os.environ.get("APIECE_DATA"))
     parser.add_argument("--only", nargs="*", default=list(ROWS))
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

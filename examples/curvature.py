@@ -15,13 +15,13 @@ import os
 import torch
 from torch.autograd.functional import vhp
 
-from driftless import models
-from driftless.data.federation import tensors
-from driftless.data.sources import load
-from driftless.lift import Loop
-from driftless.optim import clip
-from driftless.space import Space
-from driftless.task import Passes, Task, TaskView
+from apiece import models
+from apiece.data.federation import tensors
+from apiece.data.sources import load
+from apiece.lift import Loop
+from apiece.optim import clip
+from apiece.space import Space
+from apiece.task import Passes, Task, TaskView
 
 STEPS, EVERY, BATCH, LR, ALPHA, CLIP, CLASSES = 60, 6, 32, 0.1, 0.01, 10.0, (0, 1)
 
@@ -54,7 +54,7 @@ def compare(dtype: torch.dtype, data_dir: str | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-dir", default=os.environ.get("DRIFTLESS_DATA"))
+    parser.add_argument("--data-dir", default=os.environ.get("APIECE_DATA"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
     for dtype in (torch.float32, torch.float64):

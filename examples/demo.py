@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from driftless.assemble import REFERENCES
-from driftless.config import Config
-from driftless.drawing import series, style
-from driftless.launch import compare, run_config
-from driftless.results import read_runs
+from apiece.assemble import REFERENCES
+from apiece.config import Config
+from apiece.drawing import series, style
+from apiece.launch import compare, run_config
+from apiece.results import read_runs
 
 ROWS = {
     "fedavg": "fedavg",

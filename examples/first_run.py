@@ -2,7 +2,7 @@
 
 100 clients, Dirichlet(0.1), a tenth of them a round, FedCOG's CNN, 100 rounds of 50 steps. `make results` runs it; a
 cell that is finished is kept, one that was stopped goes on, so it can be interrupted at any time. `--data-dir` names
-the folder with fashion_mnist.npz, else DRIFTLESS_DATA does.
+the folder with fashion_mnist.npz, else APIECE_DATA does.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from driftless import folders
-from driftless.config import Config, flags
-from driftless.files import atomic_write
-from driftless.launch import ensure
-from driftless.results import Run, Runs, read_run
-from driftless.table import markdown, short, told
+from apiece import folders
+from apiece.config import Config, flags
+from apiece.files import atomic_write
+from apiece.launch import ensure
+from apiece.results import Run, Runs, read_run
+from apiece.table import markdown, short, told
 
 ROWS = {
     "fedavg": "fedavg",
@@ -110,7 +110,7 @@ def counted(run: Run) -> float | None:
 
 def commands() -> str:
     """The command of each row, all seeds at once."""
-    lines = [f'driftless run --algorithm "{ROWS[name]}" $SETTINGS --out runs/first-run/{name}' for name in ROWS]
+    lines = [f'apiece run --algorithm "{ROWS[name]}" $SETTINGS --out runs/first-run/{name}' for name in ROWS]
     return "\n".join(["```", f"SETTINGS='{flags(BASE)} --seeds 0,1,2'", *lines, "```"])
 
 

@@ -1,4 +1,4 @@
-"""An oracle's fixture on driftless: the same cohorts, batches and step sizes, and each oracle's algorithm as pieces."""
+"""An oracle's fixture on apiece: the same cohorts, batches and step sizes, and each oracle's algorithm as pieces."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
-from driftless import algorithms as named
-from driftless.broadcast import Setting
-from driftless.composition import Algorithm, Client, Period, StepSize, algorithm, combine
-from driftless.lift import Loop, Sequential
-from driftless.optim import Sgd
-from driftless.pieces.fednova import FedNova
-from driftless.pieces.per_fedavg import MetaStep
-from driftless.pieces.vhl import VHL
-from driftless.server_optim import Descent
-from driftless.state import Each, Server
+from apiece import algorithms as named
+from apiece.broadcast import Setting
+from apiece.composition import Algorithm, Client, Period, StepSize, algorithm, combine
+from apiece.lift import Loop, Sequential
+from apiece.optim import Sgd
+from apiece.pieces.fednova import FedNova
+from apiece.pieces.per_fedavg import MetaStep
+from apiece.pieces.vhl import VHL
+from apiece.server_optim import Descent
+from apiece.state import Each, Server
 
 COG = ("kd_weight", "dis", "samples", "steps", "batch", "wait", "temperature", "shuffle")
 PEFLL = ("lr", "clip", "lambda_h", "lambda_v", "descriptor", "server")

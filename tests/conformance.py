@@ -27,15 +27,15 @@ from test_against_oracles import CASES, SHOWS, TIGHT
 from test_against_oracles import followed as ours
 from test_wired import CONFIG, same, sequential
 
-from driftless.assemble import chosen_algorithm
-from driftless.composition import Algorithm, Period, Server
-from driftless.data.federation import Federation
-from driftless.files import atomic_write
-from driftless.launch import run_config
-from driftless.personalize import serve
-from driftless.piece import Piece
-from driftless.synchronise import NEVER
-from driftless.table import markdown
+from apiece.assemble import chosen_algorithm
+from apiece.composition import Algorithm, Period, Server
+from apiece.data.federation import Federation
+from apiece.files import atomic_write
+from apiece.launch import run_config
+from apiece.personalize import serve
+from apiece.piece import Piece
+from apiece.synchronise import NEVER
+from apiece.table import markdown
 
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
 # slots that leave training as it is
@@ -143,7 +143,7 @@ def wired(text: str) -> str:
 
 
 def unseen(text: str) -> str:
-    """How `driftless personalize` serves a client that a run never saw, and what for."""
+    """How `apiece personalize` serves a client that a run never saw, and what for."""
     result = sequential(replace(CONFIG, algorithm=text))
     there = result.experiment.federation
     new = Federation(there.pool, there.test_pool, [there.train[0]], [torch.arange(9)], ["newcomer"])
@@ -179,7 +179,7 @@ broken. Arguments that cost time are lowered, as written.
   memory and optimiser; **up** and **down**: a client and a round, from the ledger, models weighted by samples, over an
   interval of the longest period. In sizes of the model, an `mlp` of {SIZE} parameters, {HEAD} of them its head.
 - **secure aggregation**: whether sums of what clients say are enough for the server; else what it reads one by one.
-- **a client never seen**: what `driftless personalize` does, and what that takes.
+- **a client never seen**: what `apiece personalize` does, and what that takes.
 """
 RIGHT = ("algorithm", "reference", "oracle", "wrong readings", "degenerate identity", "threads", "vectorised", "wired")
 COSTS = ("algorithm", "a client keeps", "the server keeps", "up", "down", "secure aggregation", "a client never seen")

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from driftless.clients import Answer, Clients
-from driftless.data.federation import Federation
-from driftless.federated import Federated
-from driftless.lift import Sequential
-from driftless.space import Space
-from driftless.state import Plan, Server
-from driftless.task import Task
+from apiece.clients import Answer, Clients
+from apiece.data.federation import Federation
+from apiece.federated import Federated
+from apiece.lift import Sequential
+from apiece.space import Space
+from apiece.state import Plan, Server
+from apiece.task import Task
 
 KEEPS_ALL = frozenset({"divergence"})  # every client's model is kept, so that a test can look at it
 

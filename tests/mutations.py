@@ -28,16 +28,16 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from driftless import folders, wire
-from driftless.assemble import assemble
-from driftless.clients import BadClient
-from driftless.config import Config
-from driftless.errors import UserError
-from driftless.rows import Row
-from driftless.state import Plan
-from driftless.wire import Header
-from driftless.wired import Wired, WiredClients, text_of
-from driftless.wired_client import FAILED, NOT_FINITE, REFUSED, Client
+from apiece import folders, wire
+from apiece.assemble import assemble
+from apiece.clients import BadClient
+from apiece.config import Config
+from apiece.errors import UserError
+from apiece.rows import Row
+from apiece.state import Plan
+from apiece.wire import Header
+from apiece.wired import Wired, WiredClients, text_of
+from apiece.wired_client import FAILED, NOT_FINITE, REFUSED, Client
 
 ALGORITHMS = (
     "fedavg",

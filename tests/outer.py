@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from driftless import report
-from driftless.cli import main
-from driftless.config import Config
+from apiece import report
+from apiece.cli import main
+from apiece.config import Config
 
 TINY: dict[str, Any] = {
     "clients": 6,
@@ -33,7 +33,7 @@ class Ended(NamedTuple):
 
 
 def cli(*words: object) -> Ended:
-    """Run `driftless` with these words; anything but SystemExit comes through as the traceback it would be."""
+    """Run `apiece` with these words; anything but SystemExit comes through as the traceback it would be."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
@@ -44,7 +44,7 @@ def cli(*words: object) -> Ended:
 
 
 def run(*flags: object, **settings: Any) -> Ended:
-    """`driftless run` of the smallest run, with these settings over it."""
+    """`apiece run` of the smallest run, with these settings over it."""
     words = [word for key, value in (TINY | settings).items() for word in (f"--{key.replace('_', '-')}", value)]
     return cli("run", *words, *flags)
 

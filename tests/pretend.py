@@ -22,8 +22,8 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from driftless import device, evaluate, run
-from driftless.images import SideBySide
+from apiece import device, evaluate, run
+from apiece.images import SideBySide
 
 NAME = torch.device("meta")
 COPIES = ("aten::_to_copy", "aten::copy_")

@@ -13,12 +13,12 @@ from recipes import RECIPES
 from test_wired import CONFIG
 from torch import nn
 
-from driftless import algorithms as named
-from driftless.assemble import assemble, chosen_algorithm
-from driftless.composition import Algorithm
-from driftless.contract import CLASSES, FEATURES, HIDDEN, Report, check
-from driftless.errors import UserError
-from driftless.expression import catalogue, parse, parse_list
+from apiece import algorithms as named
+from apiece.assemble import assemble, chosen_algorithm
+from apiece.composition import Algorithm
+from apiece.contract import CLASSES, FEATURES, HIDDEN, Report, check
+from apiece.errors import UserError
+from apiece.expression import catalogue, parse, parse_list
 
 COMPOSITIONS = Path(__file__).parent.parent / "docs" / "compositions.md"
 BRIEF = {"steps": 3, "samples": 12, "epochs": 1, "alpha": 3, "every": 3}  # whole numbers that defaults are lowered to
@@ -77,7 +77,7 @@ def names_of(text: str) -> Names:
 
 def commands() -> list[list[str]]:
     """The grids of docs/compositions.md, as the words of their commands."""
-    return [shlex.split(line) for line in re.findall(r"^driftless grid .*$", COMPOSITIONS.read_text(), re.M)]
+    return [shlex.split(line) for line in re.findall(r"^apiece grid .*$", COMPOSITIONS.read_text(), re.M)]
 
 
 def tabled() -> list[str]:

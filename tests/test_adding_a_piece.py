@@ -19,9 +19,9 @@ from helpers import run as rounds
 from outer import cli
 from torch import nn
 
-from driftless import check
-from driftless.algorithms import scaffold
-from driftless.lift import Sequential, Vectorised
+from apiece import check
+from apiece.algorithms import scaffold
+from apiece.lift import Sequential, Vectorised
 
 PAGE = (Path(__file__).parent.parent / "docs" / "adding-a-piece.md").read_text()
 FILE, *SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
@@ -124,7 +124,7 @@ def test_a_step_is_the_equation(centred, strength, lift):
 @pytest.mark.parametrize("number", range(len(USED)))
 def test_the_commands_print_what_the_page_shows(here, number):
     for words, output in shown(USED[number]):
-        assert words[0] == "driftless"
+        assert words[0] == "apiece"
         ended = cli(*words[1:])
         assert ended.code == 0, ended.err
         assert fits(ended.out, output), f"{' '.join(words)} printed\n{ended.out}\nand the page shows\n{output}"

@@ -21,34 +21,34 @@ from oracles.problem import Fixture, Round, everyone
 from readings import FIXTURES, READINGS, reading
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
-from driftless import algorithms as named
-from driftless.broadcast import Frozen
-from driftless.composition import Period, Server, combine
-from driftless.lift import Threaded, Vectorised
-from driftless.optim import Velocity
-from driftless.piece import Rows
-from driftless.pieces.apfl import Mixture
-from driftless.pieces.ditto import Own
-from driftless.pieces.fedcm import FedCM
-from driftless.pieces.feddecorr import FedDecorr
-from driftless.pieces.feddyn import FedDyn
-from driftless.pieces.fedexp import FedExP
-from driftless.pieces.fednova import FedNova
-from driftless.pieces.fedreg import FedReg
-from driftless.pieces.fedsam import FedSAM
-from driftless.pieces.fine_tune import FineTune
-from driftless.pieces.iterates import AveragedIterates, Previous
-from driftless.pieces.knn_per import Neighbours
-from driftless.pieces.moon import MOON
-from driftless.pieces.newcomer import Newcomer
-from driftless.pieces.outer_step import OuterStep
-from driftless.pieces.per_fedavg import part
-from driftless.pieces.pfedme import MoreauEnvelope
-from driftless.pieces.proximal import Proximal
-from driftless.pieces.relaxed_init import RelaxedInit
-from driftless.pieces.scaffold import Control, Scaffold
-from driftless.server_optim import Adam, Momentum
-from driftless.synchronise import Schedule
+from apiece import algorithms as named
+from apiece.broadcast import Frozen
+from apiece.composition import Period, Server, combine
+from apiece.lift import Threaded, Vectorised
+from apiece.optim import Velocity
+from apiece.piece import Rows
+from apiece.pieces.apfl import Mixture
+from apiece.pieces.ditto import Own
+from apiece.pieces.fedcm import FedCM
+from apiece.pieces.feddecorr import FedDecorr
+from apiece.pieces.feddyn import FedDyn
+from apiece.pieces.fedexp import FedExP
+from apiece.pieces.fednova import FedNova
+from apiece.pieces.fedreg import FedReg
+from apiece.pieces.fedsam import FedSAM
+from apiece.pieces.fine_tune import FineTune
+from apiece.pieces.iterates import AveragedIterates, Previous
+from apiece.pieces.knn_per import Neighbours
+from apiece.pieces.moon import MOON
+from apiece.pieces.newcomer import Newcomer
+from apiece.pieces.outer_step import OuterStep
+from apiece.pieces.per_fedavg import part
+from apiece.pieces.pfedme import MoreauEnvelope
+from apiece.pieces.proximal import Proximal
+from apiece.pieces.relaxed_init import RelaxedInit
+from apiece.pieces.scaffold import Control, Scaffold
+from apiece.server_optim import Adam, Momentum
+from apiece.synchronise import Schedule
 
 TIGHT, ROUNDING, SHOWS = 1e-10, 10, 1e-4
 PERSONAL = [
@@ -181,7 +181,7 @@ name_of = [f"{n}-{'-'.join(f'{k}={v}' for k, v in h.items())}" for n, h in CASES
 
 @cache
 def followed(oracle: str, problem: str) -> list[Round]:
-    """The example's run on driftless, sequentially, made once in a process for all that compare something with it."""
+    """The example's run on apiece, sequentially, made once in a process for all that compare something with it."""
     hyper = ORACLES[oracle].EXAMPLE
     return follow(build(oracle, **hyper), FIXTURES[problem], **hyper)[1]
 

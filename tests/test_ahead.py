@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from driftless import federate
-from driftless.data.ahead import MOST, Ahead
-from driftless.data.federation import MadeFederation
+from apiece import federate
+from apiece.data.ahead import MOST, Ahead
+from apiece.data.federation import MadeFederation
 
 
 class Source:

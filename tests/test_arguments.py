@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from outer import config
 
-from driftless import algorithms, augmentations, models, optimisers, schedules, splits, text_models
-from driftless.appearance import augmentation
-from driftless.assemble import chosen_algorithm, federated_of, make_model
-from driftless.broadcast import Setting
-from driftless.data.arrays import Dataset, from_arrays
-from driftless.data.split import make_split
-from driftless.errors import UserError
-from driftless.expression import functions
-from driftless.names import SIDES, one
+from apiece import algorithms, augmentations, models, optimisers, schedules, splits, text_models
+from apiece.appearance import augmentation
+from apiece.assemble import chosen_algorithm, federated_of, make_model
+from apiece.broadcast import Setting
+from apiece.data.arrays import Dataset, from_arrays
+from apiece.data.split import make_split
+from apiece.errors import UserError
+from apiece.expression import functions
+from apiece.names import SIDES, one
 
 ODD = (
     *("0", "-1", "1", "2", "0.5", "1.5", "-0.5", "inf", "-inf", "1e-300", "1e300", "-1e300", "999999999999"),

@@ -12,18 +12,18 @@ import torch
 from outer import Ended, cli, run
 from torch import nn
 
-from driftless.config import Config
-from driftless.data.arrays import Dataset
-from driftless.data.federation import Federation
-from driftless.errors import USUAL, UserError
-from driftless.launch import federate
-from driftless.pieces.proximal import Proximal
+from apiece.config import Config
+from apiece.data.arrays import Dataset
+from apiece.data.federation import Federation
+from apiece.errors import USUAL, UserError
+from apiece.launch import federate
+from apiece.pieces.proximal import Proximal
 
 
 def sentence(ended: Ended, *said: str) -> str:
     """The one sentence a command ended with, which says all of this."""
     assert ended.code == 2, ended
-    assert ended.err.startswith("driftless: ") and ended.err.count("\n") == 1 and ended.err.endswith(".\n"), ended.err
+    assert ended.err.startswith("apiece: ") and ended.err.count("\n") == 1 and ended.err.endswith(".\n"), ended.err
     for text in said:
         assert text in ended.err, (text, ended.err)
     return ended.err
@@ -158,7 +158,7 @@ def test_devices():
 
 WRONG = """
 import sys
-from driftless.cli import main
+from apiece.cli import main
 for words in (
     "run --algorithm scafold", "run --algorithm fedprox(nu=1)", "run --split dirichlt", "run --optimizer adam",
     "run --server sgd", "run --schedule cosin", "run --augment flp", "run --lr -1", "grid --rows scafold --columns x",
@@ -173,15 +173,15 @@ print("torch" in sys.modules, "numpy" in sys.modules)
 
 def test_a_wrong_name_is_said_before_anything_heavy_is_loaded():
     ended = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True)
-    assert ended.stdout == "False False\n" and ended.stderr.count("driftless: ") == 9, ended
+    assert ended.stdout == "False False\n" and ended.stderr.count("apiece: ") == 9, ended
 
 
 @pytest.mark.parametrize("flag", ["--learning-rate", "--num_clients=3"])
 def test_the_flag_of_another_library_is_answered_by_ours(flag):
     ended = cli("run", flag, "3")
     assert ended.code == 2 and ended.err in (
-        "driftless: there is no flag --learning-rate; did you mean --lr?\n",
-        "driftless: there is no flag --num-clients; did you mean --clients?\n",
+        "apiece: there is no flag --learning-rate; did you mean --lr?\n",
+        "apiece: there is no flag --num-clients; did you mean --clients?\n",
     )
 
 
@@ -196,7 +196,7 @@ def test_the_name_of_another_library_is_answered_by_ours_alone(name, ours):
 
 def test_a_proper_process_ends_so_too(tmp_path):
     """The same from the shell, where an import or an exit handler could still spoil it."""
-    words = ["-m", "driftless", "run", "--algorithm", "scafold", "--out", str(tmp_path / "run")]
+    words = ["-m", "apiece", "run", "--algorithm", "scafold", "--out", str(tmp_path / "run")]
     ended = subprocess.run([sys.executable, *words], capture_output=True, text=True)
     sentence(Ended(ended.returncode, ended.stdout, ended.stderr), "scaffold")
     assert not (tmp_path / "run").exists()
@@ -302,7 +302,7 @@ OTHERS = [
     ({"clients": Federation}, "clients is the class Federation"),
     ({"data": Dataset}, "data is the class Dataset"),
     ({"data": Federation((torch.ones(3, 4),), (), [], [], [])}, "data is a Federation", "clients="),
-    ({"algorithm": Proximal(0.1)}, "algorithm is a piece: give driftless.algorithm(Proximal(mu=0.1"),
+    ({"algorithm": Proximal(0.1)}, "algorithm is a piece: give apiece.algorithm(Proximal(mu=0.1"),
     ({"algorithm": Proximal}, "algorithm is the class Proximal"),
     ({"algorithm": 5}, "algorithm is a int"),
     ({"seed": 10**5000}, "seed=a number of 16610 bits", "64 bits"),
@@ -372,7 +372,7 @@ def test_a_missing_data_set_says_what_to_put_where(tmp_path, monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    monkeypatch.delenv("DRIFTLESS_DATA", raising=False)
+    monkeypatch.delenv("APIECE_DATA", raising=False)
     sentence(
         run(data="cifar10", data_dir=tmp_path),
         "no cifar10.npz",
@@ -386,7 +386,7 @@ def test_a_missing_data_set_says_what_to_put_where(tmp_path, monkeypatch):
 def test_folders_that_exist(tmp_path):
     assert run(out=tmp_path / "run").code == 0
     before = sorted((tmp_path / "run").iterdir())
-    sentence(run(out=tmp_path / "run"), "exists", "driftless resume")
+    sentence(run(out=tmp_path / "run"), "exists", "apiece resume")
     assert sorted((tmp_path / "run").iterdir()) == before
     (tmp_path / "file").write_text("")
     assert "resume" not in sentence(run(out=tmp_path / "file"), "exists", "what lies there is no run")

@@ -14,9 +14,9 @@ import safetensors.numpy
 from outer import Ended, cli, metrics, run
 from test_bad_input import sentence
 
-from driftless import folders, report
-from driftless.assemble import assemble
-from driftless.store import DiskRows, Layout, StoreError
+from apiece import folders, report
+from apiece.assemble import assemble
+from apiece.store import DiskRows, Layout, StoreError
 
 DIVERGES = {"algorithm": "relaxed_init(beta=50)", "rounds": 30, "lr": 0.5}
 
@@ -128,7 +128,7 @@ def test_a_disk_that_is_really_full(tmp_path):
 
 
 def test_a_folder_that_may_not_be_written(tmp_path):
-    sentence(run(out="/proc/driftless/run"), "/proc/driftless")
+    sentence(run(out="/proc/apiece/run"), "/proc/apiece")
 
 
 # --- checkpoints that are not to be trusted --------------------------------------------------------------------------
@@ -258,5 +258,5 @@ def test_a_row_that_rots_while_a_run_works_is_named(half, monkeypatch):
         patch.setattr(DiskRows, "_whole", rotten)
         patch.setattr(DiskRows, "check", lambda *_: None)
         ended = cli("resume", half, "--rounds", 9)
-    assert ended.code == 2 and "is damaged: `driftless resume` goes on from the last checkpoint" in ended.err
+    assert ended.code == 2 and "is damaged: `apiece resume` goes on from the last checkpoint" in ended.err
     assert cli("resume", half).code == 0 and len(metrics(half)) == 9

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from driftless.data.batches import Augmentation, channels_first, crop, flip, normalise
-from driftless.errors import UserError
-from driftless.randomness import generator
+from apiece.data.batches import Augmentation, channels_first, crop, flip, normalise
+from apiece.errors import UserError
+from apiece.randomness import generator
 
 X = torch.from_numpy(generator(0, "x").integers(1, 256, size=(6, 3, 8, 8), dtype=np.uint8))
 

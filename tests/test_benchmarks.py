@@ -57,7 +57,7 @@ def test_a_little_of_it(tmp_path):
     limits = ["--samples", "1", "--seconds", "1", "--json", tmp_path / "rows.json"]
     ran = subprocess.run([*command, *limits], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert "is left out" not in ran.stdout and "softmax regression: driftless" in ran.stdout
+    assert "is left out" not in ran.stdout and "softmax regression: apiece" in ran.stdout
     found = [row["contender"].removesuffix(" (auto)") for row in json.loads((tmp_path / "rows.json").read_text())]
-    lifts = {f"driftless, {lift}" for lift in ("sequential", "threaded", "processes", "vectorised", "compiled")}
+    lifts = {f"apiece, {lift}" for lift in ("sequential", "threaded", "processes", "vectorised", "compiled")}
     assert lifts | {"bare", "best effort, 1 thread", "best effort, 2 threads", "1,000 clients"} <= {*found}

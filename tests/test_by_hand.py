@@ -11,13 +11,13 @@ import pytest
 import torch
 from outer import TINY, cli, config
 
-import driftless
-from driftless import report
-from driftless.assemble import Experiment, assemble
-from driftless.errors import UserError
-from driftless.personalize import serve
-from driftless.run import Result, execute
-from driftless.state import Plan
+import apiece
+from apiece import report
+from apiece.assemble import Experiment, assemble
+from apiece.errors import UserError
+from apiece.personalize import serve
+from apiece.run import Result, execute
+from apiece.state import Plan
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +58,15 @@ def test_nobody_asks_for_the_plan_of_a_round_that_is_none(tmp_path: Path, lift):
 NAMES = ["ash", "box", "elm", "fir"]
 
 
-def place() -> driftless.Federation:
+def place() -> apiece.Federation:
     rng = np.random.default_rng(0)
     x, y = torch.from_numpy(rng.normal(size=(60, 4))).float(), torch.from_numpy(np.arange(60) % 3)
     rows = list(torch.randperm(60, generator=torch.Generator().manual_seed(0)).split([24, 3, 13, 20]))
-    return driftless.Federation((x, y), (x, y), rows, rows, NAMES)
+    return apiece.Federation((x, y), (x, y), rows, rows, NAMES)
 
 
 @dataclass(frozen=True)
-class Remembering(driftless.Piece):
+class Remembering(apiece.Piece):
     """g <- g + c / 10, c the mean of what clients' training moved so far; what a client moved, it remembers."""
 
     def server_memory(self, theta):
@@ -90,7 +90,7 @@ class Remembering(driftless.Piece):
 
 def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
     """A step of one's own makes what `federate` makes, to the last bit."""
-    from driftless import (
+    from apiece import (
         Clients,
         Descent,
         Federated,
@@ -106,7 +106,7 @@ def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
         global_model,
     )
 
-    module, mine = torch.nn.Linear(4, 3), algorithm(Remembering(), driftless.Period("head", 2), name="mine")
+    module, mine = torch.nn.Linear(4, 3), algorithm(Remembering(), apiece.Period("head", 2), name="mine")
     settings: dict[str, Any] = {"rounds": 3, "steps": 2, "batch": 8, "lr": 0.1, "optimizer": "sgd(momentum=0.9)"}
     result = federate(module, algorithm=mine, clients=place(), cohort=1.0, lift="sequential", **settings)
 
@@ -131,16 +131,16 @@ def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
 
 
 def test_a_generator_of_models_from_public_names():
-    from driftless import Frozen, OnServer, Pipeline, Plan, Sequential, Setting, Sgd
+    from apiece import Frozen, OnServer, Pipeline, Plan, Sequential, Setting, Sgd
 
-    space = driftless.Space(torch.nn.Linear(4, 3))
+    space = apiece.Space(torch.nn.Linear(4, 3))
     embed = lambda phi, batch: (batch[0] @ phi[:, None]).mean(0)  # noqa: E731
     generate = lambda eta, v: eta * v  # noqa: E731
     first = torch.linspace(-1, 1, 4 + space.size)
     pipeline = Pipeline(embed, generate, first, 4, Frozen(), OnServer(Sgd(momentum=0.5), 0.1))
-    mine, setting = driftless.algorithm(pipeline, name="generated"), Setting((4,), 3, NAMES, range(4), 0)
-    federated = driftless.Federated(mine, driftless.Task(space), space.ravel(), space.ravel_buffers(), setting=setting)
-    clients = driftless.Clients(federated, place(), driftless.Work(2, batch=8), 0, Sequential())
+    mine, setting = apiece.algorithm(pipeline, name="generated"), Setting((4,), 3, NAMES, range(4), 0)
+    federated = apiece.Federated(mine, apiece.Task(space), space.ravel(), space.ravel_buffers(), setting=setting)
+    clients = apiece.Clients(federated, place(), apiece.Work(2, batch=8), 0, Sequential())
     server, answer = federated.round(federated.start(), clients, Plan([0, 2, 3], frozenset({3}), 0.1))
     assert answer.answered == [0, 2] and server.broadcast.deviation > 0
     assert (server.params != first).all() and torch.isfinite(server.params).all()
@@ -150,12 +150,12 @@ def test_a_generator_of_models_from_public_names():
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> Result:
     folder = tmp_path_factory.mktemp("ended") / "run"
-    return driftless.federate(**TINY, algorithm="scaffold", unseen=1, out=folder, drift="all")
+    return apiece.federate(**TINY, algorithm="scaffold", unseen=1, out=folder, drift="all")
 
 
 def test_what_a_program_looks_at_is_one_short_line(ended: Result):
     experiment = ended.experiment
-    made = driftless.MadeFederation(lambda client: (torch.zeros(2, 4), torch.zeros(2)), 9, 2, (torch.zeros(2, 4), None))
+    made = apiece.MadeFederation(lambda client: (torch.zeros(2, 4), torch.zeros(2)), 9, 2, (torch.zeros(2, 4), None))
     shown = [ended, experiment, experiment.federated, ended.clients, experiment.federation, made, experiment.dataset]
     shown += [experiment.split, experiment.federated.task.space, ended.server, experiment.federation.samples(0)]
     for thing in shown:
@@ -169,7 +169,7 @@ def test_what_a_program_looks_at_is_one_short_line(ended: Result):
 
 def test_a_clients_model_is_had_after_the_run_whose_rows_are_on_the_disk(tmp_path: Path):
     settings = TINY | {"algorithm": "scaffold + fedper", "model": "mlp(hidden=[4])"}
-    again, kept = driftless.federate(**settings), driftless.federate(**settings, out=tmp_path / "run")
+    again, kept = apiece.federate(**settings), apiece.federate(**settings, out=tmp_path / "run")
     for client in range(6):
         for name, leaf in again.model(client).items():
             assert torch.equal(kept.model(client)[name], leaf)
@@ -177,7 +177,7 @@ def test_a_clients_model_is_had_after_the_run_whose_rows_are_on_the_disk(tmp_pat
 
 def test_the_version():
     shown = cli("--version")
-    assert shown.code == 0 and shown.out == f"driftless {driftless.__version__}\n"
+    assert shown.code == 0 and shown.out == f"apiece {apiece.__version__}\n"
 
 
 # --- one of a name ---------------------------------------------------------------------------------------------------
@@ -185,12 +185,12 @@ def test_two_classes_of_one_name_are_refused_together():
     """What a piece draws and remembers goes by its name: two of a name would share it."""
     one, two = (type("Twin", (Remembering,), {}) for _ in range(2))
     with pytest.raises(UserError, match=r"Twin\(\) of .* have one name in 'both'.*rename one of the two classes"):
-        driftless.algorithm(one(), two(), name="both")
+        apiece.algorithm(one(), two(), name="both")
 
 
 def test_steps_that_are_asked_for_come_behind_an_algorithms_own_fine_tuning():
-    result = driftless.federate(**TINY, algorithm="scaffold + fine_tune(epochs=1, batch=8)")
+    result = apiece.federate(**TINY, algorithm="scaffold + fine_tune(epochs=1, batch=8)")
     pool = result.experiment.federation.pool[0][:20], result.experiment.federation.pool[1][:20]
-    newcomer = driftless.Federation(pool, pool, [torch.arange(20)], [torch.arange(20)], ["new"])
+    newcomer = apiece.Federation(pool, pool, [torch.arange(20)], [torch.arange(20)], ["new"])
     without, some, more = (serve(result, newcomer, steps).state["head.weight"] for steps in (0, 1, 2))
     assert not torch.equal(without, some) and not torch.equal(some, more)

@@ -16,11 +16,11 @@ from outer import TINY, cli, draw_no_page_of_one_run, metrics, run
 from safetensors.torch import load_file
 from test_bad_input import sentence
 
-from driftless import files, report
-from driftless import run as run_module
-from driftless.data.split import Split
-from driftless.folders import say_once
-from driftless.models import mlp, softmax_regression
+from apiece import files, report
+from apiece import run as run_module
+from apiece.data.split import Split
+from apiece.folders import say_once
+from apiece.models import mlp, softmax_regression
 
 MEASURED = set(
     "round cohort answered skipped seconds train_loss steps divergence_selected divergence_all consensus "
@@ -38,7 +38,7 @@ LIGHT = ["--help", "run --help", "grid --help", "resume --help", "compare --help
          "algorithms --json", "data --json", "run --nonsense"]  # fmt: skip
 ASKED = """
 import sys
-from driftless.cli import main
+from apiece.cli import main
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -84,7 +84,7 @@ def test_listings():
 def test_help_names_every_setting():
     from dataclasses import fields
 
-    from driftless.config import Config
+    from apiece.config import Config
 
     for command in ("run", "grid"):
         text = cli(command, "--help").out
@@ -109,7 +109,7 @@ def test_a_run_folder(tmp_path):
     }
     table = tomllib.loads((folder / "run.toml").read_text())
     assert table["config"]["algorithm"] == "scaffold + relaxed_init(beta=0.1)" and table["config"]["seed"] == 0
-    assert table["resolved"]["parameters"] == 650 and {"torch", "python", "driftless"} <= set(table["versions"])
+    assert table["resolved"]["parameters"] == 650 and {"torch", "python", "apiece"} <= set(table["versions"])
     infos = metrics(folder)
     assert [info["round"] for info in infos] == [1, 2, 3]
     assert set(infos[2]) >= MEASURED | {"unseen_accuracy", "adapted_accuracy", "unseen_adapted_accuracy"}
@@ -259,7 +259,7 @@ def test_export_of_a_run_that_has_not_ended_does_not_go_on(tmp_path, no_report, 
     with monkeypatch.context() as patch:
         patch.setattr(files, "atomic_write", stop)
         ended = run(out=tmp_path / "run", rounds=9)
-    assert ended.code == 130 and "driftless resume" in ended.err and "Traceback" not in ended.err
+    assert ended.code == 130 and "apiece resume" in ended.err and "Traceback" not in ended.err
     log = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     assert cli("export", tmp_path / "run", "--out", tmp_path / "model.safetensors").code == 0
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == log  # the round after the last checkpoint among it
@@ -280,7 +280,7 @@ def test_tensorboard(tmp_path, no_report):
 
 
 def test_a_closed_pipe_is_no_error():
-    words = f"{sys.executable} -m driftless data --json | true"
+    words = f"{sys.executable} -m apiece data --json | true"
     ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, env=os.environ)
     assert not ended.stderr
 
@@ -315,15 +315,15 @@ def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "save", interrupted)
     ended = cli("compare", tmp_path / "one")
     (folder,) = tmp_path.glob("centralised-*")
-    said = f"driftless: interrupted; `driftless resume {folder}`, or the same comparison again, goes on.\n"
+    said = f"apiece: interrupted; `apiece resume {folder}`, or the same comparison again, goes on.\n"
     assert ended.code == 130 and ended.err.endswith(said)
-    assert run(out=tmp_path / "two").err.endswith(f"; `driftless resume {tmp_path / 'two'}` goes on.\n")
-    assert run(out=tmp_path / "all", seeds="0,1").err.endswith(f"; `driftless resume {tmp_path / 'all'}` goes on.\n")
+    assert run(out=tmp_path / "two").err.endswith(f"; `apiece resume {tmp_path / 'two'}` goes on.\n")
+    assert run(out=tmp_path / "all", seeds="0,1").err.endswith(f"; `apiece resume {tmp_path / 'all'}` goes on.\n")
     words = [word for key, value in TINY.items() for word in (f"--{key}", value)]
     grid = cli("grid", "--rows", "fedavg", "--columns", "nothing", "--out", tmp_path / "grid", *words)
     assert grid.err.endswith("; the same grid again goes on.\n")
     monkeypatch.setattr(run_module, "_round", interrupted_at_once)
-    assert run().err == "driftless: interrupted; nothing was kept, for want of --out.\n"
+    assert run().err == "apiece: interrupted; nothing was kept, for want of --out.\n"
 
 
 def interrupted_at_once(*_: object) -> None:

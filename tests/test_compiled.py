@@ -12,15 +12,15 @@ from helpers import clusters, federate, gap, mlp, run
 from subjects import normed
 from test_contract import brief
 
-from driftless import algorithms as named
-from driftless import compiled
-from driftless.choice import compiled as fitting
-from driftless.compiled import Compiled
-from driftless.composition import combine
-from driftless.contract import TOLERANCE, _close, _Trial, model
-from driftless.lift import Sequential, Vectorised
-from driftless.optim import AdamW
-from driftless.work import Between, Work
+from apiece import algorithms as named
+from apiece import compiled
+from apiece.choice import compiled as fitting
+from apiece.compiled import Compiled
+from apiece.composition import combine
+from apiece.contract import TOLERANCE, _close, _Trial, model
+from apiece.lift import Sequential, Vectorised
+from apiece.optim import AdamW
+from apiece.work import Between, Work
 
 COHORTS = [range(8), range(8), (0, 2, 3, 5, 7)]
 

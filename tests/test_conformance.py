@@ -11,8 +11,8 @@ from costs import CLAIMS, SIZE
 from oracles import ORACLES
 from subjects import algorithms, commands, decomposed, key, names_of, reference, subjects
 
-from driftless import algorithms as named
-from driftless.composition import algorithm
+from apiece import algorithms as named
+from apiece.composition import algorithm
 
 STALE = "docs/conformance.md is stale: `make conformance` makes it anew"
 

@@ -11,22 +11,22 @@ import pytest
 import torch
 from subjects import held, normed
 
-from driftless import algorithms as named
-from driftless import pieces
-from driftless.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
-from driftless.contract import TOLERANCE, Report, check
-from driftless.errors import UserError
-from driftless.optim import AdamW, Sgd
-from driftless.piece import Draw, Piece, Uniform
-from driftless.pieces.relaxed_init import RelaxedInit
-from driftless.pieces.scaffold import Scaffold
-from driftless.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
-from driftless.synchronise import NEVER
+from apiece import algorithms as named
+from apiece import pieces
+from apiece.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
+from apiece.contract import TOLERANCE, Report, check
+from apiece.errors import UserError
+from apiece.optim import AdamW, Sgd
+from apiece.piece import Draw, Piece, Uniform
+from apiece.pieces.relaxed_init import RelaxedInit
+from apiece.pieces.scaffold import Scaffold
+from apiece.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
+from apiece.synchronise import NEVER
 
 
 def every_piece() -> list[type[Piece]]:
-    """All pieces in `driftless.pieces`, by walking it: nobody registers one."""
-    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(pieces.__path__, "driftless.pieces.")]
+    """All pieces in `apiece.pieces`, by walking it: nobody registers one."""
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(pieces.__path__, "apiece.pieces.")]
     return [
         v
         for m in modules

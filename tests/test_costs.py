@@ -15,12 +15,12 @@ from oracles.problem import fixture
 from test_against_oracles import TIGHT
 from test_wired import CONFIG, same, sequential
 
-from driftless import algorithms as named
-from driftless.assemble import assemble
-from driftless.data.federation import Federation
-from driftless.launch import run_config
-from driftless.personalize import serve
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece.assemble import assemble
+from apiece.data.federation import Federation
+from apiece.launch import run_config
+from apiece.personalize import serve
+from apiece.work import Work
 
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]
 

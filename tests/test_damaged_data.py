@@ -14,15 +14,15 @@ from outer import run
 from test_bad_input import sentence
 from torch import nn
 
-from driftless.data.archives import archive
-from driftless.data.arrays import from_arrays, moments
-from driftless.data.federation import tensors
-from driftless.data.partitions import Dirichlet, DirichletRefill, Iid, Natural, Saved, Shards
-from driftless.data.sources import from_huggingface, from_table
-from driftless.data.split import Split, make_split
-from driftless.errors import UserError
-from driftless.launch import federate
-from driftless.randomness import generator
+from apiece.data.archives import archive
+from apiece.data.arrays import from_arrays, moments
+from apiece.data.federation import tensors
+from apiece.data.partitions import Dirichlet, DirichletRefill, Iid, Natural, Saved, Shards
+from apiece.data.sources import from_huggingface, from_table
+from apiece.data.split import Split, make_split
+from apiece.errors import UserError
+from apiece.launch import federate
+from apiece.randomness import generator
 
 RNG = generator(0, "damaged data test")
 IMAGES = RNG.integers(0, 256, size=(60, 6, 5, 4), dtype=np.uint8)
@@ -289,7 +289,7 @@ def test_samples_of_more_axes_are_refused():
 
 
 def test_a_newcomers_floats_are_read_as_the_runs_are(tmp_path: Path):
-    from driftless.personalize import newcomer
+    from apiece.personalize import newcomer
 
     first = RNG.standard_normal((60, 3, 8, 7)).astype(np.float32)
     result = federate(Channels(3), (first, LABELS), **QUICK)

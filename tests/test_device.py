@@ -22,11 +22,11 @@ from pretend import Misplaced, there
 from recipes import RECIPES, SMALL, result
 from torch import Tensor, nn
 
-from driftless import algorithm, algorithms, device, federate, federated, report, state
-from driftless.data.federation import MadeFederation
-from driftless.errors import UserError
-from driftless.lift import Sequential, Vectorised
-from driftless.piece import Message, Piece, Samples
+from apiece import algorithm, algorithms, device, federate, federated, report, state
+from apiece.data.federation import MadeFederation
+from apiece.errors import UserError
+from apiece.lift import Sequential, Vectorised
+from apiece.piece import Message, Piece, Samples
 
 QUICK = SMALL | {"rounds": 3, "device": "cuda"}
 NAMED = {name: {"algorithm": name} for name in algorithms.__all__ if name not in RECIPES}

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from test_contract import every_piece
 
-from driftless import algorithms as named
-from driftless import server_optim
-from driftless.broadcast import Identity
-from driftless.composition import Algorithm, Alternate, Period, StepSize
-from driftless.pefll import Pefll
-from driftless.pfedhn import Pfedhn
+from apiece import algorithms as named
+from apiece import server_optim
+from apiece.broadcast import Identity
+from apiece.composition import Algorithm, Alternate, Period, StepSize
+from apiece.pefll import Pefll
+from apiece.pfedhn import Pfedhn
 
 EQUATION = r"<-| = "
 SAID = {"stored": r"\bStored\b[^.:]*:", "sent": r"\b[Ss]ent\b[^.:]*:", "unseen": r"never seen|seen or not|new client"}

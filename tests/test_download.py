@@ -11,7 +11,7 @@ from pathlib import Path
 import hub
 import pytest
 
-from driftless.datasets import SOURCES
+from apiece.datasets import SOURCES
 
 datasets = pytest.importorskip("datasets")
 IMAGE, CLASSES = datasets.Image(), lambda count: datasets.ClassLabel(num_classes=count)
@@ -26,7 +26,7 @@ AS_PUBLISHED = {  # parts and columns, by their cards
 }
 LOADED = """
 import json, sys
-from driftless.data.sources import load
+from apiece.data.sources import load
 sets = map(load, sys.argv[1:])
 print(json.dumps([[d.name, d.x_train.shape, d.x_test.shape, d.classes, d.natural_train is not None] for d in sets]))
 """
@@ -44,7 +44,7 @@ def published(tmp_path_factory) -> Path:
 def call(address: str, home: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """A new process to which this is the hub, with nothing downloaded yet."""
     told = {"HF_ENDPOINT": address, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
-    kept = {k: v for k, v in os.environ.items() if k != "DRIFTLESS_DATA" and not k.startswith("HF_")}
+    kept = {k: v for k, v in os.environ.items() if k != "APIECE_DATA" and not k.startswith("HF_")}
     return subprocess.run([sys.executable, *map(str, words)], env=kept | told, capture_output=True, text=True)
 
 
@@ -60,7 +60,7 @@ def test_every_data_set_that_the_hub_has(published, tmp_path):
 
 
 def test_a_run_on_clients_as_they_were_downloaded(published, tmp_path):
-    run = ["-m", "driftless", "run", "--data", "femnist", "--split", "natural", "--clients", "7", "--cohort", "3"]
+    run = ["-m", "apiece", "run", "--data", "femnist", "--split", "natural", "--clients", "7", "--cohort", "3"]
     with hub.serving(published) as address:
         ended = call(address, tmp_path, *run, *"--rounds 1 --steps 1 --out".split(), tmp_path / "run")
     assert ended.returncode == 0, ended.stderr
@@ -69,8 +69,8 @@ def test_a_run_on_clients_as_they_were_downloaded(published, tmp_path):
 
 def test_a_download_that_breaks_off_says_what_to_put_where(published, tmp_path):
     with hub.serving(published, breaks=".parquet") as address:
-        ended = call(address, tmp_path, "-m", "driftless", "run", "--data", "svhn", "--out", tmp_path / "run")
+        ended = call(address, tmp_path, "-m", "apiece", "run", "--data", "svhn", "--out", tmp_path / "run")
     last = ended.stderr.splitlines()[-1]
     assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
-    assert last.startswith("driftless: svhn: no svhn.npz") and "--data-dir" in last
+    assert last.startswith("apiece: svhn: no svhn.npz") and "--data-dir" in last
     assert not (tmp_path / "run").exists()

@@ -9,10 +9,10 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, mlp
 from outer import config
 
-from driftless import algorithms, run
-from driftless.assemble import assemble
-from driftless.drift import Running, dissimilarity
-from driftless.state import Plan
+from apiece import algorithms, run
+from apiece.assemble import assemble
+from apiece.drift import Running, dissimilarity
+from apiece.state import Plan
 
 SETTINGS: dict[str, Any] = {
     "model": "mlp(hidden=[8])",
@@ -89,11 +89,11 @@ def test_gradient_dissimilarity():
 
 
 def test_gradient_dissimilarity_of_identical_clients_is_one():
-    from driftless.clients import Clients
-    from driftless.data.federation import Federation
-    from driftless.evaluate import Evaluation, Panel
-    from driftless.lift import Sequential
-    from driftless.work import Work
+    from apiece.clients import Clients
+    from apiece.data.federation import Federation
+    from apiece.evaluate import Evaluation, Panel
+    from apiece.lift import Sequential
+    from apiece.work import Work
 
     one = clusters(sizes=(40,))
     rows = [one.train[0]] * 5

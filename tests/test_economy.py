@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "driftless"
+SOURCE = ROOT / "src" / "apiece"
 BESIDE = {"pefll": ("pefll.py",), "pfedhn": ("pfedhn.py", "descriptors.py")}  # algorithms that are no pieces
 LIMITS = dict.fromkeys(("fedcog", "pefll"), 200)
 WITH = {  # what costs more than sixty lines with all that nobody else uses: how many, and what that is
@@ -44,7 +44,7 @@ def test_what_is_counted():
 def imported(tree: ast.AST) -> set[str]:
     """The files of pieces that this text names."""
     named = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return {name.rpartition(".")[2] for name in named if name.startswith("driftless.pieces.")}
+    return {name.rpartition(".")[2] for name in named if name.startswith("apiece.pieces.")}
 
 
 def costs() -> dict[str, tuple[str, ...]]:

@@ -15,17 +15,17 @@ import torch.nn.functional as F
 from outer import config
 from torch import Tensor, nn
 
-from driftless import evaluate, folders
-from driftless.assemble import assemble
-from driftless.clients import Clients
-from driftless.evaluate import At, Evaluation, Panel, Personal, _groups
-from driftless.global_average import HELD, global_model
-from driftless.images import SideBySide
-from driftless.lift import Loop, Parallel, Vectorised
-from driftless.pieces.newcomer import Newcomer
-from driftless.run import Result, execute
-from driftless.scoring import score, score_each
-from driftless.task import accuracy
+from apiece import evaluate, folders
+from apiece.assemble import assemble
+from apiece.clients import Clients
+from apiece.evaluate import At, Evaluation, Panel, Personal, _groups
+from apiece.global_average import HELD, global_model
+from apiece.images import SideBySide
+from apiece.lift import Loop, Parallel, Vectorised
+from apiece.pieces.newcomer import Newcomer
+from apiece.run import Result, execute
+from apiece.scoring import score, score_each
+from apiece.task import accuracy
 
 ALPHA = 4
 SETTINGS: dict[str, Any] = {
@@ -167,7 +167,7 @@ def test_the_virtual_average_is_what_a_synchronisation_would_make(weighting):
 def test_the_mean_over_rows_is_the_same_in_threads(monkeypatch):
     """Blocks of two rows: the same sums in any number of threads."""
     result = made(algorithm=f"fedals(alpha={ALPHA}) + scaffold_p", rounds=ALPHA + 1)
-    monkeypatch.setattr("driftless.global_average.SUMMED", 2)
+    monkeypatch.setattr("apiece.global_average.SUMMED", 2)
     assert len(result.clients.touched()) > 4
     alone, *threaded = (
         global_model(result.experiment.federated, result.server, result.clients, threads)[0]

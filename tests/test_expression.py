@@ -10,15 +10,15 @@ import types
 
 import pytest
 
-from driftless.errors import UserError
-from driftless.expression import Call, Entry, build, catalogue, parse
+from apiece.errors import UserError
+from apiece.expression import Call, Entry, build, catalogue, parse
 
 SOURCE = '''
 from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
-from driftless.errors import UserError, nearest
+from apiece.errors import UserError, nearest
 if TYPE_CHECKING:
     from nowhere import Piece
 
@@ -210,5 +210,5 @@ def test_catalogue_lists_public_functions_of_the_module_alone(module):
 
 
 def test_importing_it_imports_neither_torch_nor_numpy():
-    check = "import sys, driftless.expression; sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
+    check = "import sys, apiece.expression; sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -12,19 +12,19 @@ import torch.nn.functional as F
 from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, mlp, models, run
 from torch import nn
 
-from driftless import algorithms as named
-from driftless.assemble import chosen_algorithm
-from driftless.composition import algorithm
-from driftless.contract import check
-from driftless.errors import UserError
-from driftless.lift import Batched, Loop, Sequential, Vectorised
-from driftless.observed import read, sheet
-from driftless.pieces.fedcog import FedCOG, allocation, balance, jensen_shannon
-from driftless.pieces.feddecorr import correlation
-from driftless.pieces.generation import Inputs, Network
-from driftless.pieces.samples import log_probabilities
-from driftless.server_optim import Momentum
-from driftless.task import TaskView
+from apiece import algorithms as named
+from apiece.assemble import chosen_algorithm
+from apiece.composition import algorithm
+from apiece.contract import check
+from apiece.errors import UserError
+from apiece.lift import Batched, Loop, Sequential, Vectorised
+from apiece.observed import read, sheet
+from apiece.pieces.fedcog import FedCOG, allocation, balance, jensen_shannon
+from apiece.pieces.feddecorr import correlation
+from apiece.pieces.generation import Inputs, Network
+from apiece.pieces.samples import log_probabilities
+from apiece.server_optim import Momentum
+from apiece.task import TaskView
 
 SEEN: list[Any] = []
 SMALL: dict[str, Any] = {"kd_weight": 0.5, "samples": 12, "steps": 4, "batch": 5, "lr": 0.1}
@@ -327,7 +327,7 @@ def test_features_of_one_sample_are_not_correlated():
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 def test_pictures_of_what_was_generated_are_in_the_report(tmp_path):
-    from driftless import federate as runs
+    from apiece import federate as runs
 
     out = tmp_path / "run"
     runs(

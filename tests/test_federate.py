@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import driftless
-from driftless import federate, report
-from driftless.data.federation import MadeFederation
-from driftless.errors import UserError
-from driftless.personalize import personalize
-from driftless.piece import Piece
-from driftless.pieces.proximal import Proximal
+import apiece
+from apiece import federate, report
+from apiece.data.federation import MadeFederation
+from apiece.errors import UserError
+from apiece.personalize import personalize
+from apiece.piece import Piece
+from apiece.pieces.proximal import Proximal
 
 RNG = np.random.default_rng(0)
 Y = np.arange(300) % 3
@@ -48,10 +48,10 @@ class Mine(nn.Module):
 def test_in_under_ten_lines():
     from torch import nn
 
-    import driftless
+    import apiece
 
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
-    result = driftless.federate(model, (X, Y), "scaffold + relaxed_init(beta=0.1)", clients=5, rounds=10, steps=10)
+    result = apiece.federate(model, (X, Y), "scaffold + relaxed_init(beta=0.1)", clients=5, rounds=10, steps=10)
     model.load_state_dict(result.model())
     assert result.metrics[-1]["global_accuracy"] > 0.8
     test = result.experiment.federation.test_pool
@@ -60,9 +60,9 @@ def test_in_under_ten_lines():
 
 def test_no_public_name_is_that_of_a_file():
     """Importing a file would put it in the name's place."""
-    files = {path.stem for path in Path(driftless.__file__).parent.glob("*.py")}
-    assert not files & set(driftless.__all__)
-    assert all(getattr(driftless, name) is not None for name in driftless.__all__)
+    files = {path.stem for path in Path(apiece.__file__).parent.glob("*.py")}
+    assert not files & set(apiece.__all__)
+    assert all(getattr(apiece, name) is not None for name in apiece.__all__)
 
 
 def test_the_users_module_is_left_as_it_was():
@@ -146,7 +146,7 @@ def test_the_callback_sees_each_round_and_may_stop():
 
 
 def test_an_algorithm_of_ones_own():
-    algorithm = driftless.algorithm(Proximal(0.5), driftless.Period("hidden", 2), name="mine")
+    algorithm = apiece.algorithm(Proximal(0.5), apiece.Period("hidden", 2), name="mine")
     named = federate(Mine(), (X, Y), "fedprox(mu=0.5)", **QUICK)
     result = federate(Mine(), (X, Y), algorithm, **QUICK)
     assert result.experiment.config.algorithm == "mine" and named.experiment.config.algorithm == "fedprox(mu=0.5)"
@@ -161,7 +161,7 @@ def test_a_report_without_a_mark_is_refused_by_name(said, kind, lift):
             return said
 
     with pytest.raises(UserError, match=f"Telling's report has a {kind} without a mark: wrap it in Uniform"):
-        federate(nn.Linear(4, 3), (X, Y), driftless.algorithm(Telling(), name="mine"), **QUICK, lift=lift)
+        federate(nn.Linear(4, 3), (X, Y), apiece.algorithm(Telling(), name="mine"), **QUICK, lift=lift)
 
 
 def test_a_run_folder_and_going_on_from_python(tmp_path):
@@ -272,7 +272,7 @@ def test_ragged_clients():
     sizes = [0, 1, 3, 40, 256]
     pool = (torch.from_numpy(X), torch.from_numpy(Y))
     rows = list(torch.arange(300).split(sizes))
-    place = driftless.Federation(pool, pool, rows, rows, [f"c{size}" for size in sizes])
+    place = apiece.Federation(pool, pool, rows, rows, [f"c{size}" for size in sizes])
     for algorithm in ("fedavg", "scaffold + fedals(alpha=2)", "fedavg_p"):
         for settings in ({"steps": 3}, {"epochs": 1}, {"steps": 3, "lift": "vectorised"}):
             result = federate(Mine(), clients=place, algorithm=algorithm, rounds=3, batch=16, **settings)

@@ -14,12 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from driftless import Piece, View, algorithm, federate, report
-from driftless.assemble import assemble
-from driftless.data.federation import Federation
-from driftless.errors import UserError
-from driftless.run import execute
-from driftless.space import Space
+from apiece import Piece, View, algorithm, federate, report
+from apiece.assemble import assemble
+from apiece.data.federation import Federation
+from apiece.errors import UserError
+from apiece.run import execute
+from apiece.space import Space
 
 RNG = np.random.default_rng(0)
 Y = np.arange(300) % 3

@@ -1,4 +1,4 @@
-"""`driftless grid`: every row with every column, kept and gone on with by cell, tabled, and what it refuses."""
+"""`apiece grid`: every row with every column, kept and gone on with by cell, tabled, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from subjects import COMPOSITIONS, commands
 from test_bad_input import sentence
 from test_report import Page
 
-from driftless import folders, grid, report, run
-from driftless.config import Config, flags
-from driftless.errors import UserError
-from driftless.grammar import parse_list
-from driftless.grid_table import Grid
-from driftless.launch import run_config
-from driftless.observed import read
+from apiece import folders, grid, report, run
+from apiece.config import Config, flags
+from apiece.errors import UserError
+from apiece.grammar import parse_list
+from apiece.grid_table import Grid
+from apiece.launch import run_config
+from apiece.observed import read
 
 SMALL: dict[str, Any] = TINY | {"rounds": 2, "drift": "none", "panel": 2, "model": "mlp(hidden=[4])"}
 
@@ -35,7 +35,7 @@ def no_report(monkeypatch, request):
 
 
 def table(out: Path, rows: str, columns: str, *flags: object, **settings: Any) -> Ended:
-    """`driftless grid` of the smallest runs."""
+    """`apiece grid` of the smallest runs."""
     words = [word for k, v in (SMALL | settings).items() for word in (f"--{k.replace('_', '-')}", v)]
     return cli("grid", "--rows", rows, "--columns", columns, *words, "--out", out, *flags)
 
@@ -60,9 +60,9 @@ def test_a_grid(tmp_path, monkeypatch):
     assert ended.code == 0, ended
     said = [line for line in ended.err.splitlines() if "cell" in line]
     assert said[2:4] + said[9:] == [
-        "driftless: cell 3 of 5, seed 0: fedavg + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
-        "driftless: cell 4 of 5, seed 0: scaffold",
-        "driftless: cell 5 of 5, seed 1: scaffold + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
+        "apiece: cell 3 of 5, seed 0: fedavg + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
+        "apiece: cell 4 of 5, seed 0: scaffold",
+        "apiece: cell 5 of 5, seed 1: scaffold + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
     ]
     slow = "fedals(alpha=2,cohort=held)+relaxed_init(0.1)"
     named = ["fedavg", "fedavg+scaffold", f"fedavg+{slow}", "scaffold", f"scaffold+{slow}"]
@@ -87,7 +87,7 @@ def test_a_grid(tmp_path, monkeypatch):
     Page(both)
     assert two.code == 0 and both.count('id="grid"') == both.count('id="grid-2"') == 1
     again = shlex.split(text.split("```")[1].strip())
-    assert again[:2] == ["driftless", "grid"] and cli(*again[1:]).code == 0
+    assert again[:2] == ["apiece", "grid"] and cli(*again[1:]).code == 0
     assert (out / "grid.md").read_text() == text
 
 
@@ -129,7 +129,7 @@ def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
     assert folders.ended(first) and (second / "run.toml").is_file() and not folders.ended(second)
     before = {path: path.stat().st_mtime_ns for path in [*first.rglob("*"), second / "run.toml"]}
     again = table(out, "fedavg, scaffold", "nothing, relaxed_init(0.1)")
-    assert again.code == 0 and again.err.startswith("driftless: cell 1 of 4, seed 0: fedavg, which has ended\n")
+    assert again.code == 0 and again.err.startswith("apiece: cell 1 of 4, seed 0: fedavg, which has ended\n")
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for algorithm in ("fedavg", "fedavg + relaxed_init(0.1)", "scaffold", "scaffold + relaxed_init(0.1)"):
         whole = tmp_path / "whole" / algorithm
@@ -140,7 +140,7 @@ def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
 def test_a_grid_with_a_file_of_ones_own_goes_on(tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
-        "from driftless import Algorithm, algorithm\nfrom driftless.pieces.proximal import Proximal\n"
+        "from apiece import Algorithm, algorithm\nfrom apiece.pieces.proximal import Proximal\n"
         "__all__ = ['mine']\n"
         'def mine() -> Algorithm:\n    """Mine (Me 2026)."""\n    return algorithm(Proximal(0.1), name="mine")\n'
     )
@@ -243,7 +243,7 @@ def test_a_configuration_file_and_flags_over_it(tmp_path):
 
 def test_flags_say_a_configuration(monkeypatch):
     asked: list[Config] = []
-    monkeypatch.setattr("driftless.launch.run_config", lambda config, progress: asked.append(config))
+    monkeypatch.setattr("apiece.launch.run_config", lambda config, progress: asked.append(config))
     config = Config(algorithm="scaffold + fedals(5, cohort=held)", data_dir="a folder", split="classes(2)", cohort=7,
                     epochs=2, lr=0.05, clip=10.0, seeds=(3, 4), tensorboard=True, drift="none", out="o")  # fmt: skip
     assert cli("run", *shlex.split(flags(config))).code == 0 and asked == [config] and flags(Config()) == ""

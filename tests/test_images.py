@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from helpers import Seen, clusters, federate, gap, run
 from torch import Tensor, nn
 
-from driftless import algorithms as named
-from driftless.compiled import Compiled
-from driftless.images import SideBySide, conv2d, max_pool2d, relu
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece.compiled import Compiled
+from apiece.images import SideBySide, conv2d, max_pool2d, relu
+from apiece.work import Work
 
 aten = torch.ops.aten
 CLIENTS = 3

@@ -9,17 +9,17 @@ import pytest
 import torch
 from helpers import KEEPS_ALL, FullBatch, Given, Point, clusters, federate, gap, mlp, models, quadratic, quadratics, run
 
-from driftless import algorithms as named
-from driftless.composition import Period, algorithm
-from driftless.lift import Sequential, Vectorised
-from driftless.optim import Sgd
-from driftless.pieces.outer_step import OuterStep
-from driftless.pieces.proximal import Proximal
-from driftless.pieces.relaxed_init import RelaxedInit
-from driftless.pieces.scaffold import Scaffold
-from driftless.server_optim import Adam, Descent, Momentum, Yogi
-from driftless.synchronise import NEVER
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece.composition import Period, algorithm
+from apiece.lift import Sequential, Vectorised
+from apiece.optim import Sgd
+from apiece.pieces.outer_step import OuterStep
+from apiece.pieces.proximal import Proximal
+from apiece.pieces.relaxed_init import RelaxedInit
+from apiece.pieces.scaffold import Scaffold
+from apiece.server_optim import Adam, Descent, Momentum, Yogi
+from apiece.synchronise import NEVER
+from apiece.work import Work
 
 CLIENTS = 5
 ALL = [range(CLIENTS)]

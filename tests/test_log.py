@@ -12,9 +12,9 @@ from outer import cli, run
 from recipes import result
 from test_bad_input import sentence
 
-from driftless import log, report
-from driftless.log import Log
-from driftless.results import read_run
+from apiece import log, report
+from apiece.log import Log
+from apiece.results import read_run
 
 ROUNDS = 6
 
@@ -107,7 +107,7 @@ def test_a_report_says_what_is_lost(folder, monkeypatch, tmp_path):
     path = folder / "metrics.jsonl"
     path.write_bytes(without(2, 3)(path.read_bytes()))
     said = cli("report", folder, "--out", tmp_path / "page.html").err
-    assert said == f"driftless: {path} lacks rounds 2 to 3.\n"
+    assert said == f"apiece: {path} lacks rounds 2 to 3.\n"
     assert f"scaffold: {path} lacks rounds 2 to 3." in (tmp_path / "page.html").read_text()
 
 

@@ -13,11 +13,11 @@ from recipes import SMALL, result
 from test_bad_input import sentence
 from test_store_crash import Crash, Disk
 
-from driftless import checkpoint, folders, launch, report
-from driftless import run as loop
-from driftless.errors import UserError
-from driftless.launch import federate
-from driftless.saved import State
+from apiece import checkpoint, folders, launch, report
+from apiece import run as loop
+from apiece.errors import UserError
+from apiece.launch import federate
+from apiece.saved import State
 
 ENDS = {  # settings under which the last round is measured otherwise than one among others
     "scaffold": {"algorithm": "scaffold"},

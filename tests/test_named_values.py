@@ -15,18 +15,18 @@ from readings import FIXTURES
 from test_against_oracles import SHOWS, TIGHT
 from test_wired import CONFIG, same, sequential
 
-from driftless import algorithms as named
-from driftless.assemble import assemble, chosen_algorithm
-from driftless.broadcast import Setting
-from driftless.clients import Clients
-from driftless.composition import Algorithm
-from driftless.contract import check
-from driftless.launch import run_config
-from driftless.lift import Threaded, Vectorised
-from driftless.pieces.scaffold import Scaffold
-from driftless.space import Space
-from driftless.synchronise import NEVER, Schedule
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece.assemble import assemble, chosen_algorithm
+from apiece.broadcast import Setting
+from apiece.clients import Clients
+from apiece.composition import Algorithm
+from apiece.contract import check
+from apiece.launch import run_config
+from apiece.lift import Threaded, Vectorised
+from apiece.pieces.scaffold import Scaffold
+from apiece.space import Space
+from apiece.synchronise import NEVER, Schedule
+from apiece.work import Work
 
 VALUES = [
     "fedprox(mu=0.3, centre=server) + relaxed_init(0.2)",

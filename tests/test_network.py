@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 from test_ranks import SETTINGS, cli, gap, model
 
-from driftless import network, report
+from apiece import network, report
 
 NAMESPACES = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 NAMESPACES += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -36,9 +36,9 @@ RANK=0 nsenter --net=/run/netns/0 "$@"
 """
 PROGRAM = """
 import os, shlex, subprocess, sys, time
-from driftless import network, report
-from driftless.cli import main
-from driftless.ranks import join
+from apiece import network, report
+from apiece.cli import main
+from apiece.ranks import join
 
 network.MISSED = 6
 report.write_report = lambda *_: None
@@ -63,7 +63,7 @@ def test_two_machines_make_the_run_of_one_process_until_the_cable_is_cut(tmp_pat
     (tmp_path / "program.py").write_text(PROGRAM)
     run = f"run --algorithm scaffold --rounds 2 {SETTINGS} --out "
     done = namespaces(tmp_path, CABLE + BOTH, sys.executable, "program.py", run + "many")
-    said = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    said = [line for line in done.stderr.splitlines() if line.startswith("apiece: ")]
     assert len(said) == 1 and "another rank of this run ended or cannot be reached" in said[0], done.stderr
     assert done.returncode == 2
     assert cli(*run.split(), tmp_path / "one").code == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driftless import pieces
+from apiece import pieces
 
 FILES = sorted(Path(pieces.__path__[0]).glob("[!_]*.py"))
 GENERATOR = "FedGen's generator is a network of the server's own, told as a vector: it has no place in the View"

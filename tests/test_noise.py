@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from driftless.data import noise
-from driftless.randomness import generator
+from apiece.data import noise
+from apiece.randomness import generator
 
 RNG = generator(0, "noise test")
 COLOUR, GREY = (

@@ -9,14 +9,14 @@ import pytest
 import torch
 from helpers import clusters, federate, gap, mlp, run
 
-from driftless import algorithms as named
-from driftless import optimisers
-from driftless.errors import UserError
-from driftless.lift import Sequential, Vectorised
-from driftless.optim import AdamW, Sgd, clip
-from driftless.schedules import Constant, Cosine, Exponential, Steps
-from driftless.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece import optimisers
+from apiece.errors import UserError
+from apiece.lift import Sequential, Vectorised
+from apiece.optim import AdamW, Sgd, clip
+from apiece.schedules import Constant, Cosine, Exponential, Steps
+from apiece.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
+from apiece.work import Work
 
 RNG = np.random.Generator(np.random.Philox(0))
 SIZE, STEPS = 7, 12

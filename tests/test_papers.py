@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from outer import cli
 
-from driftless import algorithms as named
-from driftless.assemble import assemble, chosen_algorithm
-from driftless.config import Config
-from driftless.papers import paper
+from apiece import algorithms as named
+from apiece.assemble import assemble, chosen_algorithm
+from apiece.config import Config
+from apiece.papers import paper
 
 NONE = {"centralised", "class_mask", "fine_tune", "local", "period"}  # references, and what is added to others
 NOTED = [name for name in named.__all__ if name not in NONE]
@@ -47,8 +47,8 @@ def test_what_an_algorithm_decides_itself_is_what_its_paper_has():
 def test_a_plug_in_notes_its_own(tmp_path):
     plugin = tmp_path / "own.py"
     plugin.write_text(
-        "from driftless import algorithm\n"
-        "from driftless.papers import paper\n\n"
+        "from apiece import algorithm\n"
+        "from apiece.papers import paper\n\n"
         '@paper("Table 1", weighting="uniform", optimizer="sgd", lr=0.2)\n'
         "def own(strength: float = 1.0):\n"
         '    """Mine (Somebody et al. 2031)."""\n'

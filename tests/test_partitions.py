@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from driftless import splits
-from driftless.data.partitions import (
+from apiece import splits
+from apiece.data.partitions import (
     Classes,
     Dirichlet,
     DirichletCapped,
@@ -18,8 +18,8 @@ from driftless.data.partitions import (
     Saved,
     Shards,
 )
-from driftless.errors import UserError
-from driftless.randomness import generator
+from apiece.errors import UserError
+from apiece.randomness import generator
 
 LABELS = generator(0, "labels").permutation(np.repeat(np.arange(10), 200))  # 2000 samples, 200 a class
 OWNERS = generator(0, "owners").integers(100, 130, size=len(LABELS))  # 30 owners

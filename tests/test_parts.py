@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from driftless import Federation, federate
-from driftless.errors import UserError
+from apiece import Federation, federate
+from apiece.errors import UserError
 
 X, Y = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
 HALVES = [torch.arange(0, 30), torch.arange(30, 60)]

@@ -13,26 +13,26 @@ from helpers import clusters, federate, gap, run
 from test_wired import CONFIG, PIPELINES, same, sequential
 from torch import nn
 
-import driftless
-from driftless import Federation
-from driftless import algorithms as named
-from driftless.assemble import assemble
-from driftless.broadcast import Affine, Setting
-from driftless.cli import main
-from driftless.clients import Place
-from driftless.composition import Server, algorithm
-from driftless.config import Config
-from driftless.data.sources import load
-from driftless.errors import UserError
-from driftless.launch import run_config
-from driftless.lift import Loop, Sequential, Threaded, Vectorised
-from driftless.optim import AdamW, OnServer, Sgd
-from driftless.pefll import SIZES, Hypernetwork, Pefll, descriptor_size
-from driftless.personalize import newcomer as newcomer_of
-from driftless.personalize import personalize
-from driftless.pfedhn import Pfedhn
-from driftless.server_optim import Descent
-from driftless.work import Work
+import apiece
+from apiece import Federation
+from apiece import algorithms as named
+from apiece.assemble import assemble
+from apiece.broadcast import Affine, Setting
+from apiece.cli import main
+from apiece.clients import Place
+from apiece.composition import Server, algorithm
+from apiece.config import Config
+from apiece.data.sources import load
+from apiece.errors import UserError
+from apiece.launch import run_config
+from apiece.lift import Loop, Sequential, Threaded, Vectorised
+from apiece.optim import AdamW, OnServer, Sgd
+from apiece.pefll import SIZES, Hypernetwork, Pefll, descriptor_size
+from apiece.personalize import newcomer as newcomer_of
+from apiece.personalize import personalize
+from apiece.pfedhn import Pfedhn
+from apiece.server_optim import Descent
+from apiece.work import Work
 
 SHAPE, CLASSES = (1, 8, 8), 3
 WORK, COHORT = Work(3, None, 4), (0, 2, 3, 4)
@@ -105,7 +105,7 @@ def test_the_descriptor_is_a_mean_over_all_data(monkeypatch):
     params = federated.start().params
     each = run(federated, data, WORK, [], 0.1).clients.each(2, 0)
     whole = federated.broadcast.embed(params[: federated.broadcast.split], each.samples.all())
-    monkeypatch.setattr("driftless.broadcast.CHUNK", 7)
+    monkeypatch.setattr("apiece.broadcast.CHUNK", 7)
     assert gap(federated.broadcast.describe(params, each), whole) < 1e-14
     empty = each._replace(samples=each.samples._replace(index=each.samples.index[:0], size=0))
     assert torch.isfinite(federated.broadcast.model(params, federated.broadcast.memory(params), empty)).all()
@@ -268,12 +268,12 @@ def test_several_labels_a_sample(embedding):
         metric=lambda outputs, labels: ((outputs > 0) == (labels > 0)).float().mean(1),
     )  # fmt: skip
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
-    result = driftless.federate(model, algorithm=f"pefll(embedding={embedding})", **settings)
+    result = apiece.federate(model, algorithm=f"pefll(embedding={embedding})", **settings)
     setting = result.experiment.federated.setting
     assert setting is not None and setting.classes == 5
     for name in ("class_mask", "knn_per"):
         with pytest.raises(UserError, match=f"{name} .* labels must be classes, one a sample"):
-            driftless.federate(model, algorithm=name, **settings)
+            apiece.federate(model, algorithm=name, **settings)
 
 
 def test_wrong_values_are_refused():
@@ -288,7 +288,7 @@ def test_wrong_values_are_refused():
     assert repr(Pfedhn()) == repr(named.pfedhn().broadcast)
 
 
-# --- driftless personalize ------------------------------------------------------------------------------------------
+# --- apiece personalize ------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def newcomer(tmp_path_factory) -> Any:
     """A client of sixes and sevens."""

@@ -14,21 +14,21 @@ from oracles import fedavg_p
 from oracles.problem import BODY, HEAD, SIZE, fixture, full_batches, probe
 from test_spaces import Normed, images
 
-from driftless import algorithms as named
-from driftless.assemble import assemble, chosen_algorithm
-from driftless.clients import Clients
-from driftless.composition import Alternate, Period, algorithm
-from driftless.config import Config
-from driftless.contract import check
-from driftless.errors import UserError
-from driftless.lift import Loop, Sequential, Vectorised
-from driftless.optim import AdamW, Sgd
-from driftless.pieces.fine_tune import passes
-from driftless.pieces.per_fedavg import part
-from driftless.run import execute
-from driftless.space import Space
-from driftless.synchronise import NEVER
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece.assemble import assemble, chosen_algorithm
+from apiece.clients import Clients
+from apiece.composition import Alternate, Period, algorithm
+from apiece.config import Config
+from apiece.contract import check
+from apiece.errors import UserError
+from apiece.lift import Loop, Sequential, Vectorised
+from apiece.optim import AdamW, Sgd
+from apiece.pieces.fine_tune import passes
+from apiece.pieces.per_fedavg import part
+from apiece.run import execute
+from apiece.space import Space
+from apiece.synchronise import NEVER
+from apiece.work import Work
 
 FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
 both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)

@@ -1,4 +1,4 @@
-"""The claims of FedAvg-P and Scaffold-P (Chen et al. 2023) on driftless; the problem: `oracles/personal_claims.py`."""
+"""The claims of FedAvg-P and Scaffold-P (Chen et al. 2023) on apiece; the problem: `oracles/personal_claims.py`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from oracles import personal_claims as claims
 from oracles.personal_claims import Data, Settings
 from torch import Tensor, nn
 
-from driftless import algorithms as named
-from driftless.data.federation import Federation
-from driftless.lift import Vectorised
+from apiece import algorithms as named
+from apiece.data.federation import Federation
+from apiece.lift import Vectorised
 
 TOTAL = 700  # local steps a curve
 DATA = claims.data(0)
@@ -36,7 +36,7 @@ class Toy(nn.Module):
 
 
 def curve(settings: Settings) -> np.ndarray:
-    """||(1/N) sum_i grad_x f_i(x^r, y_i^r)||^2 before every round, from driftless's server and the clients' rows."""
+    """||(1/N) sum_i grad_x f_i(x^r, y_i^r)||^2 before every round, from apiece's server and the clients' rows."""
     clients, pool, shared = DATA.noise.shape
     plan = claims.schedule(settings, clients, pool)
     kind = {"fedavg_p": named.fedavg_p, "scaffold_p": named.scaffold_p}[settings.algorithm]

@@ -10,10 +10,10 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, run
 from torch import Tensor
 
-from driftless.broadcast import Pipeline
-from driftless.composition import algorithm
-from driftless.lift import Sequential, Threaded, Vectorised
-from driftless.work import Work
+from apiece.broadcast import Pipeline
+from apiece.composition import algorithm
+from apiece.lift import Sequential, Threaded, Vectorised
+from apiece.work import Work
 
 SIZE, WIDTH, FEATURES = 53, 3, 6  # of the model, the descriptor, a sample
 LR, STEPS, COHORT = 0.2, 3, (0, 2, 3, 4)

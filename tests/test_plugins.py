@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from outer import TINY, cli, config, run
 
-from driftless import plugins, report
-from driftless.assemble import chosen_algorithm
-from driftless.config import Config, from_toml, to_table
-from driftless.errors import UserError
-from driftless.folders import digest
-from driftless.launch import export, federate, resume
-from driftless.personalize import personalize
+from apiece import plugins, report
+from apiece.assemble import chosen_algorithm
+from apiece.config import Config, from_toml, to_table
+from apiece.errors import UserError
+from apiece.folders import digest
+from apiece.launch import export, federate, resume
+from apiece.personalize import personalize
 
 LIGHT = '''"""An algorithm of one's own, whose module loads nothing heavy."""
 
@@ -31,14 +31,14 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from driftless import Algorithm
+    from apiece import Algorithm
 
 
 def slowly(factor: float = 0.5, within: Algorithm | None = None) -> Algorithm:
     """Every gradient times `factor` (Nobody 2024).
 
     More."""
-    from driftless import algorithm
+    from apiece import algorithm
 
     made = algorithm(_piece()(factor), name=f"slowly({factor:g})")
     return made if within is None else within + made
@@ -46,7 +46,7 @@ def slowly(factor: float = 0.5, within: Algorithm | None = None) -> Algorithm:
 
 @cache
 def _piece():
-    from driftless import Piece
+    from apiece import Piece
 
     @dataclass(frozen=True)
     class Slowly(Piece):
@@ -57,7 +57,7 @@ def _piece():
 
     return Slowly
 '''
-MAKES = "from driftless import algorithm\ndef mine():\n    return algorithm(name='mine')\n"
+MAKES = "from apiece import algorithm\ndef mine():\n    return algorithm(name='mine')\n"
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ BAD = {
     "no text at all": ("\0", "cannot be loaded: "),
     "nothing in it": ("", "has no public function that makes an algorithm"),
     "only what is private or another's": (
-        "from driftless import algorithm\ndef _mine():\n    return algorithm(name='mine')\nclass Mine: ...\n",
+        "from apiece import algorithm\ndef _mine():\n    return algorithm(name='mine')\nclass Mine: ...\n",
         "has no public function that makes an algorithm",
     ),
     "a built-in name": ("def relaxed_init(): ...\n", "defines 'relaxed_init', the name of a built-in algorithm"),
@@ -118,7 +118,7 @@ MADE = {
     "a failing constructor": ("def mine(x: int):\n    return 1 // x\n", "mine(0)", "line 2: ZeroDivisionError"),
     "an argument that it has not": (MAKES, "mine(3)", "write mine()"),
     "its own refusal": (
-        "from driftless import UserError\ndef mine():\n    raise UserError('not today.')\n",
+        "from apiece import UserError\ndef mine():\n    raise UserError('not today.')\n",
         "mine",
         "mine: not today.",
     ),
@@ -373,7 +373,7 @@ def test_it_works_wired_and_its_version_is_recorded(site, no_report):
 
 ASKED = """
 import sys
-from driftless.cli import main
+from apiece.cli import main
 try:
     main(sys.argv[1:])
 except SystemExit:

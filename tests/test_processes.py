@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch import nn
 
-import driftless
-from driftless import algorithms, choice, processes
-from driftless.clients import Clients
-from driftless.data.federation import Federation
-from driftless.errors import UserError
-from driftless.expression import catalogue
-from driftless.federated import Federated
-from driftless.lift import Sequential, Threaded
-from driftless.processes import Processes
-from driftless.space import Space
-from driftless.state import Plan
-from driftless.task import Task
-from driftless.work import Work
+import apiece
+from apiece import algorithms, choice, processes
+from apiece.clients import Clients
+from apiece.data.federation import Federation
+from apiece.errors import UserError
+from apiece.expression import catalogue
+from apiece.federated import Federated
+from apiece.lift import Sequential, Threaded
+from apiece.processes import Processes
+from apiece.space import Space
+from apiece.state import Plan
+from apiece.task import Task
+from apiece.work import Work
 
 SIDE, CLASSES, EACH, COUNT = 8, 3, 90, 6
 
@@ -119,7 +119,7 @@ this.rounds(this.federated(this.algorithms.fedavg(), loss), workers, data, 1)
 
 
 def left(folder: str) -> list[str]:
-    return [str(path) for path in Path(folder).rglob("*") if path.is_file() or path.name.startswith("driftless-")]
+    return [str(path) for path in Path(folder).rglob("*") if path.is_file() or path.name.startswith("apiece-")]
 
 
 def test_a_run_that_is_killed_leaves_nothing(tmp_path):
@@ -203,13 +203,13 @@ def test_auto_takes_the_fastest_of_the_exact_class(expected, monkeypatch, tmp_pa
     x, y = images().pool
     x = x.permute(0, 2, 3, 1)
     settings = {"rounds": 2, "steps": "2", "batch": 16, "clients": 4, "split": "iid", "workers": 2}
-    one = driftless.federate(net(), (x, y), out=str(tmp_path / "run"), **settings)
-    two = driftless.federate(net(), (x, y), lift="threaded", **settings)
+    one = apiece.federate(net(), (x, y), out=str(tmp_path / "run"), **settings)
+    two = apiece.federate(net(), (x, y), lift="threaded", **settings)
     written = (tmp_path / "run" / "run.toml").read_text()
     assert f'lift = "{"Sequential()" if expected is Sequential else f"{expected.__name__}(2)"}"' in written
     assert all(torch.equal(a, b) for a, b in zip(one.model().values(), two.model().values(), strict=True))
     monkeypatch.setattr(choice, "seconds", None)  # what goes on takes what it took, unmeasured
-    again = driftless.federate(net(), (x, y), out=str(tmp_path / "run"), resume=True, **settings)
+    again = apiece.federate(net(), (x, y), out=str(tmp_path / "run"), resume=True, **settings)
     assert type(again.clients.lift) is expected and torch.equal(again.server.params, one.server.params)
 
 

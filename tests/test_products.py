@@ -10,17 +10,17 @@ import torch.nn.functional as F
 from helpers import Seen, gap
 from torch import Tensor, nn
 
-from driftless import algorithms as named
-from driftless import federate
-from driftless.clients import Clients
-from driftless.data.federation import Federation
-from driftless.federated import Federated
-from driftless.lift import Sequential, Vectorised
-from driftless.products import Products, conv2d
-from driftless.space import Space
-from driftless.state import Plan
-from driftless.task import Task
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece import federate
+from apiece.clients import Clients
+from apiece.data.federation import Federation
+from apiece.federated import Federated
+from apiece.lift import Sequential, Vectorised
+from apiece.products import Products, conv2d
+from apiece.space import Space
+from apiece.state import Plan
+from apiece.task import Task
+from apiece.work import Work
 
 SETTINGS: list[dict[str, Any]] = [
     {},

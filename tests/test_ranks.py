@@ -20,12 +20,12 @@ from helpers import gap
 from outer import cli
 from test_grid import cells
 
-from driftless import grid, report
-from driftless.launch import resume
-from driftless.ranks import Ranks
-from driftless.rows import Layout
-from driftless.shared_rows import SharedRows
-from driftless.store import DiskRows
+from apiece import grid, report
+from apiece.launch import resume
+from apiece.ranks import Ranks
+from apiece.rows import Layout
+from apiece.shared_rows import SharedRows
+from apiece.store import DiskRows
 
 SETTINGS = "--data digits --clients 6 --model mlp(hidden=[4]) --steps 3 --batch 8 --seed 1 --precision float64"
 SETTINGS += " --lift sequential --eval-every 2 --panel 2"
@@ -69,8 +69,8 @@ def threads():
     print("left:", sum("gloo" in name for name in names), flush=True)
 
 atexit.register(threads)  # what is registered first is done last
-from driftless import report
-from driftless.cli import main
+from apiece import report
+from apiece.cli import main
 report.write_report = lambda runs, out, *_: out
 for words in sys.argv[1:]:
     main(shlex.split(words))
@@ -117,7 +117,7 @@ def test_goes_on_with_another_number_of_ranks(tmp_path):
     words = ["run", "--algorithm", "scaffold", "--cohort", "4", "--rounds", "40", *SETTINGS.split()]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert cli(*words, "--out", whole).code == 0
-    command = torchrun(2, "-m", "driftless", *words, "--out", str(broken))
+    command = torchrun(2, "-m", "apiece", *words, "--out", str(broken))
     begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=THREADS, start_new_session=True)
     try:
         until = time.monotonic() + 300
@@ -142,7 +142,7 @@ def last_rank(agent: int) -> int:
 
 REFUSED = """
 import os, sys
-from driftless.cli import main
+from apiece.cli import main
 
 os.chdir(os.environ["RANK"])
 
@@ -179,7 +179,7 @@ def test_who_says_what_is_refused_and_nothing_is_left(tmp_path):
     for copy in (both, tmp_path / "1" / "both"):
         shutil.copytree(one, copy)
     done = ended(2, tmp_path, REFUSED, *settings)
-    said = [line.removeprefix("driftless: ") for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    said = [line.removeprefix("apiece: ") for line in done.stderr.splitlines() if line.startswith("apiece: ")]
     assert done.returncode != 0 and done.stdout.count("told") == 2, done.stderr
     expected = {
         "unknown name 'scafold'": 1,
@@ -198,12 +198,12 @@ def test_who_says_what_is_refused_and_nothing_is_left(tmp_path):
 
 LATE = """
 import os, sys, time
-from driftless import report
+from apiece import report
 
 report.write_report = lambda folders, out, target=None: print("written:", out)
 
-from driftless import grid, launch
-from driftless.cli import main
+from apiece import grid, launch
+from apiece.cli import main
 
 ensure = grid.ensure
 
@@ -234,9 +234,9 @@ OTHERS = """
 import os, sys
 import numpy as np
 from torch import nn
-from driftless.cli import main
-from driftless.errors import UserError
-from driftless.launch import federate
+from apiece.cli import main
+from apiece.errors import UserError
+from apiece.launch import federate
 
 first = os.environ["RANK"] == "0"
 
@@ -274,7 +274,7 @@ def test_ranks_begun_with_other_words_or_data_are_refused(tmp_path):
         np.savez(tmp_path / folder / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     done = ended(2, tmp_path, OTHERS, *SETTINGS.replace(" --seed 1", "").split())
     assert done.returncode == 0, done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    said = [line for line in done.stderr.splitlines() if line.startswith("apiece: ")]
     here = (
         "lr is 0.2 here and 0.1 on",
         "seeds is (0, 1) here and () on",
@@ -284,23 +284,23 @@ def test_ranks_begun_with_other_words_or_data_are_refused(tmp_path):
     )
     assert len(said) == len(here), said
     for line, words in zip(said, here, strict=True):
-        assert line.startswith(f"driftless: rank 1: {words}") and line.endswith("with the same packages."), line
+        assert line.startswith(f"apiece: rank 1: {words}") and line.endswith("with the same packages."), line
 
 
 def test_ranks_of_other_packages_are_refused(tmp_path):
     program = """
 import os
-from driftless import folders
-from driftless.cli import main
+from apiece import folders
+from apiece.cli import main
 
 found = folders.versions() | {"python": os.environ["RANK"]}
 folders.versions = lambda: found | ({"torch": "0.1"} if os.environ["RANK"] == "1" else {})
 main(["run", "--out", "x"])
 """
     done = ended(2, tmp_path, program)
-    said = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    said = [line for line in done.stderr.splitlines() if line.startswith("apiece: ")]
     assert done.returncode != 0 and len(said) == 1 and not (tmp_path / "x").exists(), done.stderr
-    assert said[0].startswith(f"driftless: rank 1: torch is 0.1 here and {torch.__version__} on the first rank: begin")
+    assert said[0].startswith(f"apiece: rank 1: torch is 0.1 here and {torch.__version__} on the first rank: begin")
 
 
 def test_what_is_no_run_the_first_rank_does_alone(tmp_path):
@@ -323,7 +323,7 @@ def test_what_is_no_run_the_first_rank_does_alone(tmp_path):
     assert [lines.count(words) for words in ("page.html", "model", "personal")] == [1, 1, 1], done.stderr
     assert sum(line.startswith("feddyn") for line in lines) == sum(line.startswith("digits") for line in lines) == 1
     assert (tmp_path / "many" / "model.safetensors").is_file() and not list(tmp_path.glob("*.tmp"))
-    wrong = [line for line in done.stderr.splitlines() if line.startswith("driftless: ")]
+    wrong = [line for line in done.stderr.splitlines() if line.startswith("apiece: ")]
     assert done.returncode != 0 and len(wrong) == 1 and "'nowhere' is no run folder" in wrong[0], done.stderr
 
 
@@ -373,7 +373,7 @@ def test_a_signal_ends_all_ranks_in_a_sentence(tmp_path, number, everyone):
     folder, logs = tmp_path / "run", tmp_path / "said"
     apart = ["--redirects", "3", "--log-dir", str(logs)]
     begun = subprocess.Popen(
-        torchrun(2, *apart, "-m", "driftless", *words, "--out", str(folder)),
+        torchrun(2, *apart, "-m", "apiece", *words, "--out", str(folder)),
         stderr=subprocess.DEVNULL,
         env=THREADS,
         start_new_session=True,
@@ -389,7 +389,7 @@ def test_a_signal_ends_all_ranks_in_a_sentence(tmp_path, number, everyone):
             os.killpg(begun.pid, signal.SIGKILL)
     how = "interrupted; " if everyone else "rank {}: another rank of this run ended, or torchrun is to end; "
     for rank, path in enumerate(sorted(logs.rglob("stderr.log"))):
-        sentence = f"driftless: {how.format(rank)}`driftless resume {folder}` goes on.\n"
-        ours = [line for line in path.read_text().splitlines(True) if "driftless: " in line]
+        sentence = f"apiece: {how.format(rank)}`apiece resume {folder}` goes on.\n"
+        ours = [line for line in path.read_text().splitlines(True) if "apiece: " in line]
         assert ours == ([] if everyone and rank else [sentence]) and "Traceback" not in path.read_text()
     assert cli("export", folder, "--out", tmp_path / "model").code == 0

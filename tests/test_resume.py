@@ -17,11 +17,11 @@ from recipes import RECIPES, SMALL, result
 from subjects import algorithms, names_of
 from test_store_crash import Crash, Disk
 
-from driftless import checkpoint, folders, report, wire
-from driftless.errors import UserError
-from driftless.launch import federate
-from driftless.rows import Layout
-from driftless.run import Result
+from apiece import checkpoint, folders, report, wire
+from apiece.errors import UserError
+from apiece.launch import federate
+from apiece.rows import Layout
+from apiece.run import Result
 
 TABLE = Path(__file__).parent.parent / "docs" / "results" / "torture.md"
 
@@ -127,8 +127,8 @@ def test_seeds_go_on_each(tmp_path):
     """The first seed had ended, the second was stopped, the third had not begun."""
     from dataclasses import replace
 
-    from driftless.config import from_table
-    from driftless.launch import resume, run_config
+    from apiece.config import from_table
+    from apiece.launch import resume, run_config
 
     config = from_table(SMALL | {"algorithm": "scaffold", "seeds": [0, 1, 2]}, "test")
     run_config(replace(config, out=str(tmp_path / "whole")))

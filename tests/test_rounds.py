@@ -11,18 +11,18 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 from torch import nn
 
-from driftless import algorithms as named
-from driftless.clients import BadClient, Clients
-from driftless.composition import Period, Server, algorithm
-from driftless.data.federation import MadeFederation
-from driftless.errors import UserError
-from driftless.lift import Sequential, Threaded, Vectorised
-from driftless.optim import AdamW, Freeze, Sgd
-from driftless.piece import Piece, Uniform
-from driftless.pieces.scaffold import Scaffold
-from driftless.server_optim import Adam, Momentum
-from driftless.state import Plan
-from driftless.work import Between, Work
+from apiece import algorithms as named
+from apiece.clients import BadClient, Clients
+from apiece.composition import Period, Server, algorithm
+from apiece.data.federation import MadeFederation
+from apiece.errors import UserError
+from apiece.lift import Sequential, Threaded, Vectorised
+from apiece.optim import AdamW, Freeze, Sgd
+from apiece.piece import Piece, Uniform
+from apiece.pieces.scaffold import Scaffold
+from apiece.server_optim import Adam, Momentum
+from apiece.state import Plan
+from apiece.work import Between, Work
 
 WORK = Work(2, None, 4)
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]

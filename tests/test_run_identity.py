@@ -18,17 +18,17 @@ from outer import cli, config, draw_no_page_of_one_run, metrics, run
 from test_bad_input import sentence
 from test_bad_runs import DIVERGES, content
 
-from driftless import folders, report, schedules
-from driftless.assemble import assemble
-from driftless.config import Config, to_table
-from driftless.data.federation import Federation
-from driftless.data.split import Split
-from driftless.errors import UserError
-from driftless.launch import federate, run_config
-from driftless.log import Log
-from driftless.report import write_report
-from driftless.results import read_run
-from driftless.run import execute
+from apiece import folders, report, schedules
+from apiece.assemble import assemble
+from apiece.config import Config, to_table
+from apiece.data.federation import Federation
+from apiece.data.split import Split
+from apiece.errors import UserError
+from apiece.launch import federate, run_config
+from apiece.log import Log
+from apiece.report import write_report
+from apiece.results import read_run
+from apiece.run import execute
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_resume_goes_on_without_bad_clients_as_it_is_told(tmp_path, no_report):
 
 def test_a_run_whose_first_round_failed_has_nothing_to_export(tmp_path, no_report):
     assert run(out=tmp_path / "run", optimizer="sgd(weight_decay=1e30)").code == 2
-    sentence(cli("export", tmp_path / "run", "--out", tmp_path / "model"), "no checkpoint yet", "driftless resume")
+    sentence(cli("export", tmp_path / "run", "--out", tmp_path / "model"), "no checkpoint yet", "apiece resume")
 
 
 def test_skipped_clients_were_sent_the_model(tmp_path):
@@ -329,7 +329,7 @@ def test_a_folder_without_a_finished_round_is_left_out_with_a_note(tmp_path, mon
     ended = cli("report", *sorted(runs.iterdir()), "--out", tmp_path / "page.html")
     assert ended.code == 0 and (tmp_path / "page.html").is_file()
     assert ended.err.splitlines() == [
-        f"driftless: {runs / name} has no finished round, and is left out." for name in ("begun", "empty")
+        f"apiece: {runs / name} has no finished round, and is left out." for name in ("begun", "empty")
     ]
     ended = cli("compare", *sorted(runs.iterdir()), "--no-references", "--out", tmp_path / "page.html")
     assert ended.code == 0 and len(ended.err.splitlines()) == 2

@@ -13,13 +13,13 @@ import torch
 from outer import TINY, cli, config, metrics, run
 from safetensors.torch import load_file
 
-from driftless import folders, report
-from driftless.assemble import assemble
-from driftless.config import flags, from_toml
-from driftless.data.split import Split
-from driftless.errors import UserError
-from driftless.launch import federate
-from driftless.run import Result, execute
+from apiece import folders, report
+from apiece.assemble import assemble
+from apiece.config import flags, from_toml
+from apiece.data.split import Split
+from apiece.errors import UserError
+from apiece.launch import federate
+from apiece.run import Result, execute
 
 
 @pytest.fixture(autouse=True)
@@ -239,7 +239,7 @@ def test_drift_is_measured_as_asked():
 
 
 def test_every_setting_is_named_in_the_run_toml(tmp_path: Path):
-    from driftless.config import from_toml
+    from apiece.config import from_toml
 
     settings = config(out=str(tmp_path / "run"), clip=1.0, panel=3, target=0.5)
     execute(assemble(settings), tmp_path / "run")

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 from outer import cli
 
-from driftless import spawn
-from driftless.lift import Threaded
-from driftless.wired import WiredClients
+from apiece import spawn
+from apiece.lift import Threaded
+from apiece.wired import WiredClients
 
 FIVE = 5.0  # seconds
 SMALL = "--data digits --clients 4 --cohort 1.0 --batch 8 --model mlp(hidden=[8]) --workers 2".split()
@@ -25,8 +25,8 @@ LONG = "--rounds 1 --steps 300000".split()  # a client takes minutes
 
 BEGINNER = """
 import json, os, signal, sys
-import driftless.launch, driftless.processes, driftless.wired
-from driftless.cli import main
+import apiece.launch, apiece.processes, apiece.wired
+from apiece.cli import main
 
 for line in sys.stdin:
     words, said, folder, ignored = json.loads(line)
@@ -40,7 +40,7 @@ for line in sys.stdin:
             signal.signal(number, signal.SIG_DFL)
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
-        sys.argv, code = ["driftless", *words], 0
+        sys.argv, code = ["apiece", *words], 0
         try:
             main()
         except SystemExit as end:
@@ -156,7 +156,7 @@ def test_ctrl_c_ends_any_lift_while_clients_are_at_work(begin, tmp_path, lift, h
             os.kill(process.pid, signal.SIGSTOP)
         until(lambda: all(process.state == "T" for process in workers(run.pid)))
     code, said, seconds = run.ended(signal.SIGINT)
-    assert (code, said.strip()) == (130, f"driftless: interrupted; `driftless resume {tmp_path / 'run'}` goes on.")
+    assert (code, said.strip()) == (130, f"apiece: interrupted; `apiece resume {tmp_path / 'run'}` goes on.")
     assert seconds < FIVE
 
 
@@ -164,7 +164,7 @@ def test_ctrl_c_ends_a_run_that_measures_which_lift_is_fastest(begin, tmp_path):
     run = begin("run", *SMALL, *LONG, "--out", tmp_path / "run")
     until(lambda: len(os.listdir(f"/proc/{run.pid}/task")) >= 4)  # its own, that which waits for signals, and two
     code, said, seconds = run.ended(signal.SIGINT)
-    assert (code, said.strip()) == (130, "driftless: interrupted; nothing had begun yet.") and seconds < FIVE
+    assert (code, said.strip()) == (130, "apiece: interrupted; nothing had begun yet.") and seconds < FIVE
 
 
 @pytest.mark.parametrize("number, code, name", [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")])
@@ -173,7 +173,7 @@ def test_a_signal_to_all_processes_of_a_run_is_one_sentence(begin, tmp_path, num
     run = begin("run", *SMALL, "--rounds", "100000", "--lift", "wired", "--out", tmp_path / "run")
     until(lambda: list(tmp_path.glob("run/checkpoints/*.safetensors")))
     found, said, seconds = run.ended(number, everyone=True)
-    sentence = f"driftless: ended by {name}; `driftless resume {tmp_path / 'run'}` goes on."
+    sentence = f"apiece: ended by {name}; `apiece resume {tmp_path / 'run'}` goes on."
     assert found == code and said.strip().splitlines()[-1] == sentence and "Traceback" not in said
     assert seconds < FIVE and cli("export", tmp_path / "run", "--out", tmp_path / "model").code == 0
 
@@ -194,9 +194,9 @@ def test_it_is_said_how_a_command_of_many_runs_goes_on(begin, tmp_path, words):
     run = begin(*words.split(), *SMALL, *LONG, "--lift", "sequential", "--out", tmp_path / "out")
     until(lambda: list(tmp_path.glob("out/**/split.npz")))
     code, said, seconds = run.ended(signal.SIGINT)
-    again = "the same grid again" if "grid" in words else f"`driftless resume {tmp_path / 'out'}`"
+    again = "the same grid again" if "grid" in words else f"`apiece resume {tmp_path / 'out'}`"
     last = said.strip().splitlines()[-1]  # a grid says which cell it is at
-    assert (code, last) == (130, f"driftless: interrupted; {again} goes on.") and seconds < FIVE
+    assert (code, last) == (130, f"apiece: interrupted; {again} goes on.") and seconds < FIVE
 
 
 def test_without_a_folder_nothing_goes_on(begin):
@@ -204,13 +204,13 @@ def test_without_a_folder_nothing_goes_on(begin):
     run = begin("run", *SMALL, *LONG, "--lift", "wired")
     until(lambda: len(workers(run.pid)) == 2)
     code, said, seconds = run.ended(signal.SIGINT)
-    assert (code, said.strip()) == (130, "driftless: interrupted; nothing was kept, for want of --out.")
+    assert (code, said.strip()) == (130, "apiece: interrupted; nothing was kept, for want of --out.")
     assert seconds < FIVE
 
 
 STUCK = """
 import hashlib
-from driftless import signals
+from apiece import signals
 
 with signals.heeded():
     print("at it", flush=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from driftless.data.arrays import from_arrays, held_out, moments
-from driftless.data.partitions import Natural
-from driftless.data.sources import from_huggingface, from_npz, load
-from driftless.data.split import make_split
-from driftless.datasets import SOURCES
-from driftless.errors import UserError
-from driftless.randomness import generator
+from apiece.data.arrays import from_arrays, held_out, moments
+from apiece.data.partitions import Natural
+from apiece.data.sources import from_huggingface, from_npz, load
+from apiece.data.split import make_split
+from apiece.datasets import SOURCES
+from apiece.errors import UserError
+from apiece.randomness import generator
 
 RNG = generator(0, "sources test")
 IMAGES = RNG.integers(0, 256, size=(60, 5, 4, 3), dtype=np.uint8)
@@ -113,7 +113,7 @@ def test_names_are_looked_for_in_both_folders(tmp_path, monkeypatch, caplog):
     for file in ("fashion_mnist", "cifar100_20k"):
         np.savez(tmp_path / f"{file}.npz", x_train=IMAGES, y_train=LABELS)
     assert load("fashion-mnist", tmp_path).name == "fashion-mnist"
-    monkeypatch.setenv("DRIFTLESS_DATA", str(tmp_path))
+    monkeypatch.setenv("APIECE_DATA", str(tmp_path))
     assert load("fashion_mnist").mean == SOURCES["fashion-mnist"].mean
     assert load("cifar100").name == "cifar100-20k" and "a part of the whole" in caplog.text
 
@@ -195,7 +195,7 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
         from_arrays("unlike", IMAGES, LABELS, IMAGES[:, :3], LABELS)
 
     datasets = pytest.importorskip("datasets")
-    monkeypatch.delenv("DRIFTLESS_DATA", raising=False)
+    monkeypatch.delenv("APIECE_DATA", raising=False)
 
     def offline(*words):
         raise ConnectionError("offline")
@@ -207,10 +207,10 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])
 def test_real_data_are_what_the_table_says(name):
-    folder = os.environ.get("DRIFTLESS_DATA")
+    folder = os.environ.get("APIECE_DATA")
     source = SOURCES[name]
     if not folder or not any((Path(folder) / file).is_file() for file in source.files):
-        pytest.skip(f"no {name} in DRIFTLESS_DATA")
+        pytest.skip(f"no {name} in APIECE_DATA")
     data = load(name)
     assert data.x_train.dtype == np.uint8 and data.x_train.shape[1:] == source.shape and data.classes == source.classes
     assert len(data.x_test) == source.samples[1]

@@ -10,14 +10,14 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 from torch import nn
 
-from driftless import algorithms as named
-from driftless.composition import Period, algorithm
-from driftless.errors import UserError
-from driftless.lift import Sequential, Threaded, Vectorised
-from driftless.optim import Sgd
-from driftless.space import Space
-from driftless.synchronise import NEVER
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece.composition import Period, algorithm
+from apiece.errors import UserError
+from apiece.lift import Sequential, Threaded, Vectorised
+from apiece.optim import Sgd
+from apiece.space import Space
+from apiece.synchronise import NEVER
+from apiece.work import Work
 
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4)]
 WORK = Work(2, None, 4)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from driftless.data.arrays import from_arrays
-from driftless.data.partitions import Classes, Dirichlet, DirichletPrior, DirichletRefill, Iid, Natural, Saved
-from driftless.data.split import Split, divide, make_split
-from driftless.errors import UserError
-from driftless.randomness import generator
+from apiece.data.arrays import from_arrays
+from apiece.data.partitions import Classes, Dirichlet, DirichletPrior, DirichletRefill, Iid, Natural, Saved
+from apiece.data.split import Split, divide, make_split
+from apiece.errors import UserError
+from apiece.randomness import generator
 
 
 def toy():

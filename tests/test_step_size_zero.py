@@ -6,7 +6,7 @@ import pytest
 import torch
 from recipes import RECIPES, SMALL
 
-from driftless import federate
+from apiece import federate
 
 
 @pytest.mark.parametrize("settings", RECIPES.values(), ids=RECIPES)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from driftless import checkpoint, files
-from driftless.errors import UserError
-from driftless.store import HEADER_SIZE, START, DiskRows, Layout, MemoryRows, StoreError
+from apiece import checkpoint, files
+from apiece.errors import UserError
+from apiece.store import HEADER_SIZE, START, DiskRows, Layout, MemoryRows, StoreError
 
 LAYOUT = Layout(
     [

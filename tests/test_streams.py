@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from driftless.choice import by_rule, lift_of
-from driftless.lift import Threaded
-from driftless.state import Reply
-from driftless.streams import Streamed
+from apiece.choice import by_rule, lift_of
+from apiece.lift import Threaded
+from apiece.state import Reply
+from apiece.streams import Streamed
 
 CLIENTS = 7
 

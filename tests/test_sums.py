@@ -11,16 +11,16 @@ from helpers import FullBatch, clusters, federate, gap, mlp, run
 from outer import config
 from torch import Tensor
 
-from driftless import algorithms as named
-from driftless.assemble import assemble, chosen_algorithm
-from driftless.broadcast import Setting
-from driftless.composition import Algorithm, algorithm
-from driftless.data.federation import Federation
-from driftless.errors import UserError
-from driftless.lift import Loop
-from driftless.personalize import serve
-from driftless.piece import Piece
-from driftless.run import Result, execute
+from apiece import algorithms as named
+from apiece.assemble import assemble, chosen_algorithm
+from apiece.broadcast import Setting
+from apiece.composition import Algorithm, algorithm
+from apiece.data.federation import Federation
+from apiece.errors import UserError
+from apiece.lift import Loop
+from apiece.personalize import serve
+from apiece.piece import Piece
+from apiece.run import Result, execute
 
 STEP, COHORTS = 0.05, [[0, 1], [2, 3], [1, 2], [0, 3], [0, 1, 2, 3]]
 

@@ -15,26 +15,26 @@ from helpers import Given, federate, gap, run
 from safetensors.torch import load_file
 from torch import nn
 
-from driftless import algorithms as named
-from driftless import scoring, text_models
-from driftless.assemble import make_model
-from driftless.cli import main
-from driftless.composition import algorithm
-from driftless.data.federation import Federation, federation
-from driftless.data.partitions import Natural, Shards
-from driftless.data.sources import load
-from driftless.data.split import make_split
-from driftless.data.texts import from_jsonl
-from driftless.data.tokens import Bytes, Reading
-from driftless.errors import UserError
-from driftless.launch import federate as program
-from driftless.launch import resume
-from driftless.lift import Sequential, Threaded, Vectorised
-from driftless.optim import AdamW
-from driftless.personalize import personalize
-from driftless.scoring import score
-from driftless.space import Space
-from driftless.task import IGNORED, Task
+from apiece import algorithms as named
+from apiece import scoring, text_models
+from apiece.assemble import make_model
+from apiece.cli import main
+from apiece.composition import algorithm
+from apiece.data.federation import Federation, federation
+from apiece.data.partitions import Natural, Shards
+from apiece.data.sources import load
+from apiece.data.split import make_split
+from apiece.data.texts import from_jsonl
+from apiece.data.tokens import Bytes, Reading
+from apiece.errors import UserError
+from apiece.launch import federate as program
+from apiece.launch import resume
+from apiece.lift import Sequential, Threaded, Vectorised
+from apiece.optim import AdamW
+from apiece.personalize import personalize
+from apiece.scoring import score
+from apiece.space import Space
+from apiece.task import IGNORED, Task
 
 transformers = pytest.importorskip("transformers")
 
@@ -549,9 +549,9 @@ class Evil:
 
 # --- real data ------------------------------------------------------------------------------------------------------
 def real(name: str) -> str:
-    place = os.environ.get("DRIFTLESS_DATA")
+    place = os.environ.get("APIECE_DATA")
     if not place or not any((Path(place) / f"{name}.jsonl{end}").is_file() for end in ("", ".gz")):
-        pytest.skip(f"no {name} in DRIFTLESS_DATA")
+        pytest.skip(f"no {name} in APIECE_DATA")
     return name
 
 

@@ -10,20 +10,20 @@ import torch
 from outer import config, metrics, run
 from torch import nn
 
-from driftless import algorithms, report
-from driftless.assemble import assemble
-from driftless.clients import Clients
-from driftless.data.federation import Federation
-from driftless.federated import Federated
-from driftless.models import resnet20
-from driftless.piece import Message, Sum
-from driftless.run import execute
-from driftless.space import Space
-from driftless.state import Plan, Reply
-from driftless.synchronise import NEVER, Schedule
-from driftless.task import Task
-from driftless.traffic import Traffic, down, measure, up
-from driftless.work import Work
+from apiece import algorithms, report
+from apiece.assemble import assemble
+from apiece.clients import Clients
+from apiece.data.federation import Federation
+from apiece.federated import Federated
+from apiece.models import resnet20
+from apiece.piece import Message, Sum
+from apiece.run import execute
+from apiece.space import Space
+from apiece.state import Plan, Reply
+from apiece.synchronise import NEVER, Schedule
+from apiece.task import Task
+from apiece.traffic import Traffic, down, measure, up
+from apiece.work import Work
 
 STEPS, LOCAL = 20_000, 5  # T and tau
 PAPER = {1: 2.344, 5: 0.473, 10: 0.239, 25: 0.099, 50: 0.052, 100: 0.029}  # billions (FedALS, Table 1 and Figure 2)

@@ -13,23 +13,23 @@ from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, m
 from test_fedcog import Convolutional, skewed
 from torch import nn
 
-from driftless import algorithms as named
-from driftless.assemble import assemble
-from driftless.broadcast import Setting
-from driftless.clients import Clients
-from driftless.composition import algorithm
-from driftless.config import Config
-from driftless.contract import check
-from driftless.errors import UserError
-from driftless.launch import federate as program
-from driftless.lift import Loop, Sequential, Vectorised
-from driftless.optim import Sgd
-from driftless.piece import Draw, Piece, Rows, Uniform
-from driftless.pieces.fedgen import FedGen
-from driftless.pieces.fedreg import FedReg
-from driftless.pieces.vhl import VHL, contrast
-from driftless.pieces.wider_head import WiderHead, widened
-from driftless.work import Work, draw
+from apiece import algorithms as named
+from apiece.assemble import assemble
+from apiece.broadcast import Setting
+from apiece.clients import Clients
+from apiece.composition import algorithm
+from apiece.config import Config
+from apiece.contract import check
+from apiece.errors import UserError
+from apiece.launch import federate as program
+from apiece.lift import Loop, Sequential, Vectorised
+from apiece.optim import Sgd
+from apiece.piece import Draw, Piece, Rows, Uniform
+from apiece.pieces.fedgen import FedGen
+from apiece.pieces.fedreg import FedReg
+from apiece.pieces.vhl import VHL, contrast
+from apiece.pieces.wider_head import WiderHead, widened
+from apiece.work import Work, draw
 
 SETTING = Setting((6,), 3, [f"c{i}" for i in range(5)], range(5), 0)
 QUICK: dict[str, Any] = {

@@ -22,26 +22,26 @@ from helpers import clusters, federate, mlp
 from outer import cli
 from test_pipeline import pipeline
 
-from driftless import algorithms as named
-from driftless import client_processes, files, folders, spawn, wire, wired
-from driftless.assemble import assemble
-from driftless.client_folder import DATA, recall
-from driftless.clients import BadClient, Clients
-from driftless.composition import algorithm
-from driftless.config import Config
-from driftless.errors import UserError
-from driftless.expression import parse
-from driftless.launch import export, resume, run_config
-from driftless.launch import federate as program
-from driftless.lift import Sequential
-from driftless.pieces.proximal import Proximal
-from driftless.rows import StoreError
-from driftless.run import execute
-from driftless.state import Plan
-from driftless.wire import Header
-from driftless.wired import Wired, WiredClients
-from driftless.wired_client import REFUSED, Client, serve
-from driftless.work import Work
+from apiece import algorithms as named
+from apiece import client_processes, files, folders, spawn, wire, wired
+from apiece.assemble import assemble
+from apiece.client_folder import DATA, recall
+from apiece.clients import BadClient, Clients
+from apiece.composition import algorithm
+from apiece.config import Config
+from apiece.errors import UserError
+from apiece.expression import parse
+from apiece.launch import export, resume, run_config
+from apiece.launch import federate as program
+from apiece.lift import Sequential
+from apiece.pieces.proximal import Proximal
+from apiece.rows import StoreError
+from apiece.run import execute
+from apiece.state import Plan
+from apiece.wire import Header
+from apiece.wired import Wired, WiredClients
+from apiece.wired_client import REFUSED, Client, serve
+from apiece.work import Work
 
 CONFIG = Config(
     clients=6,
@@ -590,7 +590,7 @@ def test_a_run_without_a_folder_leaves_none():
 def test_a_script_is_not_run_again_by_its_clients(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from driftless.launch import federate\n"
+        "from apiece.launch import federate\n"
         "print('once')\n"
         "result = federate('softmax_regression', clients=3, rounds=1, steps='1', lift='wired')\n"
         "print(result.metrics[0]['answered'])\n"

@@ -19,15 +19,15 @@ import torch
 from mutations import ALGORITHMS, CHANGES, GOOD, Scene, play
 from test_wired import CONFIG, sequential
 
-from driftless import folders, wire
-from driftless.assemble import assemble
-from driftless.client_processes import ClientProcesses
-from driftless.clients import BadClient, Clients
-from driftless.launch import resume, run_config
-from driftless.lift import Sequential
-from driftless.run import execute
-from driftless.state import Plan
-from driftless.wired_client import FAILED, Client
+from apiece import folders, wire
+from apiece.assemble import assemble
+from apiece.client_processes import ClientProcesses
+from apiece.clients import BadClient, Clients
+from apiece.launch import resume, run_config
+from apiece.lift import Sequential
+from apiece.run import execute
+from apiece.state import Plan
+from apiece.wired_client import FAILED, Client
 
 EVERYONE = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, eval_every=9, steps="2")
 
@@ -163,7 +163,7 @@ def test_what_fails_in_a_client_is_named_with_its_place(meddle):
 # --- a run without a folder ----------------------------------------------------------------------------------------
 def test_a_killed_run_without_a_folder_leaves_no_samples(tmp_path):
     """SIGKILL of the run alone; what it had of clients' samples is gone soon after."""
-    code = "import sys; from driftless.cli import main; main(sys.argv[1:])"
+    code = "import sys; from apiece.cli import main; main(sys.argv[1:])"
     words = "run --lift wired --clients 40 --rounds 1000 --steps 1 --model softmax_regression".split()
     where: dict[str, Any] = {"env": os.environ | {"TMPDIR": str(tmp_path)}, "cwd": tmp_path}
     run = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.DEVNULL, **where)
@@ -175,9 +175,9 @@ def test_a_killed_run_without_a_folder_leaves_no_samples(tmp_path):
         return done
 
     try:
-        assert soon(lambda: bool(list(tmp_path.glob("driftless-*/clients/*/data.message")) or run.poll()))
+        assert soon(lambda: bool(list(tmp_path.glob("apiece-*/clients/*/data.message")) or run.poll()))
     finally:
         run.kill()
         run.wait()
     assert run.returncode == -signal.SIGKILL
-    assert soon(lambda: not list(tmp_path.glob("driftless-*")))
+    assert soon(lambda: not list(tmp_path.glob("apiece-*")))

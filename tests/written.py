@@ -9,14 +9,14 @@ import torch
 from oracles import fedcog, fedgen, hypernetwork, pefll, pfedhn, problem, vhl
 from oracles.problem import SAMPLES
 
-from driftless.pefll import Bound, Hypernetwork, Networks, Pefll
-from driftless.pfedhn import Pfedhn
-from driftless.pieces.ditto import Ditto
-from driftless.pieces.fedcog import FedCOG
-from driftless.pieces.fedgen import FedGen
-from driftless.pieces.per_fedavg import MetaStep
-from driftless.pieces.vhl import VHL
-from driftless.space import Space
+from apiece.pefll import Bound, Hypernetwork, Networks, Pefll
+from apiece.pfedhn import Pfedhn
+from apiece.pieces.ditto import Ditto
+from apiece.pieces.fedcog import FedCOG
+from apiece.pieces.fedgen import FedGen
+from apiece.pieces.per_fedavg import MetaStep
+from apiece.pieces.vhl import VHL
+from apiece.space import Space
 
 
 def of_client(view, drawn):

@@ -1,0 +1,5 @@
+"""`python -m apiece` is `apiece`."""
+
+from apiece.cli import main
+
+main()

@@ -1,0 +1,215 @@
+"""The command line: from words to a command of commands.py, and from what goes wrong to one sentence.
+
+Importing this module, and asking for help, loads neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field, fields, replace
+from signal import SIGINT, SIGTERM, Signals
+from typing import Any, NoReturn
+
+import tyro
+from tyro.conf import OmitArgPrefixes
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from apiece import __version__, signals
+from apiece.commands import BY_RANKS, COMMANDS, Grid, Run
+from apiece.config import Config, count_or_share, from_toml, shared
+from apiece.errors import USUAL, UserError
+
+SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
+EITHER = (("steps", "epochs"), ("seed", "seeds"))  # settings of which one alone can be meant
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point: exit code 0, 2 with one sentence for bad input, 128 plus its number where a signal ended it.
+
+    Without `arguments`, the words and the signals are those of the process.
+    """
+    if arguments is None:
+        with signals.heeded():
+            return main(sys.argv[1:])
+    words = list(arguments)
+    try:
+        if words == ["--version"]:
+            return print(f"apiece {__version__}")
+        _refuse_repeated(words)
+        _refuse_both(words)
+        _refuse_usual(words)
+        path, words = _config_file(words)
+        settings = Config() if path is None else from_toml(path)
+        defaults = _under(replace(settings, plugin=()), words)
+        with _registry():
+            command = tyro.extras.subcommand_cli_from_dict(
+                COMMANDS if path is None else COMMANDS | _with_defaults(defaults),
+                args=words,
+                prog="apiece",
+                description="Federated learning for clients whose data differ. `apiece --version` is its version.",
+            )
+        if path is not None and settings.plugin:
+            _refuse_unnamed(settings.plugin, command.config.plugin, path)
+        _do(command)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read what was printed has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
+    except (UserError, OSError) as error:
+        _end(error)
+    except KeyboardInterrupt as stop:
+        _interrupted(stop)
+
+
+def _do(command: Any) -> None:
+    """Do what is asked for: of several ranks all do a run and the like, asked with the same words, and the first alone
+    does the rest.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        if isinstance(command, Run | Grid):
+            command.check()
+        return command()
+    from apiece.ranks import alone, join
+
+    if isinstance(command, BY_RANKS):
+        ranks, words = join(), dict(vars(command))
+        config = words.pop("config", None)
+        ranks.refuse_others({"the command": next(name for name, kind in COMMANDS.items() if isinstance(command, kind))})
+        ranks.refuse_others(words | (shared(config) if config else {}))
+        command()
+    elif int(os.environ["RANK"]) == 0:
+        with alone():
+            command()
+
+
+def _end(error: UserError | OSError) -> NoReturn:
+    """Say what is wrong in one sentence, and end with the code of bad input: of several ranks the first says what all
+    were told, else each what it met.
+    """
+    here, met_by = int(os.environ.get("RANK", "0")), getattr(error, "met_by", None)
+    if met_by is None or here == 0:
+        rank = here if met_by is None else met_by
+        parts = (error.filename, error.strerror or error) if isinstance(error, OSError) else (error,)
+        text = " ".join(": ".join(str(part) for part in parts if part).split())
+        said = f"rank {rank}: {text}" if rank else text
+        print(f"apiece: {said}{'' if text.endswith(('.', '?')) else '.'}", file=sys.stderr)
+    raise SystemExit(2) from None
+
+
+def _interrupted(stop: KeyboardInterrupt) -> NoReturn:
+    """Say how to go on, and end with the signal's code: of several ranks the first says it, and each that torchrun
+    ends.
+    """
+    number = getattr(stop, "number", SIGINT)
+    rank, several = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")) > 1
+    how = "interrupted" if number == SIGINT else f"ended by {Signals(number).name}"
+    if several and number == SIGTERM:
+        how = f"rank {rank}: another rank of this run ended, or torchrun is to end"
+    goes_on = f"; {stop}" if str(stop) else ""
+    if rank == 0 or (several and number == SIGTERM):
+        print(f"apiece: {how}{goes_on}.", file=sys.stderr)
+    raise SystemExit(128 + number) from None
+
+
+def _refuse_repeated(words: list[str]) -> None:
+    """Refuse a second flag of several values: the values of the first would silently be left out."""
+    for flag, example in SEVERAL.items():
+        if sum(word.partition("=")[0] == flag for word in words) > 1:
+            raise UserError(f"{flag} is given more than once, and only the last would count: say {example}.")
+
+
+def _refuse_usual(words: list[str]) -> None:
+    """Refuse the flag that other libraries have for a setting, with this one's."""
+    names = [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
+    known = {f.name for f in fields(Config)}
+    for name in names if words and words[0] in ("run", "grid") else ():
+        if name in USUAL and name not in known:
+            flag = name.replace("_", "-")
+            raise UserError(f"there is no flag --{flag}; did you mean --{USUAL[name].replace('_', '-')}?")
+
+
+def _given(words: list[str], setting: str) -> bool:
+    return any(word.partition("=")[0] == f"--{setting}" for word in words)
+
+
+def _refuse_both(words: list[str]) -> None:
+    """Refuse two flags of which the second would silently leave the first without effect."""
+    for one, other in EITHER:
+        if _given(words, one) and _given(words, other):
+            raise UserError(f"--{one} and --{other} are both given, and only --{other} would count: leave one out.")
+
+
+def _under(defaults: Config, words: list[str]) -> Config:
+    """A file's settings under the flags given: a flag also clears the setting that it stands instead of."""
+    usual = Config()
+    pairs = [*EITHER, *(pair[::-1] for pair in EITHER)]
+    cleared = {other: getattr(usual, other) for one, other in pairs if _given(words, one)}
+    return replace(defaults, **cleared)
+
+
+def _registry() -> ConstructorRegistry:
+    """How flags are read that are not a plain value: seeds, with commas; a number or a share, which may be in %."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def seeds(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if kind.type != tuple[int, ...]:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT,INT,...",
+            instance_from_str=lambda words: tuple(int(word) for word in words[0].split(",")),
+            is_instance=lambda value: isinstance(value, tuple),
+            str_from_instance=lambda value: [",".join(map(str, value))],
+        )
+
+    @registry.primitive_rule
+    def count(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+        if kind.type != int | float:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT|SHARE|PERCENT%",
+            instance_from_str=lambda words: count_or_share(words[0], "cohort"),
+            is_instance=lambda value: isinstance(value, (int, float)),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry
+
+
+def _config_file(words: list[str]) -> tuple[str | None, list[str]]:
+    """Take `--config FILE` out of the words of `run` or `grid`: its values become the defaults that flags go over."""
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if words[0] in ("run", "grid") and name == "--config":
+            if not equals and i + 1 == len(words):
+                raise UserError("--config wants the path of a TOML file.")
+            return value if equals else words[i + 1], words[:i] + words[i + (1 if equals else 2) :]
+    return None, words
+
+
+def _refuse_unnamed(recorded: tuple[str, ...], named: tuple[str, ...], path: str) -> None:
+    """Refuse a configuration file's plug-ins where the flags do not name them too."""
+    from apiece import plugins
+
+    plugins.agreed(recorded, named, path)
+
+
+def _with_defaults(defaults: Config) -> dict[str, type]:
+    """The commands that take settings, from these; the algorithm among them is a run's, and no grid's."""
+
+    @dataclass(frozen=True)
+    class RunFrom(Run):
+        config: OmitArgPrefixes[Config] = field(default_factory=lambda: defaults)
+
+    @dataclass(frozen=True)
+    class GridFrom(Grid):
+        config: OmitArgPrefixes[Config] = field(default_factory=lambda: replace(defaults, algorithm=Config().algorithm))
+
+    return {"run": RunFrom, "grid": GridFrom}
+
+
+if __name__ == "__main__":
+    main()

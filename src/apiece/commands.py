@@ -1,0 +1,250 @@
+"""What `apiece run | grid | resume | compare | report | export | personalize | algorithms | data` take and do.
+
+Importing this module, and making a command, loads neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import OmitArgPrefixes, Positional, arg
+
+from apiece.config import Config, check
+from apiece.names import refuse_unknown, refuse_unknown_cells
+
+Folder = Annotated[str, arg(metavar="FOLDER")]
+Trusted = Annotated[
+    tuple[str, ...],
+    arg(help="The plug-in files that the run was made with: a program that its folder names alone is not run."),
+]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run one algorithm on one federation of clients. With --config FILE.toml its settings come first, and flags go
+    over them.
+    """
+
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def check(self) -> None:
+        """Raise UserError for what can be refused at once, before anything heavy is loaded."""
+        check(self.config)
+        refuse_unknown(self.config)
+
+    def __call__(self) -> None:
+        from apiece.launch import run_config
+
+        run_config(self.config, progress=True)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Run every row with every column, and print the table: a cell is the sum of the two, `nothing` the row alone.
+    The settings are those of `run` but for --algorithm; the same command again goes on where it was stopped.
+    """
+
+    rows: str
+    """Algorithms with commas between them: "fedavg, scaffold, feddyn"."""
+    columns: str
+    """What is added to each: "nothing, relaxed_init(0.1), fedcog()"."""
+    metric: str = "global"
+    """What stands in a cell: global, personal, worst, adapted, unseen or unseen_adapted accuracy; personal where there
+    is no global model.
+    """
+    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+
+    def check(self) -> None:
+        """Raise UserError for what can be refused at once, before anything heavy is loaded."""
+        check(self.config)
+        refuse_unknown_cells(self.config, self.rows, self.columns)
+
+    def __call__(self) -> None:
+        from rich.console import Console
+
+        from apiece.grid import run_grid
+        from apiece.ranks import join
+
+        grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=True), Console()
+        if not join().leads:
+            return
+        console.print(grid.table())
+        for line in grid.said():
+            console.print(line, markup=False, soft_wrap=True)
+        for name in ("grid.md", "report.html"):
+            if (path := Path(str(self.config.out)) / name).is_file():
+                console.print(str(path), markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped, from its newest whole checkpoint; with --rounds, with one that ended."""
+
+    folder: Positional[Folder]
+    rounds: int | None = None
+    """Another number of rounds than the run's, not fewer than it has done: the run that had them from the start."""
+    device: str | None = None
+    """Another device than the run's: cpu, cuda. The same run but for rounding."""
+    on_bad_client: Literal["stop", "skip"] | None = None
+    """What a client that becomes non-finite does from here on, if not what the run was begun with."""
+    plugin: Trusted = ()
+    patience: float | None = None
+    """From here on, so many seconds of silence, as with `run`."""
+
+    def __call__(self) -> None:
+        from apiece.launch import resume
+
+        resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin, self.rounds, self.patience)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs in a table, with the reference rows `centralised` and `local`, and write a report."""
+
+    folders: Positional[tuple[str, ...]]
+    references: bool = True
+    """Make the reference rows where no run is one: pooled data with equal work, and no federation."""
+    out: str | None = None
+    """Where the report goes (default: report.html beside the first run)."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
+
+    def __call__(self) -> None:
+        from apiece.references import compare
+
+        check(Config(target=self.target))
+        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page for one run or several."""
+
+    folders: Positional[tuple[str, ...]]
+    out: str = "report.html"
+    """The page."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
+
+    def __call__(self) -> None:
+        from apiece.report import write_report
+        from apiece.results import begun
+
+        check(Config(target=self.target))
+        print(write_report(begun(self.folders), Path(self.out), self.target))
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained model as a safetensors file that `load_state_dict` takes: the global one, or one client's."""
+
+    folder: Positional[Folder]
+    out: str
+    """The file."""
+    client: str | None = None
+    """A client's name, for its own model."""
+    plugin: Trusted = ()
+
+    def __call__(self) -> None:
+        from apiece.launch import export
+
+        export(Path(self.folder), self.client, Path(self.out), self.plugin)
+        print(self.out)
+
+
+@dataclass(frozen=True)
+class Personalize:
+    """Give a client that a run never saw its model, in the way of the run's algorithm, and say what that cost."""
+
+    run: Folder
+    """The run's folder."""
+    data: str
+    """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test, or a .jsonl of texts."""
+    out: str
+    """The file of the model, safetensors that `load_state_dict` takes."""
+    steps: int | None = None
+    """Local steps after that (default: none; a round's, where personal parameters have no other training)."""
+    plugin: Trusted = ()
+
+    def __call__(self) -> None:
+        from apiece.personalize import personalize
+
+        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps, self.plugin))
+        print(self.out)
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """List the algorithms, one line each with its reference."""
+
+    json: bool = False
+    """As JSON, with `paper_defaults`: the settings of a run (weighting, optimizer, ...) that the algorithm's paper has.
+    """
+    plugin: tuple[str, ...] = ()
+    """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
+
+    def __call__(self) -> None:
+        from apiece import algorithms, plugins
+        from apiece.expression import catalogue
+
+        found = catalogue(plugins.names(algorithms, self.plugin))
+        entries = [
+            {"name": e.name, "arguments": e.signature, "about": e.line, "paper_defaults": dict(e.paper_defaults)}
+            for e in found
+        ]
+        _show(entries, self.json)
+
+
+@dataclass(frozen=True)
+class Data:
+    """List the data sets and the splits, one line each with its reference."""
+
+    json: bool = False
+    """As JSON."""
+
+    def __call__(self) -> None:
+        from apiece import splits
+        from apiece.datasets import SOURCES
+        from apiece.expression import catalogue
+
+        entries: list[dict[str, Any]] = [
+            {
+                "kind": "data",
+                "name": s.name,
+                "arguments": "",
+                "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
+                f"{'x'.join(map(str, s.shape)) or 'text'}; {s.reference}",
+            }
+            for s in SOURCES.values()
+        ]
+        entries += [
+            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(splits)
+        ]
+        _show(entries, self.json)
+
+
+def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(entries, indent=2))
+        return
+    width = max(len(e["name"] + e["arguments"]) for e in entries)
+    for e in entries:
+        print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
+
+
+BY_RANKS = (Run, Grid, Resume, Compare)  # what several ranks do together; the rest is the first's alone
+
+COMMANDS = {
+    "run": Run,
+    "grid": Grid,
+    "resume": Resume,
+    "compare": Compare,
+    "report": Report,
+    "export": Export,
+    "personalize": Personalize,
+    "algorithms": Algorithms,
+    "data": Data,
+}

@@ -1,0 +1,309 @@
+"""The contract that every piece and algorithm passes: `check(it)` raises an AssertionError that names the broken law.
+
+    law 1    a lift does not change the meaning: threads bitwise (float32), vectorised within 1e-10 (float64)
+    law 2    a neutral value is bitwise the algorithm without that part; whoever has none says why
+    law 8    a round leaves its input as it was and repeats bitwise
+    law 9    saved, killed, loaded and continued after any round, it is bitwise the run that never stopped
+    law 10   listing the clients in another order under their own names changes nothing (1e-10)
+    reads    a piece declares what it reads of the past: keeping more for a simulation to look at changes nothing
+
+The problem is made here: seven ragged clients with labels of their own (one has fewer samples than a batch, one a
+single sample, one none), some asked, some silent, some without a step; momentum, weight decay, clipping, a decaying
+step size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from apiece import checkpoint
+from apiece.broadcast import Setting
+from apiece.clients import Clients
+from apiece.composition import Algorithm, Period, algorithm, combine
+from apiece.data.federation import Federation
+from apiece.federated import Federated
+from apiece.lift import Sequential, Threaded, Vectorised
+from apiece.optim import Sgd
+from apiece.piece import Piece
+from apiece.randomness import generator
+from apiece.rows import Layout
+from apiece.space import Space
+from apiece.state import Plan, Server, flatten, restore
+from apiece.store import DiskRows
+from apiece.synchronise import NEVER
+from apiece.task import Task
+from apiece.work import Between, Work, cohort, silent
+
+NAMES = ("quince", "apple", "medlar", "fig", "sloe", "none", "cherry")
+SAMPLES = (12, 5, 26, 3, 1, 0, 17)
+FEATURES, HIDDEN, CLASSES = 6, 5, 3
+ASKED, ABSENT, ROUNDS, SEED = 5, 0.2, 5, 0
+TOLERANCE = 1e-10
+PLACES = (
+    (),
+    (Period("body", 2),),
+    (Period("head", NEVER),),
+)  # where a piece alone is tried: beside FedAvg, slow and personal groups
+PADDED = (
+    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it, and "
+    "where clients are stacked batches are padded to the longest: view.planned is the client's own number"
+)
+
+
+class Report(NamedTuple):
+    """What `check` found: the largest differences left by rounding, and each piece's neutral value or why not."""
+
+    name: str
+    vectorised: float
+    permuted: float
+    neutral: tuple[str, ...]
+
+
+def model() -> nn.Module:
+    """The contract's, of FEATURES to CLASSES; its initial parameters are drawn elsewhere."""
+    return nn.Sequential(
+        nn.utils.skip_init(nn.Linear, FEATURES, HIDDEN), nn.Tanh(), nn.utils.skip_init(nn.Linear, HIDDEN, CLASSES)
+    )
+
+
+def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, **settings: Any) -> Report:
+    """Hold an algorithm, or a piece alone and beside slow and personal groups, to the contract.
+
+    `module` makes another model than the contract's own, with norm layers, say. `settings` go to `Federated`: client,
+    server, weighting, clip, optimiser_state. Raises AssertionError.
+    """
+    if isinstance(subject, Piece):
+        reports = [check(algorithm(subject, *place, name=repr(subject)), module, **settings) for place in PLACES]
+        vectorised, permuted = (max(gaps) for gaps in zip(*((r.vectorised, r.permuted) for r in reports), strict=True))
+        return Report(repr(subject), vectorised, permuted, reports[0].neutral)
+    exact, rounded = (_Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
+    neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
+    _pure(exact)  # first: what changes its input does so under threads while others read it
+    alone = exact.run(Sequential(), rounds=3)
+    _threads(exact, alone)
+    alone = exact.further(alone)
+    _resumes(exact, alone)
+    _declares(exact, alone)
+    alone = rounded.run(Sequential(), rounds=3)
+    return Report(subject.name, _vectorised(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
+
+
+# --- the laws, each beside the run that was made alone, client by client ---------------------------------------------
+def _threads(trial: _Trial, alone: _Here) -> None:
+    _same("law 1 (threaded)", trial, alone, trial.run(Threaded(2), rounds=3))
+
+
+def _vectorised(trial: _Trial, alone: _Here) -> float:
+    try:
+        return _close("law 1 (vectorised)", trial, alone, trial.run(Vectorised(3), rounds=3))
+    except AssertionError as error:
+        raise AssertionError(f"{error}{PADDED}") from None
+
+
+def _neutral(trial: _Trial, place: int) -> str:
+    subject, parts = trial.subject, trial.subject.parts
+    kind = type(parts[place]).__name__
+    try:
+        declared = parts[place].neutral()
+    except NotImplementedError as error:
+        raise AssertionError(f"law 2: {error}") from None
+    if isinstance(declared, str):
+        assert declared.strip(), f"law 2: {kind} has no neutral value and does not say why"
+        return f"{kind}: none, for {declared}"
+    value, meaning = declared
+    watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is kept, and compared too
+    before, after = parts[:place], parts[place + 1 :]
+    one, two = (
+        replace(trial, subject=combine([*before, *there, *after], subject.name), settings=watched)
+        for there in ([value], [])
+    )
+    left, right = one.run(Sequential()), two.run(Sequential())
+    law = f"law 2 ({value!r} is not {meaning})"
+    bare = {"memory": ()} | ({"optimiser": ()} if kind == "Server" else {})
+    _equal(law, subject, left.server._replace(**bare), right.server._replace(**bare))
+    _equal(law, subject, one.models(left), two.models(right))
+    return f"{value!r}: {meaning}"
+
+
+def _pure(trial: _Trial) -> None:
+    reference, again = trial.begin(Sequential()), trial.begin(Sequential())
+    for t in range(3):
+        before, rows = tree_map(_copy, again.server), again.clients.rows.digest()
+        data = tree_map(_copy, again.clients.federation.pool)
+        once, twice = trial.round(again, t), trial.round(again, t)
+        _equal("law 8 (a round changed its input)", trial.subject, before, again.server)
+        _equal("law 8 (a round changed the data)", trial.subject, data, again.clients.federation.pool)
+        assert rows == again.clients.rows.digest(), (
+            f"law 8: a round of {trial.subject.name} changed rows before they were committed"
+        )
+        _equal("law 8 (a round does not repeat)", trial.subject, once, twice)
+        reference, again = trial.step(reference, t), trial.commit(again, t, twice)
+        _same("law 8 (a round does not repeat)", trial, reference, again)
+
+
+def _resumes(trial: _Trial, never_stopped: _Here) -> None:
+    with TemporaryDirectory() as folder:
+        here = trial.begin(Sequential(), DiskRows(folder, trial.layout, "contract"))
+        for t in range(ROUNDS):
+            here = trial.step(here, t)
+            rows = here.clients.rows
+            rows.sync()
+            tensors = flatten("server", tuple(here.server[1:]))
+            checkpoint.write(folder, t + 1, tensors, {"rows": rows.digest()}, "contract")
+            rows.checkpoint(t + 1)
+            rows.close()
+            here = trial.load(Path(folder))
+        _same("law 9 (resumed after every round)", trial, never_stopped, here)
+        here.clients.rows.close()
+
+
+def _declares(trial: _Trial, alone: _Here) -> None:
+    watched = replace(trial, settings=trial.settings | {"watch": frozenset({"drift", "divergence"})})
+    seen = watched.run(Sequential())
+    _equal("reads (what a piece reads of the past is declared)", trial.subject, alone.server, seen.server)
+
+
+def _permuted(trial: _Trial, alone: _Here) -> float:
+    order = [int(i) for i in generator(SEED, "order").permutation(len(NAMES))]
+    moved = trial.run(Sequential(), order=order)
+    back = [moved.clients.row(order.index(client))[0] for client in range(len(NAMES))]
+    return _close("law 10 (clients in another order)", trial, alone, moved, back)
+
+
+# --- trying an algorithm on the problem -----------------------------------------------------------------------------
+class _Here(NamedTuple):
+    server: Server
+    clients: Clients
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """An algorithm on the problem in one number format; every call makes everything anew."""
+
+    subject: Algorithm
+    dtype: torch.dtype
+    module: Callable[[], nn.Module]
+    settings: dict[str, Any]
+
+    def federated(self, order: list[int] | None = None) -> Federated:
+        with torch.random.fork_rng():
+            module = self.module()
+            for piece in self.subject.pieces:
+                module = piece.prepare(module)
+        space = Space(module, dtype=self.dtype)
+        initial = torch.from_numpy(0.5 * generator(SEED, "initial").standard_normal(space.size)).to(self.dtype)
+        given = {"client": Sgd(momentum=0.9, weight_decay=1e-3), "clip": 1.0} | self.settings
+        names = [NAMES[i] for i in order or range(len(NAMES))]
+        setting = Setting((FEATURES,), CLASSES, names, range(len(NAMES)), SEED)
+        return Federated(self.subject, Task(space), initial, space.ravel_buffers(), setting=setting, **given)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.federated().fresh_row())
+
+    def begin(self, lift: Any, rows: Any = None, order: list[int] | None = None) -> _Here:
+        federated = self.federated(order)
+        clients = Clients(federated, problem(self.dtype, order), Work(Between(0, 3), batch=4), SEED, lift, rows)
+        return _Here(federated.start(), clients)
+
+    def round(self, here: _Here, t: int) -> Server:
+        clients, names = here.clients, list(here.clients.federation.names)
+        periods = clients.federated.periods
+        held = int(periods.interval(t, periods.longest)) * periods.longest if self.subject.cohort == "held" else t
+        asked = cohort(SEED, held, names, clients.federation.seen, ASKED)
+        absent = silent(SEED, t, names, asked, ABSENT)
+        return clients.federated.round(here.server, clients, Plan(asked, absent, 0.1 * 0.9**t))[0]
+
+    def commit(self, here: _Here, t: int, server: Server) -> _Here:
+        here.clients.commit(t)
+        return here._replace(server=server)
+
+    def step(self, here: _Here, t: int) -> _Here:
+        return self.commit(here, t, self.round(here, t))
+
+    def run(self, lift: Any, rounds: int = ROUNDS, order: list[int] | None = None) -> _Here:
+        return self.further(self.begin(lift, order=order), rounds)
+
+    def further(self, here: _Here, rounds: int = ROUNDS) -> _Here:
+        """The same, gone on to so many rounds in all."""
+        for t in range(here.server.round, rounds):
+            here = self.step(here, t)
+        return here
+
+    def load(self, folder: Path) -> _Here:
+        """From the disk alone, in new objects."""
+        found = checkpoint.latest(folder, "contract")[0]
+        assert found is not None
+        rows = DiskRows(folder, self.layout, "contract")
+        rows.restore(found.number, found.about["rows"])
+        here = self.begin(Sequential(), rows)
+        template = tuple(here.server[1:])
+        return here._replace(server=Server(found.number, *restore(template, found.tensors, "server")))
+
+    def models(self, here: _Here) -> list[Tensor]:
+        return [here.clients.row(client)[0]["model"] for client in range(len(NAMES))]
+
+
+def problem(dtype: torch.dtype, order: list[int] | None = None) -> Federation:
+    """The contract's clients: each has labels and shifted features of its own."""
+    rng = generator(SEED, "data")
+    x, y = [], []
+    for count in SAMPLES:
+        x.append(rng.standard_normal((count, FEATURES)) + rng.standard_normal(FEATURES))
+        y.append(np.argmax(x[-1] @ rng.standard_normal((FEATURES, CLASSES)), axis=1))
+    pool = (torch.from_numpy(np.concatenate(x)).to(dtype), torch.from_numpy(np.concatenate(y)))
+    rows = list(torch.arange(sum(SAMPLES)).split(list(SAMPLES)))
+    order = list(range(len(NAMES))) if order is None else order
+    mine = [rows[i] for i in order]
+    return Federation(pool, pool, mine, mine, [NAMES[i] for i in order])
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------
+def _copy(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+
+def _rows(here: _Here) -> list[dict[str, Tensor]]:
+    return [here.clients.row(client)[0] for client in range(len(NAMES))]
+
+
+def _same(law: str, trial: _Trial, one: _Here, two: _Here) -> None:
+    _equal(law, trial.subject, one.server, two.server)
+    assert one.clients.rows.digest() == two.clients.rows.digest(), (
+        f"{law}: the clients' rows differ under {trial.subject.name}"
+    )
+
+
+def _equal(law: str, subject: Algorithm, one: Any, two: Any) -> None:
+    _compare(law, subject, one, two, lambda a, b: torch.equal(a, b))
+
+
+def _close(law: str, trial: _Trial, one: _Here, two: _Here, rows: list | None = None) -> float:
+    gaps = [0.0]
+
+    def close(a: Tensor, b: Tensor) -> bool:
+        gap = float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
+        gaps.append(gap)
+        return gap < TOLERANCE
+
+    _compare(law, trial.subject, (one.server, _rows(one)), (two.server, rows or _rows(two)), close)
+    return max(gaps)
+
+
+def _compare(law: str, subject: Algorithm, one: Any, two: Any, holds: Callable[[Tensor, Tensor], bool]) -> None:
+    (left, spec), (right, other) = tree_flatten(one), tree_flatten(two)
+    assert spec == other, f"{law}: {subject.name} keeps other things"
+    for a, b in zip(left, right, strict=True):
+        a, b = torch.as_tensor(a), torch.as_tensor(b)
+        assert bool(torch.isfinite(a).all()), f"{law}: {subject.name} is not finite on the contract's problem"
+        gap = float((a.double() - b.double()).abs().max()) if a.numel() and a.shape == b.shape else float("nan")
+        assert a.shape == b.shape and a.dtype == b.dtype and holds(a, b), f"{law}: {subject.name} differs by {gap:.3g}"

@@ -1,0 +1,81 @@
+"""What the splitters share: pools of samples, dealing them out by counts, bounded redraws, refusals with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from apiece.data import sound
+from apiece.errors import UserError
+
+Parts = list[np.ndarray]  # one array of indices per client
+REDRAWS = 1000
+LEAST, MOST = 1e-6, 1e9  # beyond which Dirichlet shares change no more, and the numbers that make them are lost
+
+
+def pools(labels: np.ndarray, rng: np.random.Generator) -> Parts:
+    """The samples of each class that occurs, shuffled."""
+    return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+
+
+def deal(pools: Parts, counts: np.ndarray) -> Parts:
+    """Client i gets the next counts[c, i] samples of pool c, for every c. counts: [C, N]."""
+    cuts = [np.split(pool, np.cumsum(row))[: len(row)] for pool, row in zip(pools, counts)]
+    return in_order([np.concatenate(own) for own in zip(*cuts)])
+
+
+def in_order(parts: Parts) -> Parts:
+    """Each part sorted, as int64."""
+    return [np.sort(part).astype(np.int64) for part in parts]
+
+
+def cumulative(shares: np.ndarray) -> np.ndarray:
+    """Cumulative shares along the last axis, ending at exactly 1."""
+    total = np.cumsum(shares, axis=-1)
+    return total / total[..., -1:]
+
+
+def redraw(splitter: object, draw: Callable[[], np.ndarray], minimum: int) -> np.ndarray:
+    """Counts [C, N] from the first draw that gives each client `minimum` samples."""
+    best = 0
+    for _ in range(REDRAWS):
+        counts = draw()
+        least = int(counts.sum(axis=0).min())
+        if least >= minimum:
+            return counts
+        best = max(best, least)
+    smaller = "a smaller minimum, " if minimum > 1 else ""
+    raise UserError(
+        f"{splitter}: in {REDRAWS} draws the smallest client never had more than {best} samples, "
+        f"it should have {minimum}; ask for {smaller}fewer clients or a larger alpha."
+    )
+
+
+def owned(splitter: object, natural: np.ndarray | None, otherwise: str) -> np.ndarray:
+    """Whose each sample is; refused where the data do not say so, of all or of some."""
+    if natural is None:
+        raise UserError(f"{splitter}: this data set does not say whose each sample is; {otherwise}.")
+    gone = int(sound.missing(natural).sum())
+    if gone:
+        raise UserError(
+            f"{splitter}: of {gone} of {len(natural)} samples it is missing whose they are; drop them or {otherwise}."
+        )
+    return natural
+
+
+def check(splitter: object, samples: int, clients: int, minimum: int = 1, **alphas: float) -> None:
+    """Refuse what can never be: alphas that are not positive, more clients than there are samples for."""
+    for name, alpha in alphas.items():
+        if not LEAST <= alpha <= MOST:
+            raise UserError(
+                f"{splitter}: {name} is {alpha}; it must be a positive number from {LEAST:g} (a class goes to one "
+                f"client) to {MOST:g} (to all alike)."
+            )
+    if minimum < 1:
+        raise UserError(f"{splitter}: each client needs a sample at least, not {minimum}; ask for 1 or more.")
+    if not 1 <= clients <= samples // minimum:
+        raise UserError(
+            f"{splitter}: {samples} samples are too few or {clients} clients too many for {minimum} each; "
+            f"ask for 1 to {samples // minimum} clients."
+        )

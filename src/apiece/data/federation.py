@@ -1,0 +1,173 @@
+"""The clients' data as the engine reads it: a pool of tensors and each client's rows of it, or data made when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apiece.data import sound
+from apiece.data.ahead import Ahead
+from apiece.data.arrays import Dataset
+from apiece.data.batches import channels_first, normalise
+from apiece.data.split import Split
+from apiece.device import to_device, to_numpy
+from apiece.piece import Samples
+
+Tree = Any
+MOST = 1 << 20  # classes that are counted one by one
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients' data in one pool of tensors: client i trains on `pool[train[i]]` and is tested on
+    `test_pool[test[i]]`.
+    """
+
+    pool: Tree
+    test_pool: Tree
+    train: Sequence[Tensor]
+    test: Sequence[Tensor]
+    names: Sequence[str]
+    unseen: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        samples, tests = (sum(map(len, each)) for each in (self.train, self.test))
+        return f"Federation(clients={len(self.names)}, unseen={len(self.unseen)}, train={samples}, test={tests})"
+
+    @property
+    def seen(self) -> list[int]:
+        return _but(self.unseen, range(len(self.names)))
+
+    def on(self, device: torch.device | str) -> Federation:
+        """The same clients, their data on this device."""
+        places = {name: to_device(list(getattr(self, name)), device) for name in ("train", "test")}
+        pools = {name: to_device(getattr(self, name), device) for name in ("pool", "test_pool")}
+        return replace(self, **pools, **places)
+
+    def size(self, client: int) -> int:
+        """How many training samples the client has."""
+        return len(self.train[client])
+
+    def samples(self, client: int) -> Samples:
+        return Samples(self.pool, self.train[client], len(self.train[client]))
+
+    def expect(self, clients: Iterable[int]) -> None:
+        """The data of these clients will be asked for soon: they are here."""
+
+    def test_rows(self, client: int) -> Tensor:
+        """The client's own rows of the test pool."""
+        return self.test[client]
+
+    def label_counts(self, client: int) -> list[int]:
+        """How many of the client's samples each class has; nothing where its labels are no classes."""
+        samples = self.samples(client)
+        if not samples.size:
+            return []
+        _, y = samples.all()
+        classes = y.dim() == 1 and not y.is_floating_point() and 0 <= y.min() and y.max() < MOST
+        return np.bincount(to_numpy(y)).tolist() if classes else []
+
+
+@dataclass(frozen=True, eq=False)
+class MadeFederation:
+    """Clients whose data are made when asked: `make(client) -> (x, y)`, a pure function of the client's number that
+    other threads may call.
+    """
+
+    make: Callable[[int], Tree]
+    count: int
+    samples_each: int
+    test_pool: Tree
+    unseen: tuple[int, ...] = ()
+    names: Sequence[str] = field(default=())
+    device: torch.device | str = "cpu"  # where the samples go once they are made
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            object.__setattr__(self, "names", Numbered(self.count))
+
+    def __repr__(self) -> str:
+        return f"MadeFederation(clients={self.count}, unseen={len(self.unseen)}, samples_each={self.samples_each})"
+
+    @cached_property
+    def _ahead(self) -> Ahead:
+        return Ahead(self.make)
+
+    def on(self, device: torch.device | str) -> MadeFederation:
+        """The same clients, their data on this device."""
+        return replace(self, test_pool=to_device(self.test_pool, device), device=device)
+
+    @cached_property
+    def seen(self) -> Sequence[int]:
+        return _but(self.unseen, range(self.count)) if self.unseen else range(self.count)
+
+    def size(self, client: int) -> int:
+        return self.samples_each
+
+    def samples(self, client: int) -> Samples:
+        made = Samples(self._ahead.take(client), torch.arange(self.samples_each), self.samples_each)
+        return to_device(made, self.device)
+
+    def expect(self, clients: Iterable[int]) -> None:
+        """The data of these clients will be asked for soon: they are made meanwhile."""
+        self._ahead.expect(clients)
+
+    def test_rows(self, client: int) -> Tensor:
+        return torch.zeros(0, dtype=torch.int64)
+
+    def label_counts(self, client: int) -> list[int]:
+        """Nothing: its data would have to be made."""
+        return []
+
+
+def _but(strangers: Iterable[int], everyone: range) -> list[int]:
+    without = set(strangers)
+    return [client for client in everyone if client not in without]
+
+
+class Numbered(Sequence):
+    """The names client-0000000, client-0000001, ... without holding them; their order is that of the numbers."""
+
+    def __init__(self, count: int):
+        self._numbers = range(count)
+        self.ascending = count <= 10**7  # nobody need sort them
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return f"client-{self._numbers[index]:07d}"
+
+
+def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Samples as a model takes them: images [n, C, H, W] normalised, tokens and other features as they are."""
+    if dataset.text:
+        return torch.from_numpy(x)
+    if x.ndim < 3:
+        return torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
+    images = channels_first(sound.channels_last(f"{dataset.name}, samples", x))
+    out = torch.empty(images.shape, dtype=dtype)
+    for i in range(0, len(images), 4096):  # scaled in pieces: the integers stay small until they are needed
+        part = images[i : i + 4096]
+        out[i : i + 4096] = (
+            normalise(part, dataset.mean, dataset.std) if dataset.mean and dataset.std else part.to(dtype)
+        )
+    return out
+
+
+def federation(dataset: Dataset, split: Split, dtype: torch.dtype = torch.float32) -> Federation:
+    """The clients of a split of a data set, as tensors."""
+    targets, held = (
+        torch.from_numpy(labels if own is None else own)
+        for labels, own in ((dataset.y_train, dataset.targets_train), (dataset.y_test, dataset.targets_test))
+    )
+    pool, test = (tensors(dataset, dataset.x_train, dtype), targets), (tensors(dataset, dataset.x_test, dtype), held)
+    rows = [torch.from_numpy(np.asarray(part)) for part in split.train]
+    own = [torch.from_numpy(np.asarray(part)) for part in split.test]
+    return Federation(pool, test, rows, own, list(split.names), tuple(split.unseen))

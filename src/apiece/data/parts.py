@@ -1,0 +1,73 @@
+"""Whether the parts of ready clients fit each other: asked before anything is trained on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from apiece.data.federation import Federation
+from apiece.errors import UserError
+
+
+def refuse_misfits(federation: Federation) -> None:
+    """Raise UserError where the pools, the clients' rows of them, their names or the unseen ones do not fit."""
+    count = len(federation.names)
+    for name in federation.names:
+        if not isinstance(name, str):
+            raise UserError(f"the clients' names must be texts, and {name!r} is none: give str(name).")
+    twice = [name for name, times in Counter(federation.names).items() if times > 1]
+    if twice:
+        raise UserError(f"{federation.names.count(twice[0])} clients are named {twice[0]!r}: give each its own name.")
+    for part, rows in (("train", federation.train), ("test", federation.test)):
+        if not isinstance(rows, Sequence) or len(rows) != count:
+            found = f"{len(rows)} tensors" if isinstance(rows, Sequence) else f"a {type(rows).__name__}"
+            raise UserError(f"{part} is {found}, for {count} names: give one tensor of rows for each client.")
+    for client in federation.unseen:
+        if not isinstance(client, int) or not 0 <= client < count:
+            raise UserError(f"unseen={client!r} is no client: give numbers from 0 to {count - 1}.")
+    _refuse_rows("train", federation.train, _length("pool", federation.pool), federation.names)
+    _refuse_rows("test", federation.test, _length("test_pool", federation.test_pool), federation.names)
+
+
+def _length(name: str, pool: Any) -> int:
+    """How many samples a pool has; raises UserError where it is no pair of samples and targets, one for each."""
+    if not isinstance(pool, (tuple, list)) or len(pool) != 2:
+        raise UserError(f"{name} is a {type(pool).__name__}: give a pair (samples, targets) of tensors.")
+    leaves = tree_leaves(tuple(pool))
+    odd = next((leaf for leaf in leaves if not isinstance(leaf, Tensor) or not leaf.dim()), None)
+    if odd is not None or not leaves:
+        raise UserError(
+            f"{name} holds a {type(odd).__name__}: give tensors with a row for each sample, torch.as_tensor(array)."
+        )
+    lengths = sorted({len(leaf) for leaf in leaves})
+    if len(lengths) > 1:
+        raise UserError(
+            f"{name} has tensors of {' and '.join(map(str, lengths))} rows: give one target for each sample."
+        )
+    for leaf in leaves:
+        if leaf.is_floating_point() and not leaf.isfinite().all():
+            row = int((~leaf.isfinite()).reshape(len(leaf), -1).any(1).nonzero()[0])
+            raise UserError(
+                f"{name}: row {row} (counted from 0) has a number that is NaN or infinite; drop or fill it."
+            )
+    return lengths[0]
+
+
+def _refuse_rows(part: str, rows: Sequence[Any], length: int, names: Sequence[str]) -> None:
+    for name, own in zip(names, rows, strict=True):
+        if not isinstance(own, Tensor) or own.dtype != torch.int64 or own.dim() != 1:
+            found = f"{own.dtype} of shape {list(own.shape)}" if isinstance(own, Tensor) else f"a {type(own).__name__}"
+            raise UserError(
+                f"client {name!r}: its {part} rows are {found}: give a tensor of int64 [n] (mask.nonzero()[:, 0] of a "
+                "mask)."
+            )
+        if len(own) and not 0 <= int(own.min()) <= int(own.max()) < length:
+            raise UserError(
+                f"client {name!r}: its {part} rows go from {int(own.min())} to {int(own.max())}, and the pool has "
+                f"rows 0 to {length - 1}."
+            )

@@ -1,0 +1,128 @@
+"""Samples and labels that somebody gave, made sound arrays or refused in one sentence with the first bad row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from apiece.errors import UserError
+
+_CHANNELS = {1, 3, 4}  # of grey, coloured and part-transparent images
+
+
+def samples(name: str, part: str, x: Any) -> np.ndarray:
+    """Samples as uint8 or finite float32, images with their channels last."""
+    where = f"{name}, {part} samples"
+    try:
+        x = numbers(x)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+            x = x if x.dtype == np.uint8 else np.asarray(x, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: they must be numbers in one array ({error}); give each the same shape.") from None
+    if not x.ndim:
+        raise UserError(f"{where}: there is one value instead of an array of numbers; give [n, ...].")
+    if 0 in x.shape[1:]:
+        raise UserError(f"{where}: they have the shape {list(x.shape)}, so a sample has no number; give some.")
+    finite(where, x)
+    return channels_last(where, x)
+
+
+def numbers(x: Any) -> np.ndarray:
+    """An array of real numbers; TypeError for what only could be made one: text, complex or masked numbers."""
+    if np.ma.is_masked(x):
+        raise TypeError("some are masked")
+    x = np.asarray(x)
+    said = x.dtype.kind == "O" and any(isinstance(value, (str, bytes, complex)) for value in x.flat)
+    if x.dtype.kind not in "buifO" or said:
+        raise TypeError("there is text among them" if said else f"their type is {x.dtype}")
+    return x
+
+
+def labels(name: str, part: str, y: Any) -> np.ndarray:
+    """Labels as one class a sample, [n], of anything that sorts; a column [n, 1] is a row."""
+    where = f"{name}, {part} labels"
+    try:
+        y = np.asarray(y)
+    except ValueError as error:
+        raise UserError(f"{where}: they are no one array ({error}); give one class a sample.") from None
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim != 1:
+        found = f"have the shape {list(y.shape)}" if y.ndim else f"are {y}"
+        raise UserError(
+            f"{where}: the labels {found}; give one class a sample (y.argmax(1) of one-hot rows), or a Federation of "
+            "such targets."
+        )
+    if y.dtype.kind not in "buifOUSMm":
+        raise UserError(f"{where}: their type is {y.dtype}; give whole numbers or texts.")
+    present(where, y)
+    if y.dtype.kind == "f" and (np.abs(y) > 2**53).any():
+        raise UserError(f"{where}: one of them is {np.abs(y).max():g}, which is too large for a float; give integers.")
+    if np.issubdtype(y.dtype, np.floating) and (y != np.rint(y)).any():
+        raise UserError(f"{name}: labels are no classes but numbers with fractions; give a Federation of such targets.")
+    try:
+        if y.dtype == object:  # which alone may hold what does not sort
+            np.sort(y)
+    except TypeError as error:
+        raise UserError(f"{where}: they are of several kinds ({error}); give numbers or texts alone.") from None
+    if y.dtype.kind in "iu" and (not len(y) or y.max() <= np.iinfo(np.int64).max):
+        return y.astype(np.int64)
+    return y.astype(object) if y.dtype.kind == "u" else y  # where beside a signed number they would become floats
+
+
+def texts(y: np.ndarray) -> bool:
+    """Whether labels are texts."""
+    return y.dtype.kind in "US" or (len(y) > 0 and isinstance(y[0], (str, bytes)))
+
+
+def together(name: str, *parts: np.ndarray) -> np.ndarray:
+    """The labels of all parts, which are of one kind: numbers, or texts."""
+    if len({texts(part) for part in parts}) > 1:
+        raise UserError(f"{name}: some parts have numbers for labels and others texts; give one kind of them.")
+    return np.concatenate(parts)
+
+
+def finite(where: str, x: np.ndarray) -> None:
+    """Refuse samples [n, ...] that hold NaN or an infinite number."""
+    if x.dtype == np.uint8:
+        return
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
+    if len(bad):
+        raise UserError(
+            f"{where}: row {bad[0]} (counted from 0) has a number that is NaN, infinite or too large for float32; "
+            "drop or fill such rows."
+        )
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Where a column has no value, but None or NaN, as a mask [n]."""
+    if values.dtype != object:
+        return values != values
+    return np.array([v is None or (isinstance(v, (float, np.floating)) and v != v) for v in values], dtype=bool)
+
+
+def present(where: str, values: np.ndarray) -> None:
+    """Refuse labels [n] of which one is missing."""
+    gone = np.flatnonzero(missing(values))
+    if len(gone):
+        raise UserError(f"{where}: row {gone[0]} (counted from 0) has a missing value; drop or fill such rows.")
+
+
+def channels_last(where: str, x: np.ndarray) -> np.ndarray:
+    """Samples with their channels last: floats [n, channels, H, W] are turned where they can be nothing else."""
+    if x.ndim > 4:
+        raise UserError(
+            f"{where}: they have the shape {list(x.shape)}; give features [n, d], images [n, H, W] or "
+            "[n, H, W, channels], or a Federation of such tensors."
+        )
+    first = x.ndim == 4 and x.dtype != np.uint8 and x.shape[1] in _CHANNELS and not _CHANNELS & set(x.shape[2:])
+    return np.moveaxis(x, 1, -1) if first else x
+
+
+def one_shape(where: str, images: list[np.ndarray]) -> np.ndarray:
+    """Images of one size and mode as one array."""
+    shapes = sorted({x.shape for x in images})
+    if len(shapes) != 1:
+        found = f"images of {len(shapes)} shapes, {shapes[:3]}" if shapes else "no images"
+        raise UserError(f"{where}: {found} found; it needs images of one size and mode, and some.")
+    return np.stack(images)

@@ -1,0 +1,258 @@
+"""A split: which samples each client trains on, validates on and is tested on."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from apiece import files, splits
+from apiece.data.archives import archive
+from apiece.data.dealing import owned
+from apiece.data.partitions import Natural, Saved, Splitter
+from apiece.datasets import SOURCES
+from apiece.errors import UserError
+from apiece.names import one
+from apiece.randomness import generator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from apiece.data.arrays import Dataset
+
+_OTHERWISE = "take another split"
+_PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Index arrays, one per client: `train` and `validation` into the training set, `test` into the test set."""
+
+    train: list[np.ndarray]
+    validation: list[np.ndarray]
+    test: list[np.ndarray]
+    names: list[str]
+    unseen: tuple[int, ...] = ()  # clients that never train
+    recipe: str = ""  # how it was made
+    data: str = ""  # whose samples these are numbers of; "" where that is not known
+    samples: tuple[int, ...] = ()  # how many of them there are: (training, test)
+
+    def __repr__(self) -> str:
+        train, validation, test = (sum(map(len, each)) for each in (self.train, self.validation, self.test))
+        parts = f"train={train}, validation={validation}, test={test}"
+        return f"Split({self.recipe!r}, clients={len(self.names)}, {parts})"
+
+    def counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
+        """How many training samples of each class each client has. labels: of the training samples -> [N, C]."""
+        return _counts(self.train, labels, classes)
+
+    def save(self, path: str | Path) -> None:
+        """Write the split as one .npz file of plain arrays."""
+        arrays = {}
+        for part in _PARTS:
+            each = getattr(self, part)
+            arrays[part] = np.concatenate(each)
+            arrays[f"{part}_sizes"] = np.array([len(own) for own in each])
+        content = io.BytesIO()
+        unseen = np.array(self.unseen, dtype=int)
+        samples = np.array(self.samples, dtype=int)
+        about = {"recipe": self.recipe, "data": self.data, "samples": samples}
+        np.savez_compressed(content, **arrays, names=np.array(self.names), unseen=unseen, **about)
+        files.atomic_write(Path(path), content.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Split:
+        """Read what `save` wrote; a UserError if the file is absent or holds something else."""
+        if not Path(path).is_file():
+            raise UserError(
+                f"{path}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
+            )
+        with archive(path) as stored:
+            missing = {f"{part}{end}" for part in _PARTS for end in ("", "_sizes")} | {"names", "unseen", "recipe"}
+            missing -= set(stored.files)
+            if missing:
+                raise UserError(
+                    f"{path}: no split, it lacks {', '.join(sorted(missing))}; give a file that Split.save wrote."
+                )
+            train, validation, test = (
+                np.split(stored[part], np.cumsum(stored[f"{part}_sizes"])[:-1]) for part in _PARTS
+            )
+            names, unseen = stored["names"].tolist(), tuple(stored["unseen"].tolist())
+            made = cls(train, validation, test, names, unseen, str(stored["recipe"]))
+            if not {"data", "samples"} <= set(stored.files):  # a file of before these were kept
+                return made
+            return replace(made, data=str(stored["data"]), samples=tuple(stored["samples"].tolist()))
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.train)} clients, {len(self.unseen)} of them unseen", self.recipe]
+        for part in _PARTS:
+            sizes = np.array([len(own) for own in getattr(self, part)])
+            spread = f"{sizes.min()} to {sizes.max()} a client, median {np.median(sizes):g}"
+            lines.append(f"{part:<10} {sizes.sum()} samples: {spread}")
+        return "\n".join(lines)
+
+    def plot(self, labels: np.ndarray, classes: int) -> Figure:
+        """A map of training samples by client and class, as a matplotlib figure; unseen clients beyond the line."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 3), layout="constrained")
+        axes = figure.add_subplot()
+        image = axes.imshow(
+            self.counts(labels, classes).T, aspect="auto", interpolation="nearest", cmap="Blues", origin="lower"
+        )
+        axes.set(xlabel="client", ylabel="class", title=self.recipe)
+        axes.title.set_fontsize("small")
+        figure.colorbar(image, ax=axes, label="training samples")
+        if self.unseen:
+            axes.axvline(min(self.unseen) - 0.5, color="tab:orange")
+        return figure
+
+
+def make_split(
+    dataset: Dataset, splitter: Splitter | str, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
+) -> Split:
+    """Divide a data set: training samples by `splitter` (or its text, such as "dirichlet(0.1)"), official test samples
+    by each client's own class proportions (those of genres, where samples were sorted by genre).
+
+    `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
+    of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
+    `Natural` and the same people in the test set, all keep their own test samples. A `Saved` split is taken as it is,
+    and `unseen` and `validation` may only be 0 or what it was made with.
+    """
+    made: Splitter = one("split", splitter, splits) if isinstance(splitter, str) else splitter
+    _refuse_others(dataset, made)
+    if isinstance(made, Saved):
+        return _restore(made, dataset, clients, seed, unseen, validation)
+    strangers = round(unseen * clients) if 0 < unseen < 1 else int(unseen)
+    if unseen < 0 or (unseen >= 1 and unseen != strangers) or strangers >= clients:
+        raise UserError(
+            f"unseen={unseen} of {clients} clients: give a whole number from 0 to {clients - 1}, or a share below 1."
+        )
+    if not 0 <= validation < 1:
+        raise UserError(
+            f"validation={validation}: give the share of each client's samples to hold out, from 0 to below 1."
+        )
+    recipe = (
+        f"{dataset.name} by {made!r}, clients={clients}, unseen={strangers}, validation={validation:g}, seed={seed}"
+    )
+    expecting = getattr(made, "expecting", None)  # DirichletPrior treats unseen clients differently
+    made = expecting(strangers) if expecting else made
+
+    labels, natural = dataset.y_train, dataset.natural_train
+    parts = made(labels, clients, generator(seed, "split"), natural)
+    names = [f"client-{i}" for i in range(clients)]
+    kinds, held_kinds, count = _kinds(dataset, made)
+    test = divide(held_kinds, _counts(parts, kinds, count), generator(seed, "test"), _overlap(parts))
+    if isinstance(made, Natural) and natural is not None:
+        owners = [natural[part[0]] for part in parts]
+        names = [str(owner) for owner in owners]
+        if dataset.natural_test is not None:
+            held_owners = owned(made, dataset.natural_test, _OTHERWISE)
+            if np.isin(owners, held_owners).any():
+                test = [np.flatnonzero(held_owners == owner) for owner in owners]
+    rng = generator(seed, "validation")
+    held = [_systematic(part, labels, validation, rng) for part in parts]
+    if validation:  # where samples repeat, no one trains on what another validates on
+        free = np.ones(len(labels), dtype=bool)
+        free[np.concatenate(held)] = False
+        parts = [part[free[part]] for part in parts]
+        if not all(len(part) for part in parts):
+            raise UserError(f"validation={validation}: a client would have nothing left to train on; hold out less.")
+    strange = tuple(range(clients - strangers, clients))
+    return Split(parts, held, test, names, strange, recipe, dataset.name, _samples(dataset))
+
+
+def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:
+    """Refuse what is no data set, or no way to divide one."""
+    if not hasattr(dataset, "natural_train"):
+        raise UserError(
+            f"a value of type {type(dataset).__name__} is no Dataset: make one with apiece.load, or with "
+            "apiece.data.arrays.from_arrays."
+        )
+    if not callable(splitter) or isinstance(splitter, type):
+        raise UserError(f"{splitter!r} divides no data: give the name of a split, such as 'dirichlet(0.1)', or Iid().")
+
+
+def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, scaled: bool = False) -> list[np.ndarray]:
+    """Divide samples so that client i has class c in proportion to counts[i, c]; disjoint. counts: [N, C].
+
+    Of the n_c samples of class c client i is due n_c counts_ic / sum_j counts_jc, rounded down; those left go to the
+    largest remainders, a client that was short-changed on the classes before first. So every sample is used, and each
+    number is right within one. `scaled`: the same fraction of every class instead, min_c n_c / sum_j counts_jc, for
+    counts that do not partition a set of like composition; then some samples go unused, and proportions are kept.
+    """
+    held, totals = np.bincount(labels, minlength=counts.shape[1]), counts.sum(axis=0)
+    use = np.where(totals > 0, held, 0)
+    if scaled:
+        fraction = np.min(use[use > 0] / totals[use > 0], initial=np.inf)
+        use = np.minimum(use, np.floor(totals * fraction + 1e-9)).astype(int)
+    owed = np.zeros(len(counts))
+    mine: list[list[np.ndarray]] = [[] for _ in counts]
+    for c in np.flatnonzero(use):
+        size, rest = np.divmod(counts[:, c] * use[c], totals[c])
+        first = np.lexsort((rng.random(len(counts)), -(rest / totals[c] + owed), rest == 0))
+        size[first[: use[c] - size.sum()]] += 1
+        owed += counts[:, c] * (use[c] / totals[c]) - size
+        pool = rng.permutation(np.flatnonzero(labels == c))
+        for own, samples in zip(mine, np.split(pool, np.cumsum(size))):
+            own.append(samples)
+    return [np.sort(np.concatenate([np.empty(0, dtype=np.int64), *own])) for own in mine]
+
+
+def _systematic(part: np.ndarray, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """floor(share n) samples at equal steps through samples shuffled, then ordered by class: each in proportion."""
+    size = int(share * len(part) + 1e-9)
+    shuffled = rng.permutation(part)
+    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    steps = (np.arange(size) + rng.random()) * (len(part) / max(size, 1))
+    return np.sort(ordered[steps.astype(int)])
+
+
+def _counts(parts: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+
+
+def _kinds(dataset: Dataset, splitter: Splitter) -> tuple[np.ndarray, np.ndarray, int]:
+    """What test samples are divided by: (of each training sample, of each test sample, how many there are)."""
+    own, held = dataset.natural_train, dataset.natural_test
+    if getattr(splitter, "by", "label") != "natural" or own is None or held is None:
+        return dataset.y_train, dataset.y_test, dataset.classes
+    both = [owned(splitter, natural, _OTHERWISE) for natural in (own, held)]
+    known, codes = np.unique(np.concatenate(both), return_inverse=True)
+    return codes[: len(own)], codes[len(own) :], len(known)
+
+
+def _overlap(parts: list[np.ndarray]) -> bool:
+    together = np.concatenate(parts)
+    return len(np.unique(together)) < len(together)
+
+
+def _samples(dataset: Dataset) -> tuple[int, int]:
+    return len(dataset.y_train), len(dataset.y_test)
+
+
+def _restore(splitter: Saved, dataset: Dataset, clients: int, seed: int, unseen: float, validation: float) -> Split:
+    split = Split.load(splitter.path)
+    samples = _samples(dataset)
+    named = {split.data, dataset.name} & SOURCES.keys()  # one's own arrays go by any name
+    if split.data and (len(named) > 1 or split.samples != samples):
+        made, given = (
+            f"{name!r} ({n} + {m} samples)" for name, (n, m) in ((split.data, split.samples), (dataset.name, samples))
+        )
+        raise UserError(f"{splitter}: the file was made for {made}, not for {given}; load the same data set.")
+    splitter(dataset.y_train, clients, generator(seed, "split"))  # checks that it fits
+    if max(int(part.max(initial=-1)) for part in split.test) >= len(dataset.y_test):
+        raise UserError(
+            f"{splitter}: the file was made for more than these {len(dataset.y_test)} test samples; load the same data."
+        )
+    strangers = round(unseen * clients) if 0 < unseen < 1 else unseen
+    held = not validation or f"validation={validation:g}" in split.recipe.split(", ")
+    if strangers not in (0, len(split.unseen)) or not held:
+        raise UserError(
+            f"{splitter}: unseen={unseen} and validation={validation} are not what the file was made with, "
+            f"{len(split.unseen)} unseen clients and {split.recipe or 'no recipe'!r}; leave them at 0 to take it."
+        )
+    return replace(split, data=dataset.name, samples=samples)

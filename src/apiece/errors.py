@@ -1,0 +1,70 @@
+"""Errors that are the user's to mend: one sentence with the culprit, what was allowed and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FEW = 12  # names that are listed whatever was written
+USUAL = {  # what other libraries call a setting of this one
+    "batch_size": "batch", "client_fraction": "cohort", "clients_per_round": "cohort", "communication_rounds": "rounds",
+    "dataset": "data", "dtype": "precision", "fraction": "cohort", "fraction_fit": "cohort", "global_rounds": "rounds",
+    "learning_rate": "lr", "local_batch_size": "batch", "local_epochs": "epochs", "local_lr": "lr",
+    "local_steps": "steps", "lr_scheduler": "schedule", "max_grad_norm": "clip", "momentum": "optimizer",
+    "n_clients": "clients", "n_rounds": "rounds", "num_clients": "clients", "num_epochs": "epochs",
+    "num_rounds": "rounds", "num_workers": "workers", "optimiser": "optimizer", "output_dir": "out",
+    "participation": "cohort", "partition": "split", "random_state": "seed", "step_size": "lr", "strategy": "algorithm",
+    "weight_decay": "optimizer",
+}  # fmt: skip
+
+
+class UserError(ValueError):
+    """Bad input, said in one sentence; the command line prints it and exits with code 2.
+
+    `met_by`: the rank that met it, once all ranks know of it; the first then says it for all.
+    """
+
+    met_by: int | None = None
+
+
+@contextmanager
+def going_on(how: str, begun: Path | None = None) -> Iterator[None]:
+    """Within it an interruption says how to go on, with a run that has `begun` where a folder is given; the outermost
+    of several knows it best.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.args = (how if begun is None or (begun / "run.toml").is_file() else "nothing had begun yet",)
+        raise
+
+
+def said(error: BaseException) -> str:
+    """What an error of somebody else's says, in one line without its full stop; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def with_extra(extra: str) -> str:
+    """How to install the packages of an extra: what to do where one of them is missing."""
+    return f'run pip install ".[{extra}]" in a clone of apiece'
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """A clause that names what was allowed, the nearest first: `did you mean 'scaffold'? Allowed: ...`; of many names
+    only those that are near, if any is.
+    """
+    allowed = sorted(allowed)
+    usual = USUAL.get(name.replace("-", "_").lower(), "")
+    close = difflib.get_close_matches(name, allowed, n=3, cutoff=0.5)
+    close = [usual] if usual in allowed else close[:1] + [n for n in close[1:] if _near(name, n)]
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    if close and len(allowed) > FEW:
+        return f"{hint}There are {len(allowed)} to choose from."
+    return f"{hint}Allowed: {', '.join(allowed)}."
+
+
+def _near(one: str, other: str) -> bool:
+    return difflib.SequenceMatcher(None, one, other).ratio() > 0.7

@@ -1,0 +1,151 @@
+"""The disk: the few operations that everything durable is made of, and the atomic write.
+
+A crash can come between any two of them, in the middle of one, and, when the power goes, nothing is sure but what came
+before the last `fsync` of that file (`sync_folder` for names). The tests put a crash at each one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from apiece.errors import UserError
+
+
+class Handle(NamedTuple):
+    """An open file and the name to give it in a message."""
+
+    descriptor: int
+    path: Path
+
+
+@contextmanager
+def _plainly(done: str, path: Path, needed: int = 0) -> Iterator[None]:
+    """Say what the system refused in one sentence: which file, what was to be done, how much room was needed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(path.parent).free
+            raise UserError(
+                f"{path}: the disk is full: {needed:,} bytes were needed and {free:,} are free; "
+                "make room and resume, what was there before is unharmed."
+            ) from error
+        raise UserError(f"{path}: could not be {done}: {error.strerror or error}.") from error
+
+
+def create(path: Path) -> Handle:
+    """Open an empty file of that name, whatever lay there before."""
+    with _plainly("created", path):
+        return Handle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666), path)
+
+
+def open_existing(path: Path) -> Handle:
+    """Open a file for reading and writing in place."""
+    with _plainly("opened", path):
+        return Handle(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
+
+
+def close(file: Handle) -> None:
+    """Close without promising that anything reached the disk."""
+    with _plainly("closed", file.path):
+        os.close(file.descriptor)
+
+
+def pread(file: Handle, size: int, offset: int) -> bytes:
+    """Read `size` bytes at `offset`; fewer only at the end of the file."""
+    with _plainly("read", file.path):
+        data = os.pread(file.descriptor, size, offset)
+        while len(data) < size and (more := os.pread(file.descriptor, size - len(data), offset + len(data))):
+            data += more
+        return data
+
+
+def will_read(file: Handle, size: int, offset: int) -> None:
+    """Let the system fetch these bytes while the process goes on; nothing where it has no such call."""
+    if advise := getattr(os, "posix_fadvise", None):
+        advise(file.descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
+
+def pwrite(file: Handle, data: bytes, offset: int) -> None:
+    """Write all of `data` at `offset`."""
+    with _plainly("written", file.path, len(data)):
+        rest = memoryview(data)
+        while rest:
+            count = os.pwrite(file.descriptor, rest, offset)
+            rest, offset = rest[count:], offset + count
+
+
+def fsync(file: Handle) -> None:
+    """Return when the file's content is on the disk."""
+    with _plainly("flushed to the disk", file.path):
+        os.fsync(file.descriptor)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename, at one stroke, over whatever bore the name."""
+    with _plainly("renamed", source):
+        os.replace(source, target)
+
+
+def remove(path: Path) -> None:
+    """Remove a file."""
+    with _plainly("removed", path):
+        os.unlink(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the folder's names (created, renamed, removed) are on the disk, where that can be asked for."""
+    with _plainly("flushed to the disk", folder):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:  # a folder above ours that one may pass but not read
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system that has no such flush
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def make(folder: Path) -> None:
+    """Make one folder."""
+    with _plainly("made", folder):
+        os.makedirs(folder, exist_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, to stay: one that is there may be of a process that died before the flush."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        make(folder)
+    sync_folder(folder.parent)
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write a file so that after a crash at any moment the old one or the new one is there, whole.
+
+    Raises `UserError` where the disk refuses (full: how much was needed and is free); the old file then stays, as it
+    does where Ctrl-C comes.
+    """
+    half = path.with_name(path.name + ".tmp")
+    try:
+        file = create(half)
+        try:
+            pwrite(file, data, 0)
+            fsync(file)
+        finally:
+            close(file)
+        replace(half, path)
+    except (UserError, KeyboardInterrupt):
+        with suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)

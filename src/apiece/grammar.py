@@ -1,0 +1,192 @@
+"""The grammar of expressions such as `scaffold + relaxed_init(0.1)`: text to terms and back.
+
+    list       = expression {"," expression}
+    expression = term {"+" term}
+    term       = name ["(" [argument {"," argument} [","]] ")"]
+    argument   = [name "="] value
+    value      = number | "text" | 'text' | true | false | none | name | term | "[" [value {"," value} [","]] "]"
+
+A bare name is text. Names may hold dots and dashes; a quote inside quoted text is doubled; `inf` is a number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from apiece.errors import UserError
+
+DEEPEST = 20
+LONGEST = 300  # digits of a number: so many fit a float
+CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+NAME = r"[A-Za-z_][\w.-]*"
+TOKEN = re.compile(
+    rf"""\s*(?:
+    (?P<number> -?(?: (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)? | inf(?![\w.-]) ))
+  | (?P<name> {NAME})
+  | (?P<text> "(?:[^"]|"")*" | '(?:[^']|'')*')
+  | (?P<mark> [()\[\],=+])
+  | (?P<end> \Z))""",
+    re.VERBOSE | re.ASCII,
+)
+Tokens = deque["Token"]
+
+
+class Token(NamedTuple):
+    kind: str  # number, name, text, end, or the mark itself
+    text: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One term; its text, `str(call)`, parses to an equal term."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    keywords: tuple[tuple[str, Any], ...] = ()
+    at: int = field(default=0, compare=False, repr=False)  # where it stands in the text
+
+    def __str__(self) -> str:
+        inside = [written(value) for value in self.arguments]
+        inside += [f"{key}={written(value)}" for key, value in self.keywords]
+        return f"{self.name}({', '.join(inside)})" if inside else self.name
+
+
+def parse(text: str) -> tuple[Call, ...]:
+    """The terms of an expression, in order; UserError says at which character the text stops making sense.
+
+    >>> parse("fedals(period=10) + relaxed_init(0.1)")[0]
+    Call(name='fedals', arguments=(), keywords=(('period', 10),))
+    """
+    tokens = deque(_tokens(text))
+    calls = _expression(tokens)
+    _take(tokens, "end", "+")
+    return calls
+
+
+def parse_list(text: str) -> tuple[tuple[Call, ...], ...]:
+    """The expressions of a list, in order; commas inside a term are the term's own.
+
+    >>> [" + ".join(map(str, terms)) for terms in parse_list("fedavg, scaffold + fedals(5, cohort=held)")]
+    ['fedavg', 'scaffold + fedals(5, cohort=held)']
+    """
+    tokens = deque(_tokens(text))
+    expressions = [_expression(tokens)]
+    while tokens[0].kind == ",":
+        tokens.popleft()
+        expressions.append(_expression(tokens))
+    _take(tokens, "end", "+", ",")
+    return tuple(expressions)
+
+
+def _expression(tokens: Tokens) -> tuple[Call, ...]:
+    calls = [_call(_take(tokens, "name"), tokens, 0)]
+    while tokens[0].kind == "+":
+        tokens.popleft()
+        calls.append(_call(_take(tokens, "name"), tokens, 0))
+    return tuple(calls)
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    at = 0
+    while True:
+        match = TOKEN.match(text, at)
+        if match is None:
+            at = len(text) - len(text[at:].lstrip())
+            raise error(at, f"cannot read {text[at]!r} here; put quotes around text that is not a plain name")
+        kind = str(match.lastgroup)
+        found = match[kind]
+        yield Token(found if kind == "mark" else kind, found, match.start(kind))
+        if kind == "end":
+            return
+        at = match.end()
+
+
+def _take(tokens: Tokens, *kinds: str) -> Token:
+    token = tokens.popleft()
+    if token.kind not in kinds:
+        wanted = " or ".join(kind if kind.isalpha() else repr(kind) for kind in kinds)
+        found = "the end" if token.kind == "end" else repr(token.text)
+        raise error(token.at, f"expected {wanted.replace('end', 'the end')}, found {found}")
+    return token
+
+
+def _call(name: Token, tokens: Tokens, depth: int) -> Call:
+    if tokens[0].kind != "(":
+        return Call(name.text, at=name.at)
+    tokens.popleft()
+    arguments, keywords = [], {}
+    for _ in _items(tokens, ")"):
+        first = tokens[0]
+        if first.kind == "name" and tokens[1].kind == "=":
+            tokens.popleft()
+            tokens.popleft()
+            if first.text.replace("-", "_") in (key.replace("-", "_") for key in keywords):
+                raise error(first.at, f"argument {first.text!r} is given twice; keep one")
+            keywords[first.text] = _value(tokens, depth + 1)
+        elif keywords:
+            raise error(first.at, f"{first.text!r} follows a named argument; name it or move it to the front")
+        else:
+            arguments.append(_value(tokens, depth + 1))
+    return Call(name.text, tuple(arguments), tuple(keywords.items()), name.at)
+
+
+def _items(tokens: Tokens, close: str) -> Iterator[None]:
+    """Yields once before each item of a list, and takes the commas and the closing mark."""
+    while tokens[0].kind != close:
+        yield
+        if tokens[0].kind != close:
+            _take(tokens, ",", close)
+    tokens.popleft()
+
+
+def _value(tokens: Tokens, depth: int) -> Any:
+    token = _take(tokens, "number", "text", "name", "[")
+    if depth > DEEPEST:
+        raise error(token.at, f"more than {DEEPEST} brackets deep; write it flatter")
+    if token.kind == "number":
+        return _number(token)
+    if token.kind == "text":
+        quote = token.text[0]
+        return token.text[1:-1].replace(quote * 2, quote)
+    if token.kind == "[":
+        return tuple(_value(tokens, depth + 1) for _ in _items(tokens, "]"))
+    if tokens[0].kind == "(":
+        return _call(token, tokens, depth)
+    return CONSTANTS.get(token.text, token.text)
+
+
+def _number(token: Token) -> int | float:
+    if len(token.text) > LONGEST:
+        raise error(token.at, f"a number of {len(token.text)} digits; write at most {LONGEST}")
+    if token.text.lstrip("-").isdigit():
+        return int(token.text)
+    number = float(token.text)
+    if math.isinf(number) and "inf" not in token.text:
+        raise error(token.at, f"{token.text} is too large for a number; write a smaller one, or inf")
+    return number
+
+
+def written(value: Any) -> str:
+    """The text that parses, as an argument, to this value."""
+    if isinstance(value, Call):
+        return str(value) if value.arguments or value.keywords else f"{value.name}()"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(written(item) for item in value)}]"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return getattr(value, "__name__", repr(value))
+    if re.fullmatch(NAME, value, re.ASCII) and value not in CONSTANTS and value != "inf":
+        return value
+    return '"' + value.replace('"', '""') + '"'
+
+
+def error(at: int, problem: str) -> UserError:
+    """What is raised for a problem with the expression at this place in its text; its beginning goes without saying."""
+    return UserError(f"At character {at + 1}: {problem}" if at else problem)

@@ -1,0 +1,80 @@
+"""APFL: a client predicts with a mixture of the global model and one of its own, and may learn the mixture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Piece, View
+from apiece.pieces.ditto import TWO_MODELS
+
+TURNS = {"adaptive": 1.0, "fixed": 0.0}  # how often a round the share is learnt
+
+
+class Part(NamedTuple):
+    """A client's own part of the mixture."""
+
+    model: Tensor  # [1, D]: no vector over parameters, so no synchronisation withholds it
+    share: Tensor  # []
+
+
+class Going(NamedTuple):
+    """The same while the client trains."""
+
+    model: Tensor
+    share: Tensor
+    turns: Tensor  # how many of the share's steps are left
+
+
+@dataclass(frozen=True)
+class Mixture(Piece):
+    """w_i <- w_i - lr g(w_i);   v_i <- v_i - lr a_i g(m_i);   a_i <- a_i - lr <v_i - w_i, g(m_i)>, within [0, 1],
+
+    at m_i = a_i v_i + (1 - a_i) w_i, all three from the same point and batch; a_i moves in the first step of a round
+    where `rule` is adaptive, never where it is fixed. Deng et al., "Adaptive Personalized Federated Learning", 2020,
+    Algorithm 1, and its section on an adaptive alpha. `alpha` is the first a_i; v_i starts at the initial model; its
+    steps are plain SGD. A code of the authors mixes outputs where the paper mixes models, takes the steps one after the
+    other and adds 0.02 a_i to the gradient of a_i. Statistics of normalisation are the global model's. Stored: v_i and
+    a_i. Sent: w_i alone. The client predicts with a_i v_i + (1 - a_i) global; one never seen, with the global model.
+    """
+
+    members = True
+    excludes = {"MoreauEnvelope": TWO_MODELS}
+
+    alpha: float = 0.5
+    rule: str = "adaptive"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1 or self.rule not in TURNS:
+            raise UserError(
+                f"apfl(alpha={self.alpha:g}, rule={self.rule}) is impossible: alpha within 0 and 1, "
+                f"rule {' or '.join(TURNS)}."
+            )
+
+    @classmethod
+    def neutral(cls):
+        return cls(0.0, "fixed"), "fedavg"
+
+    def client_memory(self, theta: Tensor):
+        return Part(theta[None], theta.new_full((), self.alpha))
+
+    def correct(self, view: View):
+        def rule(here: Going, g: Tensor, theta: Tensor, batch):
+            apart = here.model - theta
+            mixed = view.task.gradient(theta + here.share * apart, batch)
+            share = (here.share - here.turns * (view.lr * apart * mixed).sum()).clamp(0.0, 1.0)
+            return Going(here.model - view.lr * here.share * mixed, share, torch.zeros_like(here.turns)), g
+
+        own = view.client
+        return Going(own.model[0], own.share, torch.full_like(own.share, TURNS[self.rule])), rule
+
+    def remember(self, view: View):
+        return Part(view.scratch.model[None], view.scratch.share)
+
+    def personal(self, view: View, theta: Tensor):
+        mixed = theta + view.client.share * (view.client.model[0] - theta)
+        return torch.where(torch.as_tensor(view.fresh), theta, mixed)

@@ -1,0 +1,46 @@
+"""Predicting only classes that the client knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Piece, View
+from apiece.pieces.samples import one_class
+
+
+@dataclass(frozen=True)
+class ClassMask(Piece):
+    """score_c(x) <- -inf for every class c of which the client has no training sample.
+
+    Scott et al., "PeFLL", ICLR 2024, section 4: "it can select only the outputs for those classes". Their code
+    multiplies by 0, which can beat a present class's negative score. Training is untouched. Masked rows of a table and
+    unmasked ones do not compare: accuracies without the mask are recorded beside. Stored and sent: nothing. A client
+    never seen: by its own training labels.
+    """
+
+    without = "unmasked"
+
+    excludes = {"Neighbours": "each decides alone what a client predicts"}
+
+    @classmethod
+    def neutral(cls):
+        return "it acts on predictions alone, and masks nothing only where a client has samples of every class"
+
+    def predict(self, view: View):
+        if not one_class(view):
+            raise UserError("class_mask masks the classes that a client lacks: labels must be classes, one a sample.")
+        y = view.data.all()[1]
+        if not len(y):
+            return None
+
+        def scores(x: Any) -> Tensor:
+            out = view.task.outputs(view.end, x)
+            classes = torch.arange(out.shape[-1], device=out.device)
+            return out.masked_fill((classes != y[:, None]).all(0), -torch.inf)
+
+        return scores

@@ -1,0 +1,75 @@
+"""Ditto: beside the global model, each client trains one of its own that is held near it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Piece, View
+from apiece.pieces.fine_tune import ORDER, drawn_batches
+
+
+class Own(NamedTuple):
+    """A client's model beside the one that is synchronised."""
+
+    model: Tensor  # [1, D]: no vector over parameters, so no synchronisation withholds it
+
+
+TWO_MODELS = "each has a model of the client's own, and a client predicts with one"
+
+
+@dataclass(frozen=True)
+class Ditto(Piece):
+    """v_i <- v_i - lr (g_i(v_i) + lam (v_i - sent)), as many steps on the same batches as the global model takes.
+
+    Where `steps` is given, v_i takes that many steps, on full batches of its own: passes over the client's samples, not
+    augmented, in an order drawn for the round. Where `lr` is given, its steps have that size in every round.
+
+    Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1, which has s
+    personal steps of size eta, and in the authors' code as many on the same batches as the global model's; v_i starts
+    at the initial model. A personal parameter is held near the client's own. Statistics of normalisation are the global
+    model's. Stored: v_i. Sent: as without it. The client predicts with v_i; one never seen, with the global model.
+    """
+
+    members = True
+    excludes = dict.fromkeys(("Mixture", "MoreauEnvelope"), TWO_MODELS)
+
+    lam: float = 1.0
+    lr: float | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.lam < 0:
+            raise UserError(f"ditto(lam={self.lam:g}) would push away from the global model: give 0 or more.")
+        if (self.lr or 0.0) < 0 or (self.steps is not None and self.steps < 1):
+            raise UserError(f"{self!r} is impossible: give lr of 0 or more, and 1 step or more, or neither.")
+
+    @classmethod
+    def neutral(cls):
+        return "at every value of lam the global model is FedAvg's: the second one is never read by the first"
+
+    def draws(self, space: Any):
+        return () if self.steps is None else (ORDER,)
+
+    def client_memory(self, theta: Tensor):
+        return Own(theta[None])
+
+    def remember(self, view: View):
+        near = torch.where(view.shared, view.sent, view.model)
+
+        def pull(scratch, g, theta, batch):
+            return scratch, g + self.lam * (theta - near)
+
+        batches = None if self.steps is None else self._batches(view, self.steps)
+        return Own(view.descend(view.client.model[0], batches=batches, lr=self.lr, correct=pull)[None])
+
+    def _batches(self, view: View, steps: int) -> list[Tensor]:
+        rows = drawn_batches(view)
+        return [rows(k, len(view.batches[0])) for k in range(steps)]
+
+    def personal(self, view: View, theta: Tensor):
+        return torch.where(torch.as_tensor(view.fresh), theta, view.client.model[0])

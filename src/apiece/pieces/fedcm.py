@@ -1,0 +1,59 @@
+"""FedCM: every client's gradient carries the direction in which the server last moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Piece, View, Weighted
+
+
+class Direction(NamedTuple):
+    mean: Tensor
+
+
+@dataclass(frozen=True)
+class FedCM(Piece):
+    """g <- a g + (1 - a) Delta;   Delta <- mean of (start - end) / (K lr), zero in the first round.
+
+    Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021, Algorithm 2. Each client divides by its own
+    steps and the round's step size, and the mean has the run's weights, where the paper's is uniform. Parameters that
+    are never synchronised have no direction of the server's: they follow g. Stored: Delta [D], on the server. Told:
+    Delta. Sent beside the model: a client's normalised difference [D]; where all take as many steps and the models'
+    mean tells that of start - end (`View.even`, `View.alike`), as in the paper, K lr alone. A client never seen: the
+    global model.
+    """
+
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha <= 1:
+            raise UserError(f"fedcm(alpha={self.alpha:g}) is no share of the gradient: give more than 0, at most 1.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(1.0), "fedavg"
+
+    def server_memory(self, theta: Tensor):
+        return Direction(torch.zeros_like(theta))
+
+    def tell(self, memory: Direction):
+        return memory
+
+    def correct(self, view: View):
+        fresh = torch.where(view.shared, self.alpha, torch.ones_like(view.sent))
+        carried = (1 - self.alpha) * view.server.mean
+        return (), lambda scratch, g, theta, batch: (scratch, fresh * g + carried)
+
+    def report(self, view: View):
+        length = view.steps.clamp(min=1) * view.lr  # a number, or [D] where step sizes differ
+        length = torch.where(length > 0, length, 1.0)  # what has no step size does not move
+        told = view.alike and view.even and not length.dim()
+        return Weighted(length if told else (view.start - view.end) / length)
+
+    def learn(self, memory: Direction, g: Tensor, report: Weighted, share: float):
+        return g, Direction(report.x if report.x.dim() else g / report.x)

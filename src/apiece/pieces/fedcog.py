@@ -1,0 +1,173 @@
+"""FedCOG: inputs made from the shared model complement a client's data, and the shared model is distilled on them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.optim import AdamW
+from apiece.piece import Draw, Loss, Piece, View
+from apiece.pieces.generation import Inputs
+from apiece.pieces.samples import class_counts, divergence, input_shape, log_probabilities, one_class, several
+
+ADAM = AdamW(beta1=0.5, beta2=0.9, epsilon=1e-8, weight_decay=0.0)
+TARGETS, COUNTS, SHUFFLES = ("complementary", "uniform"), "counts", ("once", "each_pass")
+REFUSAL = "fedcog makes inputs by gradient descent for wanted classes: samples must be real numbers, labels classes."
+
+
+class Made(NamedTuple):
+    """A client's generated set of one round, in an order drawn at random."""
+
+    x: Tensor  # [samples, *sample]
+    y: Tensor  # int64 [samples]; [samples, C] where a sample has several labels
+    outputs: Tensor  # the global model's on x, [samples, C]
+
+
+@dataclass(frozen=True)
+class FedCOG(Piece):
+    """x <- argmin_x loss(global; x, y) + dis (1 - JS(p(global; x), p(model; x)));
+    theta <- argmin_theta loss(theta; the client's data) + kd_weight T^2 KL(p_T(global; x) || p_T(theta; x)).
+
+    Ye et al., "Fake It Till Make It: Federated Learning with Consensus-Oriented Generation", ICLR 2024, Algorithm 1,
+    lines 5 and 8, equations (1) to (3); `model` is where the client's last training ended (theta_k^{t-1,tau}), and
+    where there is none, dis is 0. Targets complement the client's classes, d^ = max(d) - d by largest remainder, or
+    are uniform (A.1.1). kd_weight="counts": the weights are |d| and |d^|, each over their sum (A.2.2). With several
+    labels a sample (FLAIR), |d| counts labels and not samples, a target is one of them alone, probabilities are each
+    label's own, and JS and KL are means over labels. T is the temperature, by which the outputs are divided, 1 in the
+    paper and in the run of the authors' code, which has it. The set is distilled `batch` samples a step in passes over
+    it: all in one order drawn at random (shuffle=once), or each in another, as the authors' loader has it
+    (shuffle=each_pass; it begins a pass with a new batch, and here a batch goes on into the next pass). Both models are
+    used as they evaluate. A personal parameter of the global model is the client's own, and under
+    FedALS the teacher inside an interval is the new head on the body sent at the interval's opening. Stored: the
+    client's model. Sent: nothing more. A client never seen: the global model.
+    """
+
+    kd_weight: float | str = 0.01
+    dis: float = 0.1
+    samples: int = 256
+    steps: int = 100
+    lr: float = 0.01
+    batch: int = 64
+    wait: int = 0
+    targets: str = "complementary"
+    source: Any = Inputs()
+    temperature: float = 1.0
+    shuffle: str = "once"
+
+    def __post_init__(self) -> None:
+        if self.kd_weight != COUNTS and (isinstance(self.kd_weight, str) or self.kd_weight < 0):
+            raise UserError(f"fedcog(kd_weight={self.kd_weight}) is no weight: give 0 or more, or {COUNTS}.")
+        if self.targets not in TARGETS:
+            raise UserError(f"fedcog(targets={self.targets}) is unknown: use {' or '.join(TARGETS)}.")
+        if self.shuffle not in SHUFFLES:
+            raise UserError(f"fedcog(shuffle={self.shuffle}) is unknown: use {' or '.join(SHUFFLES)}.")
+        if not 0 < self.temperature < math.inf:
+            raise UserError(f"fedcog(temperature={self.temperature:g}) divides outputs: give a number above 0.")
+        if min(self.samples, self.batch) < 1 or min(self.steps, self.wait, self.dis, self.lr) < 0:
+            raise UserError("fedcog needs samples and batch of 1 or more, and steps, wait, dis and lr of 0 or more.")
+
+    @property
+    def reads(self):
+        return frozenset({"model", "fresh"} if self.kd_weight and self.dis else ())
+
+    @classmethod
+    def neutral(cls):
+        return cls(kd_weight=0.0), "fedavg"
+
+    def draws(self, space: Any):
+        if not self.kd_weight:
+            return ()
+        made = (*self.source.draws(self.samples), Draw("order", (self.samples,), "uniform"))
+        later = Draw("shuffles", (min(self.batch, self.samples),), "uniform", each="step")
+        return made if self.shuffle == "once" else (*made, later)
+
+    def objective(self, view: View, loss: Loss):
+        if not self.kd_weight or view.round < self.wait:
+            return loss
+        made, bears = self.generate(view), several(view)
+        soft = lambda outputs: log_probabilities(outputs / self.temperature, bears)
+        teacher, size, order = soft(made.outputs), min(self.batch, self.samples), self._order(view)
+        real, distilled = 1.0, self.kd_weight
+        if isinstance(distilled, str):
+            real, distilled = balance(class_counts(view, made.outputs.shape[-1]), teacher.dtype)
+
+        def value(theta: Tensor, batch: Any) -> Tensor:
+            rows = order[(view.step() * size + torch.arange(size, device=teacher.device)) % len(order)]
+            apart = divergence(teacher[rows], soft(view.task.outputs(theta, made.x[rows])))
+            return real * loss(theta, batch) + distilled * self.temperature**2 * apart
+
+        return value
+
+    def generate(self, view: View, steps: int | None = None) -> Made:
+        """The inputs after so many steps of Adam (all: None), their targets, and the teacher's outputs on them."""
+        sample, bears = input_shape(view, several(view) or one_class(view), REFUSAL), several(view)
+        everyone = torch.where(view.shared, view.sent, view.model)
+        learnt = self.source.begin(view.draws, sample)
+        classes = view.task.outputs(everyone, self.source.inputs(learnt, sample)[:1]).shape[-1]
+        y = self._targets(view, classes)
+        dis = self.dis * (1 - torch.as_tensor(view.fresh).to(view.sent.dtype))
+
+        def badness(learnt: Tensor) -> tuple[Tensor, tuple]:
+            x = self.source.inputs(learnt, sample)
+            outputs = view.task.outputs(everyone, x)
+            value = view.task.loss(outputs, y)
+            if self.dis:
+                p, q = (log_probabilities(o, bears) for o in (outputs, view.task.outputs(view.model, x)))
+                value = value + dis * (1 - jensen_shannon(p, q))
+            return value, ()
+
+        state = ADAM.init(learnt)
+        for _ in range(self.steps if steps is None else steps):
+            gradient = view.task.differentiate(badness, learnt)[0]
+            learnt, state = ADAM.step(gradient, learnt, state, self.lr)
+        x = self.source.inputs(learnt, sample)
+        return Made(x, y, view.task.outputs(everyone, x))
+
+    def observe(self, view: View) -> dict[str, Tensor]:
+        """The paper's Figure 5: inputs before and after they were made, by target."""
+        before, after = self.generate(view, 0), self.generate(view)
+        order = torch.argsort(after.y.argmax(-1) if after.y.dim() > 1 else after.y, stable=True)
+        return {"FedCOG, 0 steps": before.x[order], f"FedCOG, {self.steps} steps": after.x[order]}
+
+    def _order(self, view: View) -> Tensor:
+        """The rows of the set in the order of their passes, from the first on: int64 [samples, 2 samples, ...]."""
+        rows = torch.arange(self.samples, device=view.sent.device)
+        if self.shuffle == "once":
+            return rows
+        drawn = view.draws["shuffles"].reshape(-1)
+        later = drawn[: len(drawn) - len(drawn) % self.samples].view(-1, self.samples)
+        return torch.cat([rows, torch.argsort(later).flatten()])
+
+    def _targets(self, view: View, classes: int) -> Tensor:
+        """The wanted labels, in the order drawn: int64 [samples], or [samples, C] where a sample has several."""
+        counts = class_counts(view, classes)
+        each = allocation(counts if self.targets == "complementary" else torch.zeros_like(counts), self.samples)
+        places = torch.arange(self.samples, device=each.device)
+        y = (each.cumsum(0)[:, None] <= places).sum(0)[torch.argsort(view.draws["order"])]
+        return (y[:, None] == torch.arange(classes, device=y.device)).to(view.sent.dtype) if several(view) else y
+
+
+def allocation(counts: Tensor, samples: int) -> Tensor:
+    """How many samples each class gets: shares of max(d) - d by largest remainder, of 1 where all d are equal. [C]"""
+    need = counts.amax() - counts
+    need = torch.where(need.sum() == 0, torch.ones_like(need), need)
+    whole, rest = need * samples // need.sum(), need * samples % need.sum()
+    rank = torch.argsort(torch.argsort(rest, descending=True, stable=True))
+    return whole + (rank < samples - whole.sum())
+
+
+def balance(counts: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Weights of the client's own data and of the complement, by how much there is and how much is lacking."""
+    own, lacking = counts.sum().to(dtype), (counts.amax() - counts).sum().to(dtype)
+    return own / (own + lacking), lacking / (own + lacking)
+
+
+def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
+    """Half the sum of KL(p || m) and KL(q || m), m their mean: 0 to log 2, stable where p or q vanishes."""
+    middle = torch.logaddexp(p, q) - math.log(2)
+    return 0.5 * (divergence(p, middle) + divergence(q, middle))

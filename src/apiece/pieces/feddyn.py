@@ -1,0 +1,63 @@
+"""FedDyn: a linear and a quadratic term make the clients' optima agree with the pooled one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Piece, Uniform, View
+
+
+class Linear(NamedTuple):
+    term: Tensor
+
+
+@dataclass(frozen=True)
+class FedDyn(Piece):
+    """g <- g - h_i + a (theta - start);   h_i <- h_i - a (end - start);   h <- h - a (S/N) mean(end - start);
+    w <- w - g - h/a.
+
+    Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, Algorithm 1; w - g is the mean of the
+    ends. a is alpha for every client, where the authors' code has alpha / (n_i N / n), by the client's n_i of n
+    samples. h is the mean of h_i over all N clients, those that did not answer included, whatever the models' weights.
+    `mean="clients"`: each says its end - start beside the model [D], but where the mean of the models tells it already
+    (`View.alike`): the paper's cost in the paper's setting. `mean="model"`: that mean serves everywhere and nothing is
+    ever said twice; right where models are averaged uniformly and no piece moves the start. Stored: h_i [D] on a
+    client, h on the server. Sent: no more than that, and nothing down. A client never seen: the global model.
+    """
+
+    alpha: float = 0.1
+    mean: str = "clients"
+
+    def __post_init__(self) -> None:
+        if self.alpha <= 0:
+            raise UserError(f"feddyn(alpha={self.alpha:g}) divides by alpha: give more than 0.")
+        if self.mean not in ("clients", "model"):
+            raise UserError(f"feddyn(mean={self.mean}) is unknown: use clients or model.")
+
+    @classmethod
+    def neutral(cls):
+        return "the server divides by alpha: no value of it leaves the corrections out"
+
+    def server_memory(self, theta: Tensor):
+        return Linear(torch.zeros_like(theta))
+
+    def client_memory(self, theta: Tensor):
+        return Linear(torch.zeros_like(theta))
+
+    def correct(self, view: View):
+        return (), lambda s, g, theta, batch: (s, g - view.client.term + self.alpha * (theta - view.start))
+
+    def report(self, view: View):
+        return () if self.mean == "model" or view.alike else Uniform(view.start - view.end)
+
+    def remember(self, view: View):
+        return Linear(view.client.term + self.alpha * (view.start - view.end))
+
+    def learn(self, memory: Linear, g: Tensor, report: Any, share: float):
+        h = memory.term + self.alpha * share * (report.x if report else g)
+        return g + h / self.alpha, Linear(h)

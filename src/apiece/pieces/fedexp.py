@@ -1,0 +1,56 @@
+"""FedExP: the server's step grows with how much its clients' updates disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Message, Piece, View, Weighted
+
+
+class Square(NamedTuple):
+    norm: Weighted
+
+
+@dataclass(frozen=True)
+class FedExP(Piece):
+    """w <- w - eta mean(d_i);   eta = max(1, sum p_i ||d_i||^2 / (2 ||mean d_i||^2 + 2 epsilon)), d_i = sent - kept_i.
+
+    Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, equation (8) and
+    Algorithm 1. d_i is what leaves the client, cut to what is synchronised in the round. The paper reports the mean of
+    the last two vectors (`AveragedIterates`); the authors' code multiplies epsilon by the number of clients asked and
+    lets it fall. The log has eta as `FedExP.step_size`. Stored: nothing. Sent: one number beside the model. A client
+    never seen: the global model.
+    """
+
+    late = True
+
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.epsilon <= 0:
+            raise UserError(f"fedexp(epsilon={self.epsilon:g}) could divide by zero: give more than 0.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(float("inf")), "fedavg"
+
+    def report(self, view: View):
+        return Square(Weighted(torch.zeros_like(view.end.sum())))  # what is sent is known at `upload`
+
+    def upload(self, view: View, message: Message):
+        mine = Square(Weighted(message.delta @ message.delta))
+        return message._replace(reports=tuple(mine if isinstance(r, Square) else r for r in message.reports))
+
+    def learn(self, memory: tuple, g: Tensor, report: Square, share: float):
+        return g * self._step_size(g, report), memory
+
+    def log(self, memory: tuple, g: Tensor, report: Square, share: float):
+        return {"step_size": self._step_size(g, report)}
+
+    def _step_size(self, g: Tensor, report: Square) -> Tensor:
+        return (report.norm.x / (2 * (g @ g + self.epsilon))).clamp(min=1.0)

@@ -1,0 +1,82 @@
+"""FedGen: the server learns features of a class the clients' classifiers agree on, and clients learn from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Loss, Piece, Rows, View
+from apiece.pieces.generator_training import Classifier, GeneratorTraining, uniform
+from apiece.pieces.samples import class_counts, divergence, one_class
+
+
+@dataclass(frozen=True)
+class FedGen(GeneratorTraining, Piece):
+    """loss(x, y) + f (b/B) alpha loss(h(G(v)), v) + f beta KL(stopgrad p(h(G(y))) || p(x)),   f = decay^round;
+    G <- Adam on mean_y( sum_k (n_ky / sum_i n_iy) loss(h_k(G(y)), y) ) + diversity exp(-mean |e - e'|^2 |G - G'|),
+
+    h the last layer (h_k: client k's, as its training ended), v uniform on the classes, y on those of the cohort's n_k
+    training samples; e, e' and G, G' are noise and features of the pairs of a batch. Zhu, Hong, Zhou, "Data-Free
+    Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021, with the values and readings of the
+    authors' code: noise is uniform (its comment, and the paper, say Gaussian), each h_k has a loss of its own (in the
+    paper's equation (4) their mean scores have one), y is uniform (in the paper in proportion to labels), Adam's decay
+    is L2, its step size falls by `decay` a round. Ours: n_k are all of a client's samples, the code counts those of the
+    round's batches and one more; of a batch larger than `batch`, noise is taken in turn again. Models are averaged with
+    the run's weights, in the code by samples (weighting=samples). From the second round on, in the first `steps` local
+    steps, where the code has that many local epochs; the server takes `epochs` a round. Weights of 10 ask for small
+    local steps, as the code's of 0.01. Stored: G, on the server. Told: G. Sent: the last layer and the counts of labels
+    of each client, which the server must see one by one: not compatible with secure aggregation. A client never seen:
+    the global model.
+    """
+
+    alpha: float = 10.0
+    beta: float = 10.0
+    steps: int = 20
+
+    excludes = {"VHL": "its classifier has classes that no client has, and the generator nobody to learn them from"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.alpha, self.beta, self.steps) < 0:
+            raise UserError("fedgen needs alpha, beta and steps of 0 or more.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(alpha=0.0, beta=0.0), "fedavg"
+
+    def draws(self, space: Any):
+        return uniform(2, self.batch, self.noise, name="noise"), uniform(self.batch, name="labels")
+
+    def objective(self, view: View, loss: Loss):
+        if not one_class(view):
+            raise UserError("fedgen makes features of a class: labels must be classes.")
+        if not (self.alpha or self.beta) or view.round < 1:
+            return loss
+        fade, (weights, statistics) = self.decay**view.round, view.server
+
+        def made(theta: Tensor, noise: Tensor, y: Tensor) -> Tensor:
+            return view.task.head(theta, self.network.outputs(weights, (noise, y), statistics))
+
+        def value(theta: Tensor, batch: Any) -> Tensor:
+            if view.step() >= self.steps:
+                return loss(theta, batch)
+            (x, y), (free, own) = batch, view.draws["noise"][view.step()]
+            student = view.task.outputs(theta, x).log_softmax(-1)
+            v = (view.draws["labels"][view.step()] * student.shape[-1]).to(torch.int64)
+            wanted = self.batch / len(y) * view.task.loss(made(theta, free, v), v)
+            teacher = made(theta, own[torch.arange(len(y), device=y.device) % self.batch], y).detach().log_softmax(-1)
+            return loss(theta, batch) + fade * (self.alpha * wanted + self.beta * divergence(teacher, student))
+
+        return value
+
+    def report(self, view: View):
+        said = torch.where(view.shared, view.end, view.sent)  # what is personal stays with the client
+        width = self.network.parameters[-1].shape[0]
+        axes = torch.eye(width, dtype=said.dtype, device=said.device)
+        points = torch.cat([axes.new_zeros(1, width), axes])
+        scores = view.task.head(said, points)
+        return Classifier(Rows(scores), Rows(class_counts(view, scores.shape[-1]).to(scores.dtype)))

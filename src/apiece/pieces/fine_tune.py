@@ -1,0 +1,76 @@
+"""Fine-tuning: every client trains on, from the model that it would predict with, before it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Draw, Piece, View
+
+ORDER = Draw("order", (), "uniform", "sample")  # sorted, it is the order of a client's samples
+
+
+def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
+    """Rows [B] of so many passes, then so many full batches, over the samples in one drawn order; the last is shorter.
+
+    Predictions are made for one client at a time, so that the number of its samples is a number.
+    """
+    order = torch.argsort(view.draws[ORDER.name])
+    size = min(batch, len(order))
+    count = epochs * len(order) + steps * size
+    return list(order[torch.arange(count, device=order.device) % len(order)].split(size)) if count else []
+
+
+def drawn_batches(view: View) -> Callable[[int, int], Tensor]:
+    """(number of a batch 0, 1, ..., its size B) -> its rows [B], of passes over the samples in one drawn order.
+
+    All batches are full. Where clients are stacked, what their draws are padded with is in none.
+    """
+    drawn, samples = view.draws[ORDER.name], view.data.size
+    places = torch.arange(len(drawn), device=drawn.device)
+    order = torch.argsort(torch.where(places < samples, drawn, 2.0))
+
+    def rows(number: int, size: int) -> Tensor:
+        return order[torch.arange(number * size, (number + 1) * size, device=drawn.device) % samples]
+
+    return rows
+
+
+@dataclass(frozen=True)
+class FineTune(Piece):
+    """theta_i <- theta_i - lr g_i(theta_i) for `epochs` passes over the client's training samples, or `steps` batches.
+
+    The +FT rows of Wang et al., "Federated Evaluation of On-device Personalization", 2019, section 3; never on test
+    data. `lr` is the round's where none is given, `optimiser` the clients'. Stored and sent: nothing. A client never
+    seen: like any other, from the model that the other pieces give it.
+    """
+
+    late = True
+
+    epochs: int = 1
+    steps: int = 0
+    batch: int = 32
+    lr: float | None = None
+    optimiser: Any = None
+
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.steps, self.lr or 0) < 0 or self.batch < 1:
+            raise UserError(
+                f"{self!r} is impossible: give 0 or more epochs or steps, batches of 1 or more, and lr of 0 or more."
+            )
+
+    @classmethod
+    def neutral(cls):
+        return cls(epochs=0), "fedavg"
+
+    def draws(self, space: Any):
+        return (ORDER,)
+
+    def personal(self, view: View, theta: Tensor):
+        batches = passes(view, self.epochs, self.batch, self.steps)
+        return view.descend(theta, batches=batches, optimiser=self.optimiser, lr=self.lr)

@@ -1,0 +1,35 @@
+"""The first round takes gradients where the models begin and moves none: what a client remembers starts from these."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from apiece.device import scalar
+from apiece.piece import Loss, Piece, View
+
+
+class FirstGradients(Piece):
+    """In the first round g = grad f_i(start) in every local step, and kept = start; later rounds are as without it.
+
+    Chen et al., "Sharper Convergence Guarantees for Federated Learning with Partial Model Personalization", 2023,
+    section 4.2, whose variates start as c_i = grad f_i(x, y_i) and c = mean_i c_i, as in Karimireddy et al. 2020: with
+    SCAFFOLD's rule c_i is then the mean gradient of the round's batches at the models as they begin. The first round
+    asks every client: who does not answer begins with 0. Stored: nothing. Sent: nothing more, but that round is one of
+    the run's, with every client in it. A client never seen: as without it.
+    """
+
+    late = True
+    asks_all = True
+
+    @classmethod
+    def neutral(cls):
+        return "its first round moves no model, and FedAvg's does"
+
+    def objective(self, view: View, loss: Loss) -> Loss:
+        first = scalar(view.round, view.sent) == 0
+        start = lambda theta: view.start + (theta - theta.detach())  # with the gradient of theta
+        return lambda theta, batch: loss(torch.where(first, start(theta), theta), batch)
+
+    def keep(self, view: View, theta: Tensor) -> Tensor:
+        return torch.where(scalar(view.round, view.sent) == 0, view.start, theta)

@@ -1,0 +1,41 @@
+"""The server's last two vectors, averaged where the global model is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from apiece.piece import Piece
+
+
+class Previous(NamedTuple):
+    """The server's vector before its last step."""
+
+    vector: Tensor
+
+
+@dataclass(frozen=True)
+class AveragedIterates(Piece):
+    """Measured and saved is w = (w_t + w_{t-1}) / 2, w_t being the server's vector after round t; training goes on from
+    w_t.
+
+    Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, which reports it
+    because the last vector swings about an optimum; w_0 is the initial model, which the authors' code leaves out of the
+    first mean. A group that waits has its last two synchronisations; statistics of normalisation are the last ones.
+    Stored: w_{t-1} [D], on the server, and nothing on a client. Sent: nothing. A client never seen: the global model.
+    """
+
+    @classmethod
+    def neutral(cls):
+        return "training is bitwise without it, and what is measured is another vector in every round"
+
+    def server_memory(self, theta: Tensor):
+        return Previous(theta)
+
+    def settle(self, memory: Previous, before: Tensor, after: Tensor):
+        return Previous(before)
+
+    def evaluate(self, memory: Previous, theta: Tensor):
+        return (theta + memory.vector) / 2

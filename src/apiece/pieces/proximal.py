@@ -1,0 +1,45 @@
+"""FedProx: a pull towards the start of the interval, or towards the server's model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Piece, View
+
+CENTRES = ("start", "server")
+
+
+@dataclass(frozen=True)
+class Proximal(Piece):
+    """g <- g + mu (theta - centre), the gradient of mu/2 ||theta - centre||^2.
+
+    Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation (2), where w^t is the centre.
+    `centre="start"`: the model that training began at. `centre="server"`: the model that the server sent, which is
+    another one under relaxed initialisation alone: the code of FedInit's authors pulls towards the relaxed start, and
+    equation (2) towards the server's model. A personal parameter, of which the server sends nothing, is pulled towards
+    its start in either case. Stored: nothing. Sent: nothing more. A client never seen: the global model.
+    """
+
+    mu: float = 0.01
+    centre: str = "start"
+
+    def __post_init__(self) -> None:
+        if self.mu < 0:
+            raise UserError(f"fedprox(mu={self.mu:g}) would push away from the start: give 0 or more.")
+        if self.centre not in CENTRES:
+            raise UserError(f"fedprox(centre={self.centre}) is unknown: use {' or '.join(CENTRES)}.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(0.0), "fedavg"
+
+    def correct(self, view: View):
+        centre = self._centre(view)
+        return (), lambda scratch, g, theta, batch: (scratch, g + self.mu * (theta - centre))
+
+    def _centre(self, view: View) -> Tensor:
+        return view.start if self.centre == "start" else torch.where(view.shared, view.sent, view.start)

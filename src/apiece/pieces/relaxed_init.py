@@ -1,0 +1,55 @@
+"""FedInit's relaxed initialisation: each client starts beyond the server's model, away from where it last ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Message, Piece, View
+
+AGGREGATES, FIRSTS = ("paper", "delta"), ("initial", "current")
+
+
+@dataclass(frozen=True)
+class RelaxedInit(Piece):
+    """start = sent + beta (sent - model), `model` being where the client's last training ended.
+
+    Sun et al., "Understanding How Consistency Works in Federated Learning via Stage-wise Relaxed Initialization",
+    NeurIPS 2023, Algorithm 1, line 6. `aggregate="paper"`: the server averages the clients' ends (line 16).
+    `aggregate="delta"`: it adds the mean of end - start to its vector, as the authors' code does; the two differ by
+    beta mean(sent - model) under partial participation. `first="initial"`: a client that never trained counts as
+    having ended at the initial model (line 1); `first="current"`: it starts where it was sent. In the paper's symbols
+    w_{i,0}^t = w^t + beta (w^t - w_{i,K}^{t-1}). Stored: the client's model, w_{i,K}. Sent: nothing more, in either
+    form. A client never seen: the global model, unrelaxed.
+    """
+
+    beta: float = 0.1
+    aggregate: str = "paper"
+    first: str = "initial"
+
+    reads = frozenset({"model", "fresh"})
+
+    def __post_init__(self) -> None:
+        if self.beta < 0:
+            raise UserError(f"relaxed_init(beta={self.beta:g}) would start behind the server's model: give 0 or more.")
+        for name, value, allowed in (("aggregate", self.aggregate, AGGREGATES), ("first", self.first, FIRSTS)):
+            if value not in allowed:
+                raise UserError(f"relaxed_init({name}={value}) is unknown: use {' or '.join(allowed)}.")
+
+    @classmethod
+    def neutral(cls):
+        return cls(0.0), "fedavg"
+
+    def start(self, view: View, theta: Tensor):
+        away = self.beta * (theta - view.model)
+        if self.first == "current":
+            away = torch.where(torch.as_tensor(view.fresh), torch.zeros_like(away), away)
+        return theta + away
+
+    def upload(self, view: View, message: Message):
+        if self.aggregate == "paper":
+            return message
+        return message._replace(delta=message.delta + (view.start - view.sent))

@@ -1,0 +1,48 @@
+"""What pieces ask of a client's samples and of scores: which labels there are, and how far probabilities are apart."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import View
+
+
+def several(view: View) -> bool:
+    """Whether a sample bears several labels: targets [C], each 0 or 1."""
+    return view.data.pool[1].dim() > 1
+
+
+def one_class(view: View) -> bool:
+    """Whether a sample bears one label, the number of a class."""
+    return not several(view) and not view.data.pool[1].is_floating_point()
+
+
+def input_shape(view: View, labelled: bool, refusal: str) -> tuple[int, ...]:
+    """The shape of one input; UserError, in these words, where inputs are no real numbers or not `labelled`."""
+    x = view.data.pool[0]
+    if not labelled or not isinstance(x, Tensor) or not x.is_floating_point():
+        raise UserError(refusal)
+    return tuple(x.shape[1:])
+
+
+def class_counts(view: View, classes: int) -> Tensor:
+    """How many of the client's samples bear each label. int64 [C]."""
+    y = view.data.pool[1][view.data.index]
+    here = (torch.arange(len(y), device=y.device) < view.data.size)[:, None]
+    bears = y if y.dim() > 1 else y[:, None] == torch.arange(classes, device=y.device)
+    return torch.where(here, bears, 0).sum(0).round().to(torch.int64)
+
+
+def log_probabilities(outputs: Tensor, several: bool) -> Tensor:
+    """Log probabilities [B, C] of classes; [B, C, 2] of labels that a sample bears or not."""
+    if several:
+        return torch.stack([F.logsigmoid(outputs), F.logsigmoid(-outputs)], dim=-1)
+    return F.log_softmax(outputs, dim=-1)
+
+
+def divergence(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p || q), mean over samples, from log probabilities."""
+    return (p.exp() * (p - q)).sum(-1).mean()

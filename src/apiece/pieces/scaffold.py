@@ -1,0 +1,75 @@
+"""SCAFFOLD: control variates cancel what a client's gradient has of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.errors import UserError
+from apiece.piece import Piece, Uniform, View
+
+CONTROLS = ("mean_gradient", "difference")
+
+
+class Control(NamedTuple):
+    variate: Tensor
+
+
+@dataclass(frozen=True)
+class Scaffold(Piece):
+    """g <- g - c_i + c;   c_i <- the client's mean gradient;   c <- c + (S/N) mean(c_i' - c_i).
+
+    Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1, with
+    c_i' by option II: c_i' = c_i - c + (start - end) / (K lr) (line 12). `control="difference"`: that line as it
+    stands, by the step size of the round in which c_i' is sent; what has no step size keeps its c_i.
+    `control="mean_gradient"`: what the line comes to under plain SGD, the mean of the K gradients. It stays right under
+    momentum, weight decay, clipping and a moving step size, where the difference does not. c's mean is over all N
+    clients: S answered. Stored: c_i [D] on a client, c on the server. Sent: c down and c_i' - c_i up, beside the model
+    each way. A client never seen: the global model.
+    """
+
+    control: str = "mean_gradient"
+
+    def __post_init__(self) -> None:
+        if self.control not in CONTROLS:
+            raise UserError(f"scaffold(control={self.control}) is unknown: use {' or '.join(CONTROLS)}.")
+
+    @property
+    def reads(self):
+        return frozenset({"gradient"} if self.control == "mean_gradient" else ())
+
+    @classmethod
+    def neutral(cls):
+        return "its variates are the method: without them it is FedAvg, and no value of a parameter leaves them out"
+
+    def server_memory(self, theta: Tensor):
+        return Control(torch.zeros_like(theta))
+
+    def client_memory(self, theta: Tensor):
+        return Control(torch.zeros_like(theta))
+
+    def tell(self, memory: Control):
+        return memory
+
+    def correct(self, view: View):
+        return (), lambda scratch, g, theta, batch: (scratch, g - view.client.variate + view.server.variate)
+
+    def report(self, view: View):
+        return Uniform(self._variate(view) - view.client.variate)
+
+    def remember(self, view: View):
+        return Control(self._variate(view))
+
+    def learn(self, memory: Control, g: Tensor, report: Uniform, share: float):
+        return g, Control(memory.variate + share * report.x)
+
+    def _variate(self, view: View) -> Tensor:
+        """c_i' [D]."""
+        if self.control == "mean_gradient":
+            return view.gradient
+        length, old = view.steps * view.lr, view.client.variate  # numbers, or [D] where groups differ
+        moved = (view.start - view.end) / torch.where(length > 0, length, 1.0)
+        return torch.where(length > 0, old - view.server.variate + moved, old)

@@ -1,0 +1,91 @@
+"""VHL: every client also learns the same noise, and features of its own classes are drawn to those of the noise's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from apiece.errors import UserError
+from apiece.piece import Draw, Loss, Piece, View
+from apiece.pieces.contrast import contrast
+from apiece.pieces.samples import input_shape, one_class
+from apiece.pieces.wider_head import widened
+
+SPREAD, COARSE = 0.5, 8
+REFUSAL = "vhl makes inputs of noise, with a class each: samples must be real numbers, labels classes."
+
+
+@dataclass(frozen=True)
+class VHL(Piece):
+    """F = loss(x, y) + alpha loss(u, C + v) + align contrast(z(x), y; stopgrad z(u), v) + among contrast(z(u), v),
+
+    z the input of the last layer, as the model evaluates, over its length; contrast of all i in a set, by labels,
+
+        mean_i( mean_{j != i: y_j = y_i}( -log( e^{<z_i, z_j>/0.07} / sum_{k != i} e^{<z_i, z_k>/0.07} ) ) ),
+
+    0 where nobody else bears y_i. Tang et al., "Virtual Homogeneity Learning: Defending against Data Heterogeneity in
+    Federated Learning", ICML 2022; values and contrasts are those of the authors' code, `among` too, and both contrasts
+    end after `epochs` passes over the client's data (of ceil(n / B) steps each). The virtual set, the same for all
+    clients and rounds: `samples` points u with labels v of C classes, u = m_v + 0.5 N(0, 1), m_v ~ N(0, 1), images
+    coarse (at most 8 x 8) and then enlarged: the code's Gaussian noise before it is clamped, normalised and augmented
+    there, where the default is images of an untrained StyleGAN, 200 for each of ten classes; `batch` of them a step, in
+    an order of the round's. The classifier has C more rows, for the noise, scored in training alone (the code's test
+    takes the largest of all 2C scores). Models are averaged with the run's weights, which are an option of the code's
+    too. Stored: nothing. Sent: nothing but the wider classifier; sums, so that secure aggregation is possible. A client
+    never seen: the global model.
+    """
+
+    alpha: float = 1.0
+    align: float = 1.0
+    among: float = 0.1
+    epochs: int = 5
+    samples: int = 2000
+    batch: int = 128
+
+    def __post_init__(self) -> None:
+        if min(self.alpha, self.align, self.among, self.epochs) < 0 or min(self.samples, self.batch) < 2:
+            raise UserError("vhl needs alpha, align, among and epochs of 0 or more, samples and batch of 2 or more.")
+
+    @classmethod
+    def neutral(cls):
+        return "its classifier is wider at every value"
+
+    def prepare(self, module: nn.Module) -> nn.Module:
+        return widened(module)
+
+    def draws(self, space: Any):
+        classes = [e.shape[0] for e in space.parameters if len(e.shape) > 1][-1] // 2
+        return (
+            Draw("middles", lambda sample: (classes, *_coarse(sample)), each="run"),
+            Draw("spread", lambda sample: (self.samples, *_coarse(sample)), each="run"),
+            Draw("order", (self.samples,), "uniform"),
+        )
+
+    def objective(self, view: View, loss: Loss):
+        sample, middles = input_shape(view, one_class(view), REFUSAL), view.draws["middles"]
+        order, size = torch.argsort(view.draws["order"]), min(self.batch, self.samples)
+        aligned = self.epochs * -(-view.data.size // len(view.batches[0]))
+
+        def value(theta: Tensor, batch: Any) -> Tensor:
+            rows = order[(view.step() * size + torch.arange(size, device=order.device)) % self.samples]
+            labels = rows % len(middles)
+            u = _enlarged(middles[labels] + SPREAD * view.draws["spread"][rows], sample)
+            near, far = (view.task.features(theta, x).flatten(1) for x in (batch[0], u))
+            virtual = view.task.loss(view.task.head(theta, far), len(middles) + labels)
+            both = torch.cat([near, far.detach()]), torch.cat([batch[1], labels])
+            pull = self.align * contrast(*both) + self.among * contrast(far, labels)
+            return loss(theta, batch) + self.alpha * virtual + (view.step() < aligned) * pull
+
+        return value
+
+
+def _coarse(sample: tuple[int, ...]) -> tuple[int, ...]:
+    return (sample[0], *(min(side, COARSE) for side in sample[1:])) if len(sample) == 3 else sample
+
+
+def _enlarged(u: Tensor, sample: tuple[int, ...]) -> Tensor:
+    return F.interpolate(u, size=sample[1:], mode="bilinear") if len(sample) == 3 else u

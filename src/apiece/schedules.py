@@ -1,0 +1,84 @@
+"""The step size over rounds: schedules, and their names for `--schedule "exponential(0.998)"`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from apiece.errors import UserError
+
+
+def _refuse_outside(name: str, value: float, lowest: str, inside: bool) -> None:
+    if not inside:
+        raise UserError(f"{name}={value:g} makes no schedule: give a number from {lowest} to 1.")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """1 in every round."""
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """decay^t in round t = 0, 1, ..."""
+
+    decay: float = 0.998
+
+    def __post_init__(self) -> None:
+        _refuse_outside("decay", self.decay, "above 0", 0 < self.decay <= 1)
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return self.decay**round
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from 1 in the first round to `floor` at the end of the last."""
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _refuse_outside("floor", self.floor, "0", 0 <= self.floor <= 1)
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * round / max(rounds, 1)))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """`factor` to the power of how many of `every` rounds have passed."""
+
+    every: int
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UserError(f"a schedule cannot drop every {self.every} rounds: give 1 or more.")
+        _refuse_outside("factor", self.factor, "above 0", 0 < self.factor <= 1)
+
+    def __call__(self, round: int, rounds: int) -> float:
+        return self.factor ** (round // self.every)
+
+
+# --- by name --------------------------------------------------------------------------------------------------------
+def constant() -> Constant:
+    """The same step size in every round."""
+    return Constant()
+
+
+def exponential(decay: float = 0.998) -> Exponential:
+    """Times `decay` after every round."""
+    return Exponential(decay)
+
+
+def cosine(floor: float = 0.0) -> Cosine:
+    """Half a cosine down to `floor` times the step size."""
+    return Cosine(floor)
+
+
+def drop(every: int = 50, factor: float = 0.1) -> Steps:
+    """Times `factor` after every so many rounds."""
+    return Steps(every, factor)

@@ -1,5 +1,0 @@
-"""`python -m driftless` is `driftless`."""
-
-from driftless.cli import main
-
-main()
