@@ -29,7 +29,7 @@ from remotes import REQUIREMENTS
 from rich.console import Console
 from timing import Row, Work, measure, summary, table, verdicts
 
-from apiece import memory
+from apiece.system import allocator
 
 
 class Offer(NamedTuple):
@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, and write what was measured."""
     options = arguments()
-    memory.keep_freed()  # for the loops as well
+    allocator.keep_freed()  # for the loops as well
     rows, said = list[Row](), [f"ours: Python {sys.version.split()[0]}, torch {torch.__version__}"]
     for name in options.only or [name for name in OFFERS if name != "resnet18" or options.device != "cpu"]:
         offer = OFFERS[name]

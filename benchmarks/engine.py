@@ -20,17 +20,18 @@ import torch.nn.functional as F
 from timing import Contender, Goal, Row, Work, within
 from torch import Tensor, nn
 
-from apiece import algorithms, models
-from apiece.clients import Clients
+from apiece.algebra.piece import Uniform
 from apiece.data.federation import Federation
-from apiece.evaluate import Evaluation, Panel
-from apiece.federated import Federated
-from apiece.lift import Sequential
-from apiece.piece import Uniform
-from apiece.space import Space
-from apiece.state import Reply
-from apiece.task import Task
-from apiece.work import Work as LocalWork
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Reply
+from apiece.engine.work import Work as LocalWork
+from apiece.language import algorithms
+from apiece.lifts.lift import Sequential
+from apiece.measure.evaluate import Evaluation, Panel
+from apiece.networks import models
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 CLIENTS, TESTED, SHAPE, CLASSES = 1000, 10, (1, 28, 28), 10
 NOOP, EVALUATION = 0.1, 3.0  # ms a client; the pooled pass, which is part of it, and twice its time beside

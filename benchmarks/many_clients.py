@@ -30,19 +30,21 @@ from rich.progress import track
 from rich.table import Table
 from timing import Contender, Row, Work, cpu_of, within
 
-from apiece import algorithms, memory, models
-from apiece.choice import by_rule
-from apiece.clients import Clients
 from apiece.data.federation import MadeFederation
-from apiece.federated import Federated
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan
+from apiece.engine.work import Work as LocalWork
+from apiece.engine.work import cohort
+from apiece.experiment.choice import by_rule
+from apiece.language import algorithms
+from apiece.networks import models
 from apiece.randomness import generator
-from apiece.rows import Layout
-from apiece.space import Space
-from apiece.state import Plan
-from apiece.store import DiskRows
-from apiece.task import Task
-from apiece.work import Work as LocalWork
-from apiece.work import cohort
+from apiece.storage.disk import DiskRows
+from apiece.storage.rows import Layout
+from apiece.system import allocator
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 SHAPE, CLASSES, SAMPLES = (1, 28, 28), 10, 32
 MEMORY, FLAT = 3, 1.5  # GiB; the slowest over the fastest
@@ -77,7 +79,7 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     """SCAFFOLD's rounds with so many clients, one whenever the next is asked for."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    memory.keep_freed()
+    allocator.keep_freed()
     space = Space(getattr(models, options.model)(SHAPE, CLASSES))
     federated = Federated(algorithms.scaffold(), Task(space), space.ravel(), space.ravel_buffers())
     made = partial(make, wait=options.wait)

@@ -24,17 +24,18 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from apiece import algorithms, models
-from apiece.choice import compiled, products, threaded, vectorised
-from apiece.clients import Clients
 from apiece.data.federation import Federation
-from apiece.device import multiplying
-from apiece.federated import Federated
-from apiece.lift import Sequential
-from apiece.space import Space
-from apiece.state import Plan
-from apiece.task import Task
-from apiece.work import Work as LocalWork
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan
+from apiece.engine.work import Work as LocalWork
+from apiece.experiment.choice import compiled, products, threaded, vectorised
+from apiece.language import algorithms
+from apiece.lifts.lift import Sequential
+from apiece.networks import models
+from apiece.system.device import multiplying
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 SHAPE, CLASSES, CLIENTS, LR = (3, 32, 32), 10, 10, 0.1
 BARE, GOAL = "one by one, bare", 0.25

@@ -31,18 +31,19 @@ from remotes import CORES, ENVIRONMENTS, PEERS, Remote
 from timing import Contender, Goal, Work, cpu_of
 from torch import Tensor, nn
 
-from apiece import algorithms, models
-from apiece.choice import by_rule, compiled, products, vectorised
-from apiece.clients import Clients
+from apiece.algebra.optim import Sgd
 from apiece.data.federation import Federation
-from apiece.federated import Federated
-from apiece.lift import Sequential, Threaded
-from apiece.optim import Sgd
-from apiece.processes import Processes
-from apiece.space import Space
-from apiece.state import Plan
-from apiece.task import Task
-from apiece.work import Work as LocalWork
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan
+from apiece.engine.work import Work as LocalWork
+from apiece.experiment.choice import by_rule, compiled, products, vectorised
+from apiece.language import algorithms
+from apiece.lifts.lift import Sequential, Threaded
+from apiece.lifts.workers import Processes
+from apiece.networks import models
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 ALIKE, ALIKE_IN_BFLOAT16 = 1e-2, 0.2  # the largest distance of two models, as a share of the round's move
 FLOOR = f"floor: products and gather, {CORES} threads"

@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from apiece.clients import BadClient
-from apiece.config import Config, flags
-from apiece.files import atomic_write
-from apiece.folders import ended
-from apiece.launch import ensure
-from apiece.results import Run, Runs, read_run
-from apiece.table import markdown, short, told
+from apiece.config.settings import Config, flags
+from apiece.engine.clients import BadClient
+from apiece.experiment.folders import ended
+from apiece.experiment.launch import ensure
+from apiece.report.results import Run, Runs, read_run
+from apiece.report.table import markdown, short, told
+from apiece.system.files import atomic_write
 
 OUT = Path("runs/all-algorithms")
 PAGE = Path("docs/results/all-algorithms.md")

@@ -15,13 +15,13 @@ import os
 import torch
 from torch.autograd.functional import vhp
 
-from apiece import models
+from apiece.algebra.optim import clip
 from apiece.data.federation import tensors
 from apiece.data.sources import load
-from apiece.lift import Loop
-from apiece.optim import clip
-from apiece.space import Space
-from apiece.task import Passes, Task, TaskView
+from apiece.lifts.lift import Loop
+from apiece.networks import models
+from apiece.vector.space import Space
+from apiece.vector.task import Passes, Task, TaskView
 
 STEPS, EVERY, BATCH, LR, ALPHA, CLIP, CLASSES = 60, 6, 32, 0.1, 0.01, 10.0, (0, 1)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from apiece.assemble import REFERENCES
-from apiece.config import Config
-from apiece.drawing import series, style
-from apiece.launch import compare, run_config
-from apiece.results import read_runs
+from apiece.config.assemble import REFERENCES
+from apiece.config.settings import Config
+from apiece.experiment.launch import compare, run_config
+from apiece.report.drawing import series, style
+from apiece.report.results import read_runs
 
 ROWS = {
     "fedavg": "fedavg",

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from apiece import folders
-from apiece.config import Config, flags
-from apiece.files import atomic_write
-from apiece.launch import ensure
-from apiece.results import Run, Runs, read_run
-from apiece.table import markdown, short, told
+from apiece.config.settings import Config, flags
+from apiece.experiment import folders
+from apiece.experiment.launch import ensure
+from apiece.report.results import Run, Runs, read_run
+from apiece.report.table import markdown, short, told
+from apiece.system.files import atomic_write
 
 ROWS = {
     "fedavg": "fedavg",

@@ -13,16 +13,16 @@ from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
-from apiece import algorithms as named
-from apiece.broadcast import Setting
-from apiece.composition import Algorithm, Client, Period, StepSize, algorithm, combine
-from apiece.lift import Loop, Sequential
-from apiece.optim import Sgd
+from apiece.algebra.broadcast import Setting
+from apiece.algebra.composition import Algorithm, Client, Period, StepSize, algorithm, combine
+from apiece.algebra.optim import Sgd
+from apiece.algebra.server_optim import Descent
+from apiece.engine.state import Each, Server
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Loop, Sequential
 from apiece.pieces.fednova import FedNova
 from apiece.pieces.per_fedavg import MetaStep
 from apiece.pieces.vhl import VHL
-from apiece.server_optim import Descent
-from apiece.state import Each, Server
 
 COG = ("kd_weight", "dis", "samples", "steps", "batch", "wait", "temperature", "shuffle")
 PEFLL = ("lr", "clip", "lambda_h", "lambda_v", "descriptor", "server")

@@ -27,15 +27,15 @@ from test_against_oracles import CASES, SHOWS, TIGHT
 from test_against_oracles import followed as ours
 from test_wired import CONFIG, same, sequential
 
-from apiece.assemble import chosen_algorithm
-from apiece.composition import Algorithm, Period, Server
+from apiece.algebra.composition import Algorithm, Period, Server
+from apiece.algebra.periods import NEVER
+from apiece.algebra.piece import Piece
+from apiece.config.assemble import chosen_algorithm
 from apiece.data.federation import Federation
-from apiece.files import atomic_write
-from apiece.launch import run_config
-from apiece.personalize import serve
-from apiece.piece import Piece
-from apiece.synchronise import NEVER
-from apiece.table import markdown
+from apiece.experiment.launch import run_config
+from apiece.experiment.personalize import serve
+from apiece.report.table import markdown
+from apiece.system.files import atomic_write
 
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
 # slots that leave training as it is

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from test_wired import CONFIG
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
-from apiece.assemble import assemble
-from apiece.clients import Clients
-from apiece.lift import Sequential
-from apiece.piece import Rows
-from apiece.reduce import MARKS
-from apiece.state import Plan
-from apiece.traffic import Traffic
+from apiece.algebra.piece import Rows
+from apiece.config.assemble import assemble
+from apiece.engine.clients import Clients
+from apiece.engine.reduce import MARKS
+from apiece.engine.state import Plan
+from apiece.engine.traffic import Traffic
+from apiece.lifts.lift import Sequential
 
 SIZE, HEAD = 65 * 8 + 9 * 10, 9 * 10  # CONFIG's mlp(hidden=[8]) on the digits, and its last layer
 BODY = SIZE - HEAD

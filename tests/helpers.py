@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from apiece.clients import Answer, Clients
 from apiece.data.federation import Federation
-from apiece.federated import Federated
-from apiece.lift import Sequential
-from apiece.space import Space
-from apiece.state import Plan, Server
-from apiece.task import Task
+from apiece.engine.clients import Answer, Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan, Server
+from apiece.lifts.lift import Sequential
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 KEEPS_ALL = frozenset({"divergence"})  # every client's model is kept, so that a test can look at it
 

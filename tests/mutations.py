@@ -28,16 +28,17 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from apiece import folders, wire
-from apiece.assemble import assemble
-from apiece.clients import BadClient
-from apiece.config import Config
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
+from apiece.engine import messages
+from apiece.engine.clients import BadClient
+from apiece.engine.messages import Header
+from apiece.engine.state import Plan
 from apiece.errors import UserError
-from apiece.rows import Row
-from apiece.state import Plan
-from apiece.wire import Header
-from apiece.wired import Wired, WiredClients, text_of
-from apiece.wired_client import FAILED, NOT_FINITE, REFUSED, Client
+from apiece.experiment import folders
+from apiece.storage.rows import Row
+from apiece.wired.client import FAILED, NOT_FINITE, REFUSED, Client
+from apiece.wired.server import Wired, WiredClients, text_of
 
 ALGORITHMS = (
     "fedavg",
@@ -96,11 +97,11 @@ class Scene:
 
     def lead_up(self, to: Sent) -> None:
         """The honest messages of this round that the client gets before that one."""
-        who = wire.unpack(to.message)[0].client
+        who = messages.unpack(to.message)[0].client
         for sent in self.now:
             if sent is to:
                 return
-            if wire.unpack(sent.message)[0].client == who:
+            if messages.unpack(sent.message)[0].client == who:
                 assert self.client(who).answer(sent.message) == sent.answer
 
     def memories(self) -> dict[Any, Row]:
@@ -152,23 +153,23 @@ def replayed(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
 
 def header(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
     """Another header, with a checksum to match: another message's, or one to three fields of it changed."""
-    (head, tensors), other = wire.unpack(data), wire.unpack(rng.choice(others))[0]
+    (head, tensors), other = messages.unpack(data), messages.unpack(rng.choice(others))[0]
     whole = [-(1 << 63), -2, -1, 0, 1, 2, 3, 4, 5, 7, 1000, 1 << 40, (1 << 63) - 1]
     values: dict[str, list[Any]] = {name: whole for name in ("client", "round", "accepted", "older", "newer")}
     values |= {"memory": [0, 1, (1 << 32) - 1], "number": [0.0, -5.0, 0.3, 1e300, *map(float, ("nan", "inf", "-inf"))]}
     values |= {"run": ["", "another", "ä" * 8, "\0"]}
     values |= {"operation": ["", "train", "embed", "embed_back", "__init__", "round", NOT_FINITE, REFUSED, FAILED]}
     if rng.random() < 0.2:
-        return wire.pack(other, tensors)
+        return messages.pack(other, tensors)
     fields = rng.sample(Header._fields, rng.randint(1, 3))
-    return wire.pack(head._replace(**{f: rng.choice([*values[f], getattr(other, f)]) for f in fields}), tensors)
+    return messages.pack(head._replace(**{f: rng.choice([*values[f], getattr(other, f)]) for f in fields}), tensors)
 
 
 def form(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
     """Tensors of other names, shapes or types, with a checksum to match."""
-    head, tensors = wire.unpack(data)
+    head, tensors = messages.unpack(data)
     if not tensors:
-        return wire.pack(head, {"x": torch.zeros(3)})
+        return messages.pack(head, {"x": torch.zeros(3)})
     name = rng.choice(sorted(tensors))
     leaf, rest = tensors[name], {k: v for k, v in tensors.items() if k != name}
     types = [torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.uint8, torch.complex64]
@@ -184,17 +185,17 @@ def form(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
             rest | {name: leaf[None]},
             rest | {name: leaf.new_zeros(0, 7)},
             rest | {name: torch.ones(leaf.shape, dtype=kind)},
-            wire.unpack(rng.choice(others))[1] or rest,
+            messages.unpack(rng.choice(others))[1] or rest,
             {},
         ]
     )
-    return wire.pack(head, changed)
+    return messages.pack(head, changed)
 
 
 def body(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
     """Bytes that are no tensors, with a length and a checksum to match."""
-    old = data[wire.HEADER.size + wire.CHECKSUM.size :]
-    fields, at = list(wire.HEADER.unpack_from(data)), rng.randrange(len(old))
+    old = data[messages.HEADER.size + messages.CHECKSUM.size :]
+    fields, at = list(messages.HEADER.unpack_from(data)), rng.randrange(len(old))
     texts = [
         b'{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}',
         b"[" * 4000,
@@ -205,16 +206,16 @@ def body(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
     framed = [len(text).to_bytes(8, "little") + text + bytes(4) for text in texts]
     new = rng.choice([*framed, rng.randbytes(60), old[:at] + rng.randbytes(3) + old[at + 3 :], b"", b"\xff" * 16])
     fields[-1] = len(new)
-    head = wire.HEADER.pack(*fields)
-    return head + wire.CHECKSUM.pack(zlib.crc32(new, zlib.crc32(head))) + new
+    head = messages.HEADER.pack(*fields)
+    return head + messages.CHECKSUM.pack(zlib.crc32(new, zlib.crc32(head))) + new
 
 
 def number(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
     """One number of a tensor, with a checksum to match: not finite, the largest, the negative."""
-    head, tensors = wire.unpack(data)
+    head, tensors = messages.unpack(data)
     named = [name for name, leaf in tensors.items() if leaf.numel()]
     if not named:
-        return wire.pack(head._replace(number=float("nan")), tensors)
+        return messages.pack(head._replace(number=float("nan")), tensors)
     leaf = tensors[rng.choice(named)].view(-1)
     place = rng.randrange(len(leaf))
     if leaf.is_floating_point():
@@ -222,7 +223,7 @@ def number(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
         leaf[place] = rng.choice([float("nan")] * 4 + [float("inf"), -float("inf"), largest, -float(leaf[place]) - 1.0])
     else:
         leaf[place] = ~leaf[place]
-    return wire.pack(head, tensors)
+    return messages.pack(head, tensors)
 
 
 CHANGES = (flipped, cut, replayed, header, form, body, number)
@@ -231,11 +232,11 @@ CHANGES = (flipped, cut, replayed, header, form, body, number)
 def only_a_number(honest: bytes, changed: bytes, up: bool) -> bool:
     """Whether nothing but a number differs: of a tensor, or the header's own (up: and which memory was made)."""
     try:
-        (one, tensors), (two, others) = wire.unpack(honest), wire.unpack(changed)
+        (one, tensors), (two, others) = messages.unpack(honest), messages.unpack(changed)
     except UserError:
         return False
     free = {"number": 0.0} | ({"memory": 0} if up else {})
-    return one._replace(**free) == two._replace(**free) and not wire.misfit(others, tensors)
+    return one._replace(**free) == two._replace(**free) and not messages.misfit(others, tensors)
 
 
 # --- what becomes of them -----------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ def play(scene: Scene, each: int, rng: random.Random) -> Counter[tuple[str, str,
     kept = scene.memories()
     for turn in range(2 * each):
         up, change, sent = bool(turn % 2), CHANGES[turn // 2 % len(CHANGES)], rng.choice(scene.now)
-        asked, honest = wire.unpack(sent.message)[0], sent.answer if up else sent.message
+        asked, honest = messages.unpack(sent.message)[0], sent.answer if up else sent.message
         others, changed = [data for data in every if data != honest], honest
         while changed == honest:
             changed = change(honest, others, rng)

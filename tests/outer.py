@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiece import report
 from apiece.cli import main
-from apiece.config import Config
+from apiece.config.settings import Config
+from apiece.report import page
 
 TINY: dict[str, Any] = {
     "clients": 6,
@@ -56,12 +56,12 @@ def config(**settings: Any) -> Config:
 
 def draw_no_page_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are left without a page of their own, which takes longer than they do; a page of several is drawn."""
-    draw = report.write_report
+    draw = page.write_report
 
     def drawn(runs: Any, out: Any, *rest: Any) -> Path:
         return Path(out) if (Path(out) / "metrics.jsonl").is_file() else draw(runs, out, *rest)
 
-    monkeypatch.setattr(report, "write_report", drawn)
+    monkeypatch.setattr(page, "write_report", drawn)
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

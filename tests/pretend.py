@@ -22,8 +22,10 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from apiece import device, evaluate, run
-from apiece.images import SideBySide
+from apiece.experiment import run
+from apiece.lifts.side_by_side import SideBySide
+from apiece.measure import evaluate
+from apiece.system import device
 
 NAME = torch.device("meta")
 COPIES = ("aten::_to_copy", "aten::copy_")

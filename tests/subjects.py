@@ -13,12 +13,12 @@ from recipes import RECIPES
 from test_wired import CONFIG
 from torch import nn
 
-from apiece import algorithms as named
-from apiece.assemble import assemble, chosen_algorithm
-from apiece.composition import Algorithm
+from apiece.algebra.composition import Algorithm
+from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.contract import CLASSES, FEATURES, HIDDEN, Report, check
 from apiece.errors import UserError
-from apiece.expression import catalogue, parse, parse_list
+from apiece.language import algorithms as named
+from apiece.language.expression import catalogue, parse, parse_list
 
 COMPOSITIONS = Path(__file__).parent.parent / "docs" / "compositions.md"
 BRIEF = {"steps": 3, "samples": 12, "epochs": 1, "alpha": 3, "every": 3}  # whole numbers that defaults are lowered to

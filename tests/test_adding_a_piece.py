@@ -20,8 +20,8 @@ from outer import cli
 from torch import nn
 
 from apiece import check
-from apiece.algorithms import scaffold
-from apiece.lift import Sequential, Vectorised
+from apiece.language.algorithms import scaffold
+from apiece.lifts.lift import Sequential, Vectorised
 
 PAGE = (Path(__file__).parent.parent / "docs" / "adding-a-piece.md").read_text()
 FILE, *SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)

@@ -21,12 +21,14 @@ from oracles.problem import Fixture, Round, everyone
 from readings import FIXTURES, READINGS, reading
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
-from apiece import algorithms as named
-from apiece.broadcast import Frozen
-from apiece.composition import Period, Server, combine
-from apiece.lift import Threaded, Vectorised
-from apiece.optim import Velocity
-from apiece.piece import Rows
+from apiece.algebra.broadcast import Frozen
+from apiece.algebra.composition import Period, Server, combine
+from apiece.algebra.optim import Velocity
+from apiece.algebra.periods import Schedule
+from apiece.algebra.piece import Rows
+from apiece.algebra.server_optim import Adam, Momentum
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Threaded, Vectorised
 from apiece.pieces.apfl import Mixture
 from apiece.pieces.ditto import Own
 from apiece.pieces.fedcm import FedCM
@@ -47,8 +49,6 @@ from apiece.pieces.pfedme import MoreauEnvelope
 from apiece.pieces.proximal import Proximal
 from apiece.pieces.relaxed_init import RelaxedInit
 from apiece.pieces.scaffold import Control, Scaffold
-from apiece.server_optim import Adam, Momentum
-from apiece.synchronise import Schedule
 
 TIGHT, ROUNDING, SHOWS = 1e-10, 10, 1e-4
 PERSONAL = [

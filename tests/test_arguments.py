@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 from outer import config
 
-from apiece import algorithms, augmentations, models, optimisers, schedules, splits, text_models
-from apiece.appearance import augmentation
-from apiece.assemble import chosen_algorithm, federated_of, make_model
-from apiece.broadcast import Setting
+from apiece.algebra.broadcast import Setting
+from apiece.config.assemble import chosen_algorithm, federated_of, make_model
+from apiece.config.augmentation import augmentation
+from apiece.config.names import SIDES, one
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.split import make_split
 from apiece.errors import UserError
-from apiece.expression import functions
-from apiece.names import SIDES, one
+from apiece.language import algorithms, augmentations, optimisers, schedules, splits, text_models
+from apiece.language.expression import functions
+from apiece.networks import models
 
 ODD = (
     *("0", "-1", "1", "2", "0.5", "1.5", "-0.5", "inf", "-inf", "1e-300", "1e300", "-1e300", "999999999999"),

@@ -12,11 +12,11 @@ import torch
 from outer import Ended, cli, run
 from torch import nn
 
-from apiece.config import Config
+from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
 from apiece.errors import USUAL, UserError
-from apiece.launch import federate
+from apiece.experiment.launch import federate
 from apiece.pieces.proximal import Proximal
 
 

@@ -14,16 +14,17 @@ import safetensors.numpy
 from outer import Ended, cli, metrics, run
 from test_bad_input import sentence
 
-from apiece import folders, report
-from apiece.assemble import assemble
-from apiece.store import DiskRows, Layout, StoreError
+from apiece.config.assemble import assemble
+from apiece.experiment import folders
+from apiece.report import page
+from apiece.storage.disk import DiskRows, Layout, StoreError
 
 DIVERGES = {"algorithm": "relaxed_init(beta=50)", "rounds": 30, "lr": 0.5}
 
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 def content(folder: Path) -> dict[str, object]:

@@ -12,19 +12,19 @@ from helpers import KEEPS_ALL, FullBatch, Given, Point, clusters, federate, gap,
 from test_laws import ALL, CLIENTS, SOME, STEP, STEPS, drifted, optimum, schedules
 from torch import nn
 
-from apiece import algorithms as named
-from apiece.composition import Client, Period, algorithm
+from apiece.algebra.composition import Client, Period, algorithm
+from apiece.algebra.optim import AdamW, Sgd
+from apiece.algebra.server_optim import Adagrad, AveragedMomentum, Descent, Momentum, Nesterov, NormalisedMomentum
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lift import Sequential, Vectorised
-from apiece.optim import AdamW, Sgd
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Sequential, Vectorised
 from apiece.pieces.fedcm import FedCM
 from apiece.pieces.feddyn import FedDyn
 from apiece.pieces.fedexp import FedExP
 from apiece.pieces.fednova import FedNova
 from apiece.pieces.fedsam import FedSAM
 from apiece.pieces.relaxed_init import RelaxedInit
-from apiece.server_optim import Adagrad, AveragedMomentum, Descent, Momentum, Nesterov, NormalisedMomentum
-from apiece.work import Work
 
 EVEN = np.full(CLIENTS, 1 / CLIENTS)
 

@@ -12,17 +12,17 @@ import torch
 from outer import TINY, cli, config
 
 import apiece
-from apiece import report
-from apiece.assemble import Experiment, assemble
+from apiece.config.assemble import Experiment, assemble
+from apiece.engine.state import Plan
 from apiece.errors import UserError
-from apiece.personalize import serve
-from apiece.run import Result, execute
-from apiece.state import Plan
+from apiece.experiment.personalize import serve
+from apiece.experiment.run import Result, execute
+from apiece.report import page
 
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 # --- a plan of one's own ---------------------------------------------------------------------------------------------

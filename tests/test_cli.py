@@ -16,11 +16,12 @@ from outer import TINY, cli, draw_no_page_of_one_run, metrics, run
 from safetensors.torch import load_file
 from test_bad_input import sentence
 
-from apiece import files, report
-from apiece import run as run_module
 from apiece.data.split import Split
-from apiece.folders import say_once
-from apiece.models import mlp, softmax_regression
+from apiece.experiment import run as run_module
+from apiece.experiment.folders import say_once
+from apiece.networks.models import mlp, softmax_regression
+from apiece.report import page as report
+from apiece.system import files
 
 MEASURED = set(
     "round cohort answered skipped seconds train_loss steps divergence_selected divergence_all consensus "
@@ -84,7 +85,7 @@ def test_listings():
 def test_help_names_every_setting():
     from dataclasses import fields
 
-    from apiece.config import Config
+    from apiece.config.settings import Config
 
     for command in ("run", "grid"):
         text = cli(command, "--help").out

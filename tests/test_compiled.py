@@ -12,15 +12,15 @@ from helpers import clusters, federate, gap, mlp, run
 from subjects import normed
 from test_contract import brief
 
-from apiece import algorithms as named
-from apiece import compiled
-from apiece.choice import compiled as fitting
-from apiece.compiled import Compiled
-from apiece.composition import combine
+from apiece.algebra.composition import combine
+from apiece.algebra.optim import AdamW
 from apiece.contract import TOLERANCE, _close, _Trial, model
-from apiece.lift import Sequential, Vectorised
-from apiece.optim import AdamW
-from apiece.work import Between, Work
+from apiece.engine.work import Between, Work
+from apiece.experiment.choice import compiled as fitting
+from apiece.language import algorithms as named
+from apiece.lifts import compiled
+from apiece.lifts.compiled import Compiled
+from apiece.lifts.lift import Sequential, Vectorised
 
 COHORTS = [range(8), range(8), (0, 2, 3, 5, 7)]
 

@@ -11,8 +11,8 @@ from costs import CLAIMS, SIZE
 from oracles import ORACLES
 from subjects import algorithms, commands, decomposed, key, names_of, reference, subjects
 
-from apiece import algorithms as named
-from apiece.composition import algorithm
+from apiece.algebra.composition import algorithm
+from apiece.language import algorithms as named
 
 STALE = "docs/conformance.md is stale: `make conformance` makes it anew"
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 from subjects import held, normed
 
-from apiece import algorithms as named
 from apiece import pieces
-from apiece.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
+from apiece.algebra.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
+from apiece.algebra.optim import AdamW, Sgd
+from apiece.algebra.periods import NEVER
+from apiece.algebra.piece import Draw, Piece, Uniform
+from apiece.algebra.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
 from apiece.contract import TOLERANCE, Report, check
 from apiece.errors import UserError
-from apiece.optim import AdamW, Sgd
-from apiece.piece import Draw, Piece, Uniform
+from apiece.language import algorithms as named
 from apiece.pieces.relaxed_init import RelaxedInit
 from apiece.pieces.scaffold import Scaffold
-from apiece.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
-from apiece.synchronise import NEVER
 
 
 def every_piece() -> list[type[Piece]]:

@@ -15,12 +15,12 @@ from oracles.problem import fixture
 from test_against_oracles import TIGHT
 from test_wired import CONFIG, same, sequential
 
-from apiece import algorithms as named
-from apiece.assemble import assemble
+from apiece.config.assemble import assemble
 from apiece.data.federation import Federation
-from apiece.launch import run_config
-from apiece.personalize import serve
-from apiece.work import Work
+from apiece.engine.work import Work
+from apiece.experiment.launch import run_config
+from apiece.experiment.personalize import serve
+from apiece.language import algorithms as named
 
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]
 

@@ -21,7 +21,7 @@ from apiece.data.partitions import Dirichlet, DirichletRefill, Iid, Natural, Sav
 from apiece.data.sources import from_huggingface, from_table
 from apiece.data.split import Split, make_split
 from apiece.errors import UserError
-from apiece.launch import federate
+from apiece.experiment.launch import federate
 from apiece.randomness import generator
 
 RNG = generator(0, "damaged data test")
@@ -289,7 +289,7 @@ def test_samples_of_more_axes_are_refused():
 
 
 def test_a_newcomers_floats_are_read_as_the_runs_are(tmp_path: Path):
-    from apiece.personalize import newcomer
+    from apiece.experiment.personalize import newcomer
 
     first = RNG.standard_normal((60, 3, 8, 7)).astype(np.float32)
     result = federate(Channels(3), (first, LABELS), **QUICK)

@@ -22,11 +22,15 @@ from pretend import Misplaced, there
 from recipes import RECIPES, SMALL, result
 from torch import Tensor, nn
 
-from apiece import algorithm, algorithms, device, federate, federated, report, state
+from apiece import algorithm, federate
+from apiece.algebra.piece import Message, Piece, Samples
 from apiece.data.federation import MadeFederation
+from apiece.engine import federated, state
 from apiece.errors import UserError
-from apiece.lift import Sequential, Vectorised
-from apiece.piece import Message, Piece, Samples
+from apiece.language import algorithms
+from apiece.lifts.lift import Sequential, Vectorised
+from apiece.report import page
+from apiece.system import device
 
 QUICK = SMALL | {"rounds": 3, "device": "cuda"}
 NAMED = {name: {"algorithm": name} for name in algorithms.__all__ if name not in RECIPES}
@@ -47,7 +51,7 @@ ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 class Normed(nn.Sequential):
@@ -261,9 +265,9 @@ def test_mistakes_are_found(mistake):
 def test_tensors_cross_in_one_file():
     """What moves a tensor or waits for it is in `device.py`; a module is moved where it becomes a vector space."""
     crosses = re.compile(r"\.(cpu|cuda|numpy|item|pin_memory)\(|\.to\([^)]*device")
-    source = Path(device.__file__).parent
+    source = Path(device.__file__).parents[1]
     found = {str(path.relative_to(source)) for path in source.rglob("*.py") if crosses.search(path.read_text())}
-    assert found - {"space.py"} == {"device.py"}
+    assert found - {"vector/space.py"} == {"system/device.py"}
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

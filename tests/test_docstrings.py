@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from test_contract import every_piece
 
-from apiece import algorithms as named
-from apiece import server_optim
-from apiece.broadcast import Identity
-from apiece.composition import Algorithm, Alternate, Period, StepSize
-from apiece.pefll import Pefll
-from apiece.pfedhn import Pfedhn
+from apiece.algebra import server_optim
+from apiece.algebra.broadcast import Identity
+from apiece.algebra.composition import Algorithm, Alternate, Period, StepSize
+from apiece.language import algorithms as named
+from apiece.pieces.pefll import Pefll
+from apiece.pieces.pfedhn import Pfedhn
 
 EQUATION = r"<-| = "
 SAID = {"stored": r"\bStored\b[^.:]*:", "sent": r"\b[Ss]ent\b[^.:]*:", "unseen": r"never seen|seen or not|new client"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import hub
 import pytest
 
-from apiece.datasets import SOURCES
+from apiece.data.catalogue import SOURCES
 
 datasets = pytest.importorskip("datasets")
 IMAGE, CLASSES = datasets.Image(), lambda count: datasets.ClassLabel(num_classes=count)

@@ -9,10 +9,11 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, mlp
 from outer import config
 
-from apiece import algorithms, run
-from apiece.assemble import assemble
-from apiece.drift import Running, dissimilarity
-from apiece.state import Plan
+from apiece.config.assemble import assemble
+from apiece.engine.state import Plan
+from apiece.experiment import run
+from apiece.language import algorithms
+from apiece.measure.drift import Running, dissimilarity
 
 SETTINGS: dict[str, Any] = {
     "model": "mlp(hidden=[8])",
@@ -89,11 +90,11 @@ def test_gradient_dissimilarity():
 
 
 def test_gradient_dissimilarity_of_identical_clients_is_one():
-    from apiece.clients import Clients
     from apiece.data.federation import Federation
-    from apiece.evaluate import Evaluation, Panel
-    from apiece.lift import Sequential
-    from apiece.work import Work
+    from apiece.engine.clients import Clients
+    from apiece.engine.work import Work
+    from apiece.lifts.lift import Sequential
+    from apiece.measure.evaluate import Evaluation, Panel
 
     one = clusters(sizes=(40,))
     rows = [one.train[0]] * 5

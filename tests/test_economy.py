@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "apiece"
-BESIDE = {"pefll": ("pefll.py",), "pfedhn": ("pfedhn.py", "descriptors.py")}  # algorithms that are no pieces
+BESIDE = {"pfedhn": ("experiment/descriptors.py",)}  # what is no piece, and is one algorithm's alone
 LIMITS = dict.fromkeys(("fedcog", "pefll"), 200)
 WITH = {  # what costs more than sixty lines with all that nobody else uses: how many, and what that is
     "fedgen": (151, "a generator and its training, the server's own: a second learner beside the clients'"),
@@ -50,7 +50,7 @@ def imported(tree: ast.AST) -> set[str]:
 def costs() -> dict[str, tuple[str, ...]]:
     """The files of every algorithm that has one: those of its name, and what only it uses, itself or through others."""
     files = {path.stem: imported(ast.parse(path.read_text())) for path in (SOURCE / "pieces").glob("[!_]*.py")}
-    named = ast.parse((SOURCE / "algorithms.py").read_text()).body
+    named = ast.parse((SOURCE / "language" / "algorithms.py").read_text()).body
     users: dict[str, set[str]] = {part: set() for part in files}
     for function in (node for node in named if isinstance(node, ast.FunctionDef)):
         ahead = [*imported(function)]

@@ -15,17 +15,18 @@ import torch.nn.functional as F
 from outer import config
 from torch import Tensor, nn
 
-from apiece import evaluate, folders
-from apiece.assemble import assemble
-from apiece.clients import Clients
-from apiece.evaluate import At, Evaluation, Panel, Personal, _groups
-from apiece.global_average import HELD, global_model
-from apiece.images import SideBySide
-from apiece.lift import Loop, Parallel, Vectorised
+from apiece.config.assemble import assemble
+from apiece.engine.clients import Clients
+from apiece.experiment import folders
+from apiece.experiment.run import Result, execute
+from apiece.lifts.lift import Loop, Parallel, Vectorised
+from apiece.lifts.side_by_side import SideBySide
+from apiece.measure import evaluate
+from apiece.measure.evaluate import At, Evaluation, Panel, Personal, _groups
+from apiece.measure.global_average import HELD, global_model
+from apiece.measure.scoring import score, score_each
 from apiece.pieces.newcomer import Newcomer
-from apiece.run import Result, execute
-from apiece.scoring import score, score_each
-from apiece.task import accuracy
+from apiece.vector.task import accuracy
 
 ALPHA = 4
 SETTINGS: dict[str, Any] = {
@@ -167,7 +168,7 @@ def test_the_virtual_average_is_what_a_synchronisation_would_make(weighting):
 def test_the_mean_over_rows_is_the_same_in_threads(monkeypatch):
     """Blocks of two rows: the same sums in any number of threads."""
     result = made(algorithm=f"fedals(alpha={ALPHA}) + scaffold_p", rounds=ALPHA + 1)
-    monkeypatch.setattr("apiece.global_average.SUMMED", 2)
+    monkeypatch.setattr("apiece.measure.global_average.SUMMED", 2)
     assert len(result.clients.touched()) > 4
     alone, *threaded = (
         global_model(result.experiment.federated, result.server, result.clients, threads)[0]

@@ -11,7 +11,7 @@ import types
 import pytest
 
 from apiece.errors import UserError
-from apiece.expression import Call, Entry, build, catalogue, parse
+from apiece.language.expression import Call, Entry, build, catalogue, parse
 
 SOURCE = '''
 from __future__ import annotations

@@ -12,19 +12,19 @@ import torch.nn.functional as F
 from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, mlp, models, run
 from torch import nn
 
-from apiece import algorithms as named
-from apiece.assemble import chosen_algorithm
-from apiece.composition import algorithm
+from apiece.algebra.composition import algorithm
+from apiece.algebra.server_optim import Momentum
+from apiece.config.assemble import chosen_algorithm
 from apiece.contract import check
 from apiece.errors import UserError
-from apiece.lift import Batched, Loop, Sequential, Vectorised
-from apiece.observed import read, sheet
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Batched, Loop, Sequential, Vectorised
+from apiece.measure.observed import read, sheet
 from apiece.pieces.fedcog import FedCOG, allocation, balance, jensen_shannon
 from apiece.pieces.feddecorr import correlation
 from apiece.pieces.generation import Inputs, Network
 from apiece.pieces.samples import log_probabilities
-from apiece.server_optim import Momentum
-from apiece.task import TaskView
+from apiece.vector.task import TaskView
 
 SEEN: list[Any] = []
 SMALL: dict[str, Any] = {"kd_weight": 0.5, "samples": 12, "steps": 4, "batch": 5, "lr": 0.1}

@@ -9,14 +9,14 @@ import torch
 from helpers import KEEPS_ALL, FullBatch, clusters, federate, mlp, run
 from outer import cli, config, draw_no_page_of_one_run
 
-from apiece import algorithms as named
-from apiece.assemble import assemble, chosen_algorithm
-from apiece.clients import Clients
-from apiece.composition import algorithm
+from apiece.algebra.composition import algorithm
+from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.contract import check
+from apiece.engine.clients import Clients
 from apiece.errors import UserError
+from apiece.experiment.run import execute
+from apiece.language import algorithms as named
 from apiece.pieces.fedexp import FedExP
-from apiece.run import execute
 
 
 def test_fedexp_logs_its_step_size():

@@ -14,12 +14,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from apiece import Piece, View, algorithm, federate, report
-from apiece.assemble import assemble
+from apiece import Piece, View, algorithm, federate
+from apiece.config.assemble import assemble
 from apiece.data.federation import Federation
 from apiece.errors import UserError
-from apiece.run import execute
-from apiece.space import Space
+from apiece.experiment.run import execute
+from apiece.report import page
+from apiece.vector.space import Space
 
 RNG = np.random.default_rng(0)
 Y = np.arange(300) % 3
@@ -31,7 +32,7 @@ QUICK: dict[str, Any] = {"clients": 10, "split": "iid", "rounds": 1, "steps": 2,
 def alike(monkeypatch):
     """The same initial modules each time, and no report."""
     torch.manual_seed(0)
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 class Recurrent(nn.Module):

@@ -16,13 +16,14 @@ from subjects import COMPOSITIONS, commands
 from test_bad_input import sentence
 from test_report import Page
 
-from apiece import folders, grid, report, run
-from apiece.config import Config, flags
+from apiece.config.settings import Config, flags
 from apiece.errors import UserError
-from apiece.grammar import parse_list
-from apiece.grid_table import Grid
-from apiece.launch import run_config
-from apiece.observed import read
+from apiece.experiment import folders, grid, run
+from apiece.experiment.launch import run_config
+from apiece.language.grammar import parse_list
+from apiece.measure.observed import read
+from apiece.report import page as report
+from apiece.report.grid_table import Grid
 
 SMALL: dict[str, Any] = TINY | {"rounds": 2, "drift": "none", "panel": 2, "model": "mlp(hidden=[4])"}
 
@@ -243,7 +244,7 @@ def test_a_configuration_file_and_flags_over_it(tmp_path):
 
 def test_flags_say_a_configuration(monkeypatch):
     asked: list[Config] = []
-    monkeypatch.setattr("apiece.launch.run_config", lambda config, progress: asked.append(config))
+    monkeypatch.setattr("apiece.experiment.launch.run_config", lambda config, progress: asked.append(config))
     config = Config(algorithm="scaffold + fedals(5, cohort=held)", data_dir="a folder", split="classes(2)", cohort=7,
                     epochs=2, lr=0.05, clip=10.0, seeds=(3, 4), tensorboard=True, drift="none", out="o")  # fmt: skip
     assert cli("run", *shlex.split(flags(config))).code == 0 and asked == [config] and flags(Config()) == ""

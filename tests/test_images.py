@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from helpers import Seen, clusters, federate, gap, run
 from torch import Tensor, nn
 
-from apiece import algorithms as named
-from apiece.compiled import Compiled
-from apiece.images import SideBySide, conv2d, max_pool2d, relu
-from apiece.work import Work
+from apiece.engine.work import Work
+from apiece.language import algorithms as named
+from apiece.lifts.compiled import Compiled
+from apiece.lifts.side_by_side import SideBySide, conv2d, max_pool2d, relu
 
 aten = torch.ops.aten
 CLIENTS = 3

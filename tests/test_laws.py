@@ -9,17 +9,17 @@ import pytest
 import torch
 from helpers import KEEPS_ALL, FullBatch, Given, Point, clusters, federate, gap, mlp, models, quadratic, quadratics, run
 
-from apiece import algorithms as named
-from apiece.composition import Period, algorithm
-from apiece.lift import Sequential, Vectorised
-from apiece.optim import Sgd
+from apiece.algebra.composition import Period, algorithm
+from apiece.algebra.optim import Sgd
+from apiece.algebra.periods import NEVER
+from apiece.algebra.server_optim import Adam, Descent, Momentum, Yogi
+from apiece.engine.work import Work
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Sequential, Vectorised
 from apiece.pieces.outer_step import OuterStep
 from apiece.pieces.proximal import Proximal
 from apiece.pieces.relaxed_init import RelaxedInit
 from apiece.pieces.scaffold import Scaffold
-from apiece.server_optim import Adam, Descent, Momentum, Yogi
-from apiece.synchronise import NEVER
-from apiece.work import Work
 
 CLIENTS = 5
 ALL = [range(CLIENTS)]

@@ -12,9 +12,10 @@ from outer import cli, run
 from recipes import result
 from test_bad_input import sentence
 
-from apiece import log, report
-from apiece.log import Log
-from apiece.results import read_run
+from apiece.report import page
+from apiece.report.results import read_run
+from apiece.storage import log
+from apiece.storage.log import Log
 
 ROUNDS = 6
 
@@ -24,7 +25,7 @@ def ended(tmp_path_factory) -> Path:
     """A run that came to its end, without a page of its own."""
     folder = tmp_path_factory.mktemp("ended") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "write_report", lambda *_: None)
+        patch.setattr(page, "write_report", lambda *_: None)
         assert run(out=folder, rounds=ROUNDS, algorithm="scaffold").code == 0
     return folder
 
@@ -32,7 +33,7 @@ def ended(tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(ended, tmp_path, monkeypatch) -> Path:
     """The same run, stopped before its end."""
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
     shutil.copytree(ended, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
     return tmp_path / "run"

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from apiece import models
 from apiece.errors import UserError
+from apiece.networks import models
 
 torch.set_num_threads(1)
 CIFAR, MNIST, PADDED, DIGITS = (3, 32, 32), (1, 28, 28), (1, 32, 32), (1, 8, 8)

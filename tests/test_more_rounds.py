@@ -13,11 +13,13 @@ from recipes import SMALL, result
 from test_bad_input import sentence
 from test_store_crash import Crash, Disk
 
-from apiece import checkpoint, folders, launch, report
-from apiece import run as loop
 from apiece.errors import UserError
-from apiece.launch import federate
-from apiece.saved import State
+from apiece.experiment import folders, launch
+from apiece.experiment import run as loop
+from apiece.experiment.launch import federate
+from apiece.experiment.saved import State
+from apiece.report import page
+from apiece.storage import checkpoint
 
 ENDS = {  # settings under which the last round is measured otherwise than one among others
     "scaffold": {"algorithm": "scaffold"},
@@ -32,7 +34,7 @@ ENDS = {  # settings under which the last round is measured otherwise than one a
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 class Stop(Exception):
@@ -194,7 +196,7 @@ def test_a_crash_at_every_operation_while_a_run_gets_more_rounds(how, tmp_path, 
 # --- a run that has ended --------------------------------------------------------------------------------------------
 def test_resume_of_a_run_that_has_ended_says_so_at_once(tmp_path, monkeypatch):
     """Nothing is loaded or measured, nothing changes; what is lost of the end is made again."""
-    monkeypatch.setattr(report, "write_report", lambda _, out, *rest: (Path(out) / "report.html").touch())
+    monkeypatch.setattr(page, "write_report", lambda _, out, *rest: (Path(out) / "report.html").touch())
     folders_of = {"run": {}, "runs": {"seeds": "0,1"}}
     for name, settings in folders_of.items():
         assert run(out=tmp_path / name, rounds=2, **settings).code == 0

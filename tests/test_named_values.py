@@ -15,18 +15,18 @@ from readings import FIXTURES
 from test_against_oracles import SHOWS, TIGHT
 from test_wired import CONFIG, same, sequential
 
-from apiece import algorithms as named
-from apiece.assemble import assemble, chosen_algorithm
-from apiece.broadcast import Setting
-from apiece.clients import Clients
-from apiece.composition import Algorithm
+from apiece.algebra.broadcast import Setting
+from apiece.algebra.composition import Algorithm
+from apiece.algebra.periods import NEVER, Schedule
+from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.contract import check
-from apiece.launch import run_config
-from apiece.lift import Threaded, Vectorised
+from apiece.engine.clients import Clients
+from apiece.engine.work import Work
+from apiece.experiment.launch import run_config
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Threaded, Vectorised
 from apiece.pieces.scaffold import Scaffold
-from apiece.space import Space
-from apiece.synchronise import NEVER, Schedule
-from apiece.work import Work
+from apiece.vector.space import Space
 
 VALUES = [
     "fedprox(mu=0.3, centre=server) + relaxed_init(0.2)",

@@ -12,7 +12,8 @@ import pytest
 import torch.distributed as dist
 from test_ranks import SETTINGS, cli, gap, model
 
-from apiece import network, report
+from apiece.report import page
+from apiece.system import network
 
 NAMESPACES = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 NAMESPACES += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -41,7 +42,7 @@ from apiece.cli import main
 from apiece.ranks import join
 
 network.MISSED = 6
-report.write_report = lambda *_: None
+page.write_report = lambda *_: None
 main(shlex.split(sys.argv[1]))
 if os.environ["RANK"] == "1":
     subprocess.run(["ip", "link", "set", "cable1", "down"], check=True)
@@ -57,7 +58,7 @@ def namespaces(folder, script: str, *words: str) -> subprocess.CompletedProcess:
 
 
 def test_two_machines_make_the_run_of_one_process_until_the_cable_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
     if not all(map(shutil.which, ("unshare", "nsenter", "ip"))) or namespaces(tmp_path, CABLE).returncode:
         pytest.skip("network namespaces cannot be made here")
     (tmp_path / "program.py").write_text(PROGRAM)

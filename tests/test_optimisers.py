@@ -9,14 +9,14 @@ import pytest
 import torch
 from helpers import clusters, federate, gap, mlp, run
 
-from apiece import algorithms as named
-from apiece import optimisers
+from apiece.algebra.optim import AdamW, Sgd, clip
+from apiece.algebra.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lift import Sequential, Vectorised
-from apiece.optim import AdamW, Sgd, clip
-from apiece.schedules import Constant, Cosine, Exponential, Steps
-from apiece.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
-from apiece.work import Work
+from apiece.language import algorithms as named
+from apiece.language import optimisers
+from apiece.language.schedules import Constant, Cosine, Exponential, Steps
+from apiece.lifts.lift import Sequential, Vectorised
 
 RNG = np.random.Generator(np.random.Philox(0))
 SIZE, STEPS = 7, 12

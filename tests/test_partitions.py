@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apiece import splits
 from apiece.data.partitions import (
     Classes,
     Dirichlet,
@@ -19,6 +18,7 @@ from apiece.data.partitions import (
     Shards,
 )
 from apiece.errors import UserError
+from apiece.language import splits
 from apiece.randomness import generator
 
 LABELS = generator(0, "labels").permutation(np.repeat(np.arange(10), 200))  # 2000 samples, 200 a class

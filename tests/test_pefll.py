@@ -15,24 +15,24 @@ from torch import nn
 
 import apiece
 from apiece import Federation
-from apiece import algorithms as named
-from apiece.assemble import assemble
-from apiece.broadcast import Affine, Setting
+from apiece.algebra.broadcast import Affine, Setting
+from apiece.algebra.composition import Server, algorithm
+from apiece.algebra.optim import AdamW, OnServer, Sgd
+from apiece.algebra.server_optim import Descent
 from apiece.cli import main
-from apiece.clients import Place
-from apiece.composition import Server, algorithm
-from apiece.config import Config
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
 from apiece.data.sources import load
+from apiece.engine.clients import Place
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.launch import run_config
-from apiece.lift import Loop, Sequential, Threaded, Vectorised
-from apiece.optim import AdamW, OnServer, Sgd
-from apiece.pefll import SIZES, Hypernetwork, Pefll, descriptor_size
-from apiece.personalize import newcomer as newcomer_of
-from apiece.personalize import personalize
-from apiece.pfedhn import Pfedhn
-from apiece.server_optim import Descent
-from apiece.work import Work
+from apiece.experiment.launch import run_config
+from apiece.experiment.personalize import newcomer as newcomer_of
+from apiece.experiment.personalize import personalize
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Loop, Sequential, Threaded, Vectorised
+from apiece.pieces.pefll import SIZES, Hypernetwork, Pefll, descriptor_size
+from apiece.pieces.pfedhn import Pfedhn
 
 SHAPE, CLASSES = (1, 8, 8), 3
 WORK, COHORT = Work(3, None, 4), (0, 2, 3, 4)
@@ -105,7 +105,7 @@ def test_the_descriptor_is_a_mean_over_all_data(monkeypatch):
     params = federated.start().params
     each = run(federated, data, WORK, [], 0.1).clients.each(2, 0)
     whole = federated.broadcast.embed(params[: federated.broadcast.split], each.samples.all())
-    monkeypatch.setattr("apiece.broadcast.CHUNK", 7)
+    monkeypatch.setattr("apiece.algebra.broadcast.CHUNK", 7)
     assert gap(federated.broadcast.describe(params, each), whole) < 1e-14
     empty = each._replace(samples=each.samples._replace(index=each.samples.index[:0], size=0))
     assert torch.isfinite(federated.broadcast.model(params, federated.broadcast.memory(params), empty)).all()

@@ -14,21 +14,21 @@ from oracles import fedavg_p
 from oracles.problem import BODY, HEAD, SIZE, fixture, full_batches, probe
 from test_spaces import Normed, images
 
-from apiece import algorithms as named
-from apiece.assemble import assemble, chosen_algorithm
-from apiece.clients import Clients
-from apiece.composition import Alternate, Period, algorithm
-from apiece.config import Config
+from apiece.algebra.composition import Alternate, Period, algorithm
+from apiece.algebra.optim import AdamW, Sgd
+from apiece.algebra.periods import NEVER
+from apiece.config.assemble import assemble, chosen_algorithm
+from apiece.config.settings import Config
 from apiece.contract import check
+from apiece.engine.clients import Clients
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lift import Loop, Sequential, Vectorised
-from apiece.optim import AdamW, Sgd
+from apiece.experiment.run import execute
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Loop, Sequential, Vectorised
 from apiece.pieces.fine_tune import passes
 from apiece.pieces.per_fedavg import part
-from apiece.run import execute
-from apiece.space import Space
-from apiece.synchronise import NEVER
-from apiece.work import Work
+from apiece.vector.space import Space
 
 FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
 both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)

@@ -12,9 +12,9 @@ from oracles import personal_claims as claims
 from oracles.personal_claims import Data, Settings
 from torch import Tensor, nn
 
-from apiece import algorithms as named
 from apiece.data.federation import Federation
-from apiece.lift import Vectorised
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Vectorised
 
 TOTAL = 700  # local steps a curve
 DATA = claims.data(0)

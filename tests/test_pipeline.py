@@ -10,10 +10,10 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, run
 from torch import Tensor
 
-from apiece.broadcast import Pipeline
-from apiece.composition import algorithm
-from apiece.lift import Sequential, Threaded, Vectorised
-from apiece.work import Work
+from apiece.algebra.broadcast import Pipeline
+from apiece.algebra.composition import algorithm
+from apiece.engine.work import Work
+from apiece.lifts.lift import Sequential, Threaded, Vectorised
 
 SIZE, WIDTH, FEATURES = 53, 3, 6  # of the model, the descriptor, a sample
 LR, STEPS, COHORT = 0.2, 3, (0, 2, 3, 4)

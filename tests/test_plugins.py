@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from outer import TINY, cli, config, run
 
-from apiece import plugins, report
-from apiece.assemble import chosen_algorithm
-from apiece.config import Config, from_toml, to_table
+from apiece.config.assemble import chosen_algorithm
+from apiece.config.settings import Config, from_toml, to_table
 from apiece.errors import UserError
-from apiece.folders import digest
-from apiece.launch import export, federate, resume
-from apiece.personalize import personalize
+from apiece.experiment.folders import digest
+from apiece.experiment.launch import export, federate, resume
+from apiece.experiment.personalize import personalize
+from apiece.language import plugins
+from apiece.report import page
 
 LIGHT = '''"""An algorithm of one's own, whose module loads nothing heavy."""
 
@@ -68,7 +69,7 @@ def slowly(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 def install(site: Path, name: str, point: str, module: str = "") -> None:

@@ -13,18 +13,20 @@ import torch
 from torch import nn
 
 import apiece
-from apiece import algorithms, choice, processes
-from apiece.clients import Clients
 from apiece.data.federation import Federation
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.expression import catalogue
-from apiece.federated import Federated
-from apiece.lift import Sequential, Threaded
-from apiece.processes import Processes
-from apiece.space import Space
-from apiece.state import Plan
-from apiece.task import Task
-from apiece.work import Work
+from apiece.experiment import choice
+from apiece.language import algorithms
+from apiece.language.expression import catalogue
+from apiece.lifts import workers as processes
+from apiece.lifts.lift import Sequential, Threaded
+from apiece.lifts.workers import Processes
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 SIDE, CLASSES, EACH, COUNT = 8, 3, 90, 6
 

@@ -10,17 +10,17 @@ import torch.nn.functional as F
 from helpers import Seen, gap
 from torch import Tensor, nn
 
-from apiece import algorithms as named
 from apiece import federate
-from apiece.clients import Clients
 from apiece.data.federation import Federation
-from apiece.federated import Federated
-from apiece.lift import Sequential, Vectorised
-from apiece.products import Products, conv2d
-from apiece.space import Space
-from apiece.state import Plan
-from apiece.task import Task
-from apiece.work import Work
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan
+from apiece.engine.work import Work
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.products import Products, conv2d
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 SETTINGS: list[dict[str, Any]] = [
     {},

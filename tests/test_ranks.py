@@ -20,12 +20,13 @@ from helpers import gap
 from outer import cli
 from test_grid import cells
 
-from apiece import grid, report
-from apiece.launch import resume
-from apiece.ranks import Ranks
-from apiece.rows import Layout
-from apiece.shared_rows import SharedRows
-from apiece.store import DiskRows
+from apiece.experiment import grid
+from apiece.experiment.launch import resume
+from apiece.report import page
+from apiece.storage.disk import DiskRows
+from apiece.storage.rows import Layout
+from apiece.storage.shared import SharedRows
+from apiece.system.ranks import Ranks
 
 SETTINGS = "--data digits --clients 6 --model mlp(hidden=[4]) --steps 3 --batch 8 --seed 1 --precision float64"
 SETTINGS += " --lift sequential --eval-every 2 --panel 2"
@@ -33,7 +34,7 @@ SETTINGS += " --lift sequential --eval-every 2 --panel 2"
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 THREADS = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -71,7 +72,7 @@ def threads():
 atexit.register(threads)  # what is registered first is done last
 from apiece import report
 from apiece.cli import main
-report.write_report = lambda runs, out, *_: out
+page.write_report = lambda runs, out, *_: out
 for words in sys.argv[1:]:
     main(shlex.split(words))
 """
@@ -200,7 +201,7 @@ LATE = """
 import os, sys, time
 from apiece import report
 
-report.write_report = lambda folders, out, target=None: print("written:", out)
+page.write_report = lambda folders, out, target=None: print("written:", out)
 
 from apiece import grid, launch
 from apiece.cli import main

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from apiece.errors import UserError
-from apiece.report import write_report
+from apiece.report.page import write_report
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -105,7 +105,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_colours_are_the_pages(tmp_path: Path) -> None:
-    from apiece.drawing import COLOURS, INK, LINE, MUTED
+    from apiece.report.drawing import COLOURS, INK, LINE, MUTED
 
     text = page([write(tmp_path / "a"), write(tmp_path / "b", algorithm="scaffold")], tmp_path)
     figures = "".join(re.findall(r"<svg.*?</svg>", text, re.S))

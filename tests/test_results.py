@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import ttest_ind_from_stats
 
 from apiece.errors import UserError
-from apiece.records import below
-from apiece.results import Run, Spread, best, moving_average, read_run, read_runs, spread
-from apiece.table import columns, compare, costs, default_target, short
+from apiece.report.records import below
+from apiece.report.results import Run, Spread, best, moving_average, read_run, read_runs, spread
+from apiece.report.table import columns, compare, costs, default_target, short
 
 LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
 
@@ -198,8 +198,8 @@ def test_costs_say_which_seeds_reached_the_target(tmp_path: Path) -> None:
 
 
 def test_a_report_that_lies_among_the_runs_is_passed_over(tmp_path):
-    from apiece.config import Config
-    from apiece.launch import run_config
+    from apiece.config.settings import Config
+    from apiece.experiment.launch import run_config
 
     run_config(Config(rounds=1, steps="1", clients=3, model="softmax_regression", out=str(tmp_path / "one")))
     (tmp_path / "report.html").write_text("an earlier page")

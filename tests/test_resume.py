@@ -17,11 +17,14 @@ from recipes import RECIPES, SMALL, result
 from subjects import algorithms, names_of
 from test_store_crash import Crash, Disk
 
-from apiece import checkpoint, folders, report, wire
+from apiece.engine import messages
 from apiece.errors import UserError
-from apiece.launch import federate
-from apiece.rows import Layout
-from apiece.run import Result
+from apiece.experiment import folders
+from apiece.experiment.launch import federate
+from apiece.experiment.run import Result
+from apiece.report import page
+from apiece.storage import checkpoint
+from apiece.storage.rows import Layout
 
 TABLE = Path(__file__).parent.parent / "docs" / "results" / "torture.md"
 
@@ -32,7 +35,7 @@ class Stop(Exception):
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 def run(folder: Path, stop: int = 0, **settings: Any) -> Result:
@@ -127,16 +130,16 @@ def test_seeds_go_on_each(tmp_path):
     """The first seed had ended, the second was stopped, the third had not begun."""
     from dataclasses import replace
 
-    from apiece.config import from_table
-    from apiece.launch import resume, run_config
+    from apiece.config.settings import from_table
+    from apiece.experiment.launch import resume, run_config
 
     config = from_table(SMALL | {"algorithm": "scaffold", "seeds": [0, 1, 2]}, "test")
     run_config(replace(config, out=str(tmp_path / "whole")))
     folder = tmp_path / "stopped"
-    report.write_report, kept = _stopping, report.write_report
+    page.write_report, kept = _stopping, page.write_report
     with pytest.raises(Stop):
         run_config(replace(config, out=str(folder)))
-    report.write_report = kept
+    page.write_report = kept
     assert [path.name for path in sorted(folder.glob("seed-*"))] == ["seed-0"]
     stopped(folder / "seed-1", 2, algorithm="scaffold", seed=1)
     resume(folder)
@@ -248,9 +251,9 @@ def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
     memories = list((tmp_path / "old").glob("clients/*/round-*"))
     assert bool(memories) == (lift == "wired")
     for path in memories:
-        row = {BEFORE.get(name, name): leaf for name, leaf in wire.unpack(path.read_bytes())[1].items()}
+        row = {BEFORE.get(name, name): leaf for name, leaf in messages.unpack(path.read_bytes())[1].items()}
         assert row.keys() >= {"memory.0", "memory.1", "told.0", "optimiser.0"}
-        path.with_name(f"round-{path.name.split('-')[1]}.safetensors").write_bytes(wire.save(row))
+        path.with_name(f"round-{path.name.split('-')[1]}.safetensors").write_bytes(messages.save(row))
         path.unlink()
     run(tmp_path / "old", **settings)
     one, two = result(tmp_path / "whole"), result(tmp_path / "old")

@@ -11,18 +11,18 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 from torch import nn
 
-from apiece import algorithms as named
-from apiece.clients import BadClient, Clients
-from apiece.composition import Period, Server, algorithm
+from apiece.algebra.composition import Period, Server, algorithm
+from apiece.algebra.optim import AdamW, Freeze, Sgd
+from apiece.algebra.piece import Piece, Uniform
+from apiece.algebra.server_optim import Adam, Momentum
 from apiece.data.federation import MadeFederation
+from apiece.engine.clients import BadClient, Clients
+from apiece.engine.state import Plan
+from apiece.engine.work import Between, Work
 from apiece.errors import UserError
-from apiece.lift import Sequential, Threaded, Vectorised
-from apiece.optim import AdamW, Freeze, Sgd
-from apiece.piece import Piece, Uniform
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.pieces.scaffold import Scaffold
-from apiece.server_optim import Adam, Momentum
-from apiece.state import Plan
-from apiece.work import Between, Work
 
 WORK = Work(2, None, 4)
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]

@@ -18,22 +18,24 @@ from outer import cli, config, draw_no_page_of_one_run, metrics, run
 from test_bad_input import sentence
 from test_bad_runs import DIVERGES, content
 
-from apiece import folders, report, schedules
-from apiece.assemble import assemble
-from apiece.config import Config, to_table
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config, to_table
 from apiece.data.federation import Federation
 from apiece.data.split import Split
 from apiece.errors import UserError
-from apiece.launch import federate, run_config
-from apiece.log import Log
-from apiece.report import write_report
-from apiece.results import read_run
-from apiece.run import execute
+from apiece.experiment import folders
+from apiece.experiment.launch import federate, run_config
+from apiece.experiment.run import execute
+from apiece.language import schedules
+from apiece.report import page
+from apiece.report.page import write_report
+from apiece.report.results import read_run
+from apiece.storage.log import Log
 
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 # --- the data --------------------------------------------------------------------------------------------------------

@@ -13,18 +13,19 @@ import torch
 from outer import TINY, cli, config, metrics, run
 from safetensors.torch import load_file
 
-from apiece import folders, report
-from apiece.assemble import assemble
-from apiece.config import flags, from_toml
+from apiece.config.assemble import assemble
+from apiece.config.settings import flags, from_toml
 from apiece.data.split import Split
 from apiece.errors import UserError
-from apiece.launch import federate
-from apiece.run import Result, execute
+from apiece.experiment import folders
+from apiece.experiment.launch import federate
+from apiece.experiment.run import Result, execute
+from apiece.report import page
 
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +240,7 @@ def test_drift_is_measured_as_asked():
 
 
 def test_every_setting_is_named_in_the_run_toml(tmp_path: Path):
-    from apiece.config import from_toml
+    from apiece.config.settings import from_toml
 
     settings = config(out=str(tmp_path / "run"), clip=1.0, panel=3, target=0.5)
     execute(assemble(settings), tmp_path / "run")

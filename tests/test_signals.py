@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 from outer import cli
 
-from apiece import spawn
-from apiece.lift import Threaded
-from apiece.wired import WiredClients
+from apiece.lifts.lift import Threaded
+from apiece.system import processes
+from apiece.wired.server import WiredClients
 
 FIVE = 5.0  # seconds
 SMALL = "--data digits --clients 4 --cohort 1.0 --batch 8 --model mlp(hidden=[8]) --workers 2".split()
@@ -233,8 +233,8 @@ def echo(pipe: Any) -> None:
 
 
 @pytest.fixture
-def pool() -> Iterator[spawn.Pool]:
-    pool = spawn.Pool([], echo, patience=0.4)
+def pool() -> Iterator[processes.Pool]:
+    pool = processes.Pool([], echo, patience=0.4)
     yield pool
     pool.close()
 
@@ -245,7 +245,7 @@ def test_silence_is_noticed_while_sending_too(pool, size):
     live.pipe.send_bytes(b"a message")  # not in the pool's time: a process begins by importing
     assert live.pipe.recv_bytes() == b"a message"
     os.kill(live.process.pid, signal.SIGSTOP)
-    with pytest.raises(spawn.Silent, match="said nothing for 0.4"), pool.speaking(live):
+    with pytest.raises(processes.Silent, match="said nothing for 0.4"), pool.speaking(live):
         live.pipe.send_bytes(bytes(size))
         live.pipe.recv_bytes()
     assert not live.process.is_alive() and not pool.pids()
@@ -255,7 +255,7 @@ def test_patience_counts_from_the_slowest_answer(pool):
     live = pool.begin()
     with pool.speaking(live):
         time.sleep(0.6)
-    with pytest.raises(spawn.Silent) as silent, pool.speaking(live):
+    with pytest.raises(processes.Silent) as silent, pool.speaking(live):
         live.pipe.recv_bytes()
     assert float(str(silent.value).split()[3]) >= 1.0
 
@@ -264,7 +264,7 @@ def test_no_process_is_begun_once_the_pool_is_closed(pool):
     live = pool.begin()
     pool.close()
     assert not live.process.is_alive()
-    with pytest.raises(spawn.Ended):
+    with pytest.raises(processes.Ended):
         pool.begin()
 
 
@@ -295,7 +295,7 @@ def test_wired_clients_that_hang_are_replaced(monkeypatch, caplog):
         clients = opened(*given)
         take = clients.processes._take
 
-        def stop(folder: Path) -> spawn.Live:
+        def stop(folder: Path) -> processes.Live:
             live = take(folder)
             if folder in seen and not stopped:
                 stopped.append(folder.name)

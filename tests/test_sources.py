@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from apiece.data.arrays import from_arrays, held_out, moments
+from apiece.data.catalogue import SOURCES
 from apiece.data.partitions import Natural
 from apiece.data.sources import from_huggingface, from_npz, load
 from apiece.data.split import make_split
-from apiece.datasets import SOURCES
 from apiece.errors import UserError
 from apiece.randomness import generator
 

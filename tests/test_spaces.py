@@ -10,14 +10,14 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 from torch import nn
 
-from apiece import algorithms as named
-from apiece.composition import Period, algorithm
+from apiece.algebra.composition import Period, algorithm
+from apiece.algebra.optim import Sgd
+from apiece.algebra.periods import NEVER
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lift import Sequential, Threaded, Vectorised
-from apiece.optim import Sgd
-from apiece.space import Space
-from apiece.synchronise import NEVER
-from apiece.work import Work
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.vector.space import Space
 
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4)]
 WORK = Work(2, None, 4)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from apiece import checkpoint, files
 from apiece.errors import UserError
-from apiece.store import HEADER_SIZE, START, DiskRows, Layout, MemoryRows, StoreError
+from apiece.storage import checkpoint
+from apiece.storage.disk import HEADER_SIZE, START, DiskRows, Layout, MemoryRows, StoreError
+from apiece.system import files
 
 LAYOUT = Layout(
     [

@@ -1,7 +1,7 @@
 """A crash at every write, flush and rename: the run that goes on ends as the one that never stopped, to the bit.
 
-`Disk` stands in for the operations of `apiece.files`. It stops the run at the n-th of them (a killed process: what
-was written stays, the last write perhaps by half), and models a power cut: of what was written or renamed since the
+`Disk` stands in for the operations of `apiece.system.files`. It stops the run at the n-th of them (a killed process:
+what was written stays, the last write perhaps by half), and models a power cut: of what was written or renamed since the
 last flush any part may be lost, in any order, by halves too.
 """
 
@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import torch
 
-from apiece import checkpoint, files
-from apiece.store import DiskRows, Layout
+from apiece.storage import checkpoint
+from apiece.storage.disk import DiskRows, Layout
+from apiece.system import files
 
 RUN, ROUNDS, EVERY, CLIENTS = "run-1", 8, 2, 6
 LAYOUT = Layout([("model", (5,), torch.float32), ("steps", (), torch.int64), ("met", (2,), torch.bool)])

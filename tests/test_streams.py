@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from apiece.choice import by_rule, lift_of
-from apiece.lift import Threaded
-from apiece.state import Reply
-from apiece.streams import Streamed
+from apiece.engine.state import Reply
+from apiece.experiment.choice import by_rule, lift_of
+from apiece.lifts.lift import Threaded
+from apiece.lifts.streams import Streamed
 
 CLIENTS = 7
 

@@ -11,16 +11,16 @@ from helpers import FullBatch, clusters, federate, gap, mlp, run
 from outer import config
 from torch import Tensor
 
-from apiece import algorithms as named
-from apiece.assemble import assemble, chosen_algorithm
-from apiece.broadcast import Setting
-from apiece.composition import Algorithm, algorithm
+from apiece.algebra.broadcast import Setting
+from apiece.algebra.composition import Algorithm, algorithm
+from apiece.algebra.piece import Piece
+from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.data.federation import Federation
 from apiece.errors import UserError
-from apiece.lift import Loop
-from apiece.personalize import serve
-from apiece.piece import Piece
-from apiece.run import Result, execute
+from apiece.experiment.personalize import serve
+from apiece.experiment.run import Result, execute
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Loop
 
 STEP, COHORTS = 0.05, [[0, 1], [2, 3], [1, 2], [0, 3], [0, 1, 2, 3]]
 

@@ -15,11 +15,10 @@ from helpers import Given, federate, gap, run
 from safetensors.torch import load_file
 from torch import nn
 
-from apiece import algorithms as named
-from apiece import scoring, text_models
-from apiece.assemble import make_model
+from apiece.algebra.composition import algorithm
+from apiece.algebra.optim import AdamW
 from apiece.cli import main
-from apiece.composition import algorithm
+from apiece.config.assemble import make_model
 from apiece.data.federation import Federation, federation
 from apiece.data.partitions import Natural, Shards
 from apiece.data.sources import load
@@ -27,14 +26,16 @@ from apiece.data.split import make_split
 from apiece.data.texts import from_jsonl
 from apiece.data.tokens import Bytes, Reading
 from apiece.errors import UserError
-from apiece.launch import federate as program
-from apiece.launch import resume
-from apiece.lift import Sequential, Threaded, Vectorised
-from apiece.optim import AdamW
-from apiece.personalize import personalize
-from apiece.scoring import score
-from apiece.space import Space
-from apiece.task import IGNORED, Task
+from apiece.experiment.launch import federate as program
+from apiece.experiment.launch import resume
+from apiece.experiment.personalize import personalize
+from apiece.language import algorithms as named
+from apiece.language import text_models
+from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.measure import scoring
+from apiece.measure.scoring import score
+from apiece.vector.space import Space
+from apiece.vector.task import IGNORED, Task
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,20 +10,21 @@ import torch
 from outer import config, metrics, run
 from torch import nn
 
-from apiece import algorithms, report
-from apiece.assemble import assemble
-from apiece.clients import Clients
+from apiece.algebra.periods import NEVER, Schedule
+from apiece.algebra.piece import Message, Sum
+from apiece.config.assemble import assemble
 from apiece.data.federation import Federation
-from apiece.federated import Federated
-from apiece.models import resnet20
-from apiece.piece import Message, Sum
-from apiece.run import execute
-from apiece.space import Space
-from apiece.state import Plan, Reply
-from apiece.synchronise import NEVER, Schedule
-from apiece.task import Task
-from apiece.traffic import Traffic, down, measure, up
-from apiece.work import Work
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan, Reply
+from apiece.engine.traffic import Traffic, down, measure, up
+from apiece.engine.work import Work
+from apiece.experiment.run import execute
+from apiece.language import algorithms
+from apiece.networks.models import resnet20
+from apiece.report import page
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 STEPS, LOCAL = 20_000, 5  # T and tau
 PAPER = {1: 2.344, 5: 0.473, 10: 0.239, 25: 0.099, 50: 0.052, 100: 0.029}  # billions (FedALS, Table 1 and Figure 2)
@@ -91,7 +92,7 @@ def test_fedals_table_is_the_ledgers(alpha):
 
 @pytest.fixture
 def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 BODY, HEAD = 65 * 8, 9 * 10  # mlp(hidden=[8]) on digits

@@ -13,23 +13,23 @@ from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, m
 from test_fedcog import Convolutional, skewed
 from torch import nn
 
-from apiece import algorithms as named
-from apiece.assemble import assemble
-from apiece.broadcast import Setting
-from apiece.clients import Clients
-from apiece.composition import algorithm
-from apiece.config import Config
+from apiece.algebra.broadcast import Setting
+from apiece.algebra.composition import algorithm
+from apiece.algebra.optim import Sgd
+from apiece.algebra.piece import Draw, Piece, Rows, Uniform
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
 from apiece.contract import check
+from apiece.engine.clients import Clients
+from apiece.engine.work import Work, draw
 from apiece.errors import UserError
-from apiece.launch import federate as program
-from apiece.lift import Loop, Sequential, Vectorised
-from apiece.optim import Sgd
-from apiece.piece import Draw, Piece, Rows, Uniform
+from apiece.experiment.launch import federate as program
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Loop, Sequential, Vectorised
 from apiece.pieces.fedgen import FedGen
 from apiece.pieces.fedreg import FedReg
 from apiece.pieces.vhl import VHL, contrast
 from apiece.pieces.wider_head import WiderHead, widened
-from apiece.work import Work, draw
 
 SETTING = Setting((6,), 3, [f"c{i}" for i in range(5)], range(5), 0)
 QUICK: dict[str, Any] = {

@@ -22,26 +22,31 @@ from helpers import clusters, federate, mlp
 from outer import cli
 from test_pipeline import pipeline
 
-from apiece import algorithms as named
-from apiece import client_processes, files, folders, spawn, wire, wired
-from apiece.assemble import assemble
-from apiece.client_folder import DATA, recall
-from apiece.clients import BadClient, Clients
-from apiece.composition import algorithm
-from apiece.config import Config
+from apiece.algebra.composition import algorithm
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
+from apiece.engine import messages as wire
+from apiece.engine.clients import BadClient, Clients
+from apiece.engine.messages import Header
+from apiece.engine.state import Plan
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.expression import parse
-from apiece.launch import export, resume, run_config
-from apiece.launch import federate as program
-from apiece.lift import Sequential
+from apiece.experiment import folders
+from apiece.experiment.launch import export, resume, run_config
+from apiece.experiment.launch import federate as program
+from apiece.experiment.run import execute
+from apiece.language import algorithms as named
+from apiece.language.expression import parse
+from apiece.lifts.lift import Sequential
 from apiece.pieces.proximal import Proximal
-from apiece.rows import StoreError
-from apiece.run import execute
-from apiece.state import Plan
-from apiece.wire import Header
-from apiece.wired import Wired, WiredClients
-from apiece.wired_client import REFUSED, Client, serve
-from apiece.work import Work
+from apiece.storage.rows import StoreError
+from apiece.system import files
+from apiece.system import processes as spawn
+from apiece.wired import processes as client_processes
+from apiece.wired import server as wired
+from apiece.wired.client import REFUSED, Client, serve
+from apiece.wired.folder import DATA, recall
+from apiece.wired.server import Wired, WiredClients
 
 CONFIG = Config(
     clients=6,
@@ -590,7 +595,7 @@ def test_a_run_without_a_folder_leaves_none():
 def test_a_script_is_not_run_again_by_its_clients(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from apiece.launch import federate\n"
+        "from apiece.experiment.launch import federate\n"
         "print('once')\n"
         "result = federate('softmax_regression', clients=3, rounds=1, steps='1', lift='wired')\n"
         "print(result.metrics[0]['answered'])\n"

@@ -19,15 +19,16 @@ import torch
 from mutations import ALGORITHMS, CHANGES, GOOD, Scene, play
 from test_wired import CONFIG, sequential
 
-from apiece import folders, wire
-from apiece.assemble import assemble
-from apiece.client_processes import ClientProcesses
-from apiece.clients import BadClient, Clients
-from apiece.launch import resume, run_config
-from apiece.lift import Sequential
-from apiece.run import execute
-from apiece.state import Plan
-from apiece.wired_client import FAILED, Client
+from apiece.config.assemble import assemble
+from apiece.engine import messages
+from apiece.engine.clients import BadClient, Clients
+from apiece.engine.state import Plan
+from apiece.experiment import folders
+from apiece.experiment.launch import resume, run_config
+from apiece.experiment.run import execute
+from apiece.lifts.lift import Sequential
+from apiece.wired.client import FAILED, Client
+from apiece.wired.processes import ClientProcesses
 
 EVERYONE = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, eval_every=9, steps="2")
 
@@ -49,8 +50,8 @@ Change = Callable[
 
 def tensors(change: Callable[[dict], dict], **header: Any) -> Change:
     def changed(answer: bytes, _: bytes) -> bytes:
-        head, said = wire.unpack(answer)
-        return wire.pack(head._replace(**header), change(said))
+        head, said = messages.unpack(answer)
+        return messages.pack(head._replace(**header), change(said))
 
     return changed
 
@@ -90,7 +91,7 @@ def scene(tmp_path_factory) -> Scene:
 @pytest.mark.parametrize("how", WRONG)
 def test_an_answer_that_does_not_fit_is_one_sentence_and_nothing_is_kept(scene, how):
     (*_, two, three), (change, why) = scene.now, WRONG[how]
-    asked = wire.unpack(three.message)[0]
+    asked = messages.unpack(three.message)[0]
     with pytest.raises(BadClient, match=f"^client 'client-3' sent what is no answer to 'train' in round 4, as {why}"):
         scene.taken(asked, change(three.answer, two.answer))
     assert scene.taken(asked, three.answer)[0]
@@ -106,7 +107,7 @@ def meddle(monkeypatch) -> Callable[[Change | None], None]:
 
     def ask(self: ClientProcesses, folder: Path, message: bytes) -> bytes:
         built[folder] = built.get(folder) or Client.build(self.text, folder)
-        answer, header = built[folder].answer(message), wire.unpack(message)[0]
+        answer, header = built[folder].answer(message), messages.unpack(message)[0]
         if change[0] and (header.client, header.round) == (3, 1):
             return change[0](answer, last[0])
         last[0] = answer if header.client == 2 else last[0]
@@ -152,7 +153,7 @@ def test_what_fails_in_a_client_is_named_with_its_place(meddle):
     said = "Traceback (most recent call last):\n  File ...\nValueError at piece.py:3: too bad."
 
     def failed(answer: bytes, _: bytes) -> bytes:
-        return wire.pack(wire.Header("", FAILED, -1, -1), {"text": wire.letters(said)})
+        return messages.pack(messages.Header("", FAILED, -1, -1), {"text": messages.letters(said)})
 
     meddle(failed)
     with pytest.raises(BadClient, match="'client-3' failed in round 2 with ValueError at piece.py:3: too bad: ") as met:

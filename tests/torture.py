@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import torch
 from recipes import RECIPES, SMALL, result
 
-from apiece import report
-from apiece.assemble import assemble
-from apiece.config import Config
-from apiece.launch import federate
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
+from apiece.experiment.launch import federate
+from apiece.report import page as report
 
 SETTINGS = SMALL | {"rounds": 12, "eval_every": 3, "checkpoint_every": 2}
 LONGEST = 6  # rounds that a life is let do

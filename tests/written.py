@@ -9,14 +9,14 @@ import torch
 from oracles import fedcog, fedgen, hypernetwork, pefll, pfedhn, problem, vhl
 from oracles.problem import SAMPLES
 
-from apiece.pefll import Bound, Hypernetwork, Networks, Pefll
-from apiece.pfedhn import Pfedhn
 from apiece.pieces.ditto import Ditto
 from apiece.pieces.fedcog import FedCOG
 from apiece.pieces.fedgen import FedGen
+from apiece.pieces.pefll import Bound, Hypernetwork, Networks, Pefll
 from apiece.pieces.per_fedavg import MetaStep
+from apiece.pieces.pfedhn import Pfedhn
 from apiece.pieces.vhl import VHL
-from apiece.space import Space
+from apiece.vector.space import Space
 
 
 def of_client(view, drawn):

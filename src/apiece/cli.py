@@ -15,10 +15,11 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from apiece import __version__, signals
+from apiece import __version__
 from apiece.commands import BY_RANKS, COMMANDS, Grid, Run
-from apiece.config import Config, count_or_share, from_toml, shared
+from apiece.config.settings import Config, count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError
+from apiece.system import signals
 
 SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
 EITHER = (("steps", "epochs"), ("seed", "seeds"))  # settings of which one alone can be meant
@@ -70,7 +71,7 @@ def _do(command: Any) -> None:
         if isinstance(command, Run | Grid):
             command.check()
         return command()
-    from apiece.ranks import alone, join
+    from apiece.system.ranks import alone, join
 
     if isinstance(command, BY_RANKS):
         ranks, words = join(), dict(vars(command))
@@ -192,7 +193,7 @@ def _config_file(words: list[str]) -> tuple[str | None, list[str]]:
 
 def _refuse_unnamed(recorded: tuple[str, ...], named: tuple[str, ...], path: str) -> None:
     """Refuse a configuration file's plug-ins where the flags do not name them too."""
-    from apiece import plugins
+    from apiece.language import plugins
 
     plugins.agreed(recorded, named, path)
 

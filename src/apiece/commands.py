@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from apiece.config import Config, check
-from apiece.names import refuse_unknown, refuse_unknown_cells
+from apiece.config.names import refuse_unknown, refuse_unknown_cells
+from apiece.config.settings import Config, check
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
 Trusted = Annotated[
@@ -36,7 +36,7 @@ class Run:
         refuse_unknown(self.config)
 
     def __call__(self) -> None:
-        from apiece.launch import run_config
+        from apiece.experiment.launch import run_config
 
         run_config(self.config, progress=True)
 
@@ -65,8 +65,8 @@ class Grid:
     def __call__(self) -> None:
         from rich.console import Console
 
-        from apiece.grid import run_grid
-        from apiece.ranks import join
+        from apiece.experiment.grid import run_grid
+        from apiece.system.ranks import join
 
         grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=True), Console()
         if not join().leads:
@@ -95,7 +95,7 @@ class Resume:
     """From here on, so many seconds of silence, as with `run`."""
 
     def __call__(self) -> None:
-        from apiece.launch import resume
+        from apiece.experiment.launch import resume
 
         resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin, self.rounds, self.patience)
 
@@ -113,7 +113,7 @@ class Compare:
     """A global accuracy: rounds, bytes and seconds to it are told."""
 
     def __call__(self) -> None:
-        from apiece.references import compare
+        from apiece.experiment.references import compare
 
         check(Config(target=self.target))
         compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
@@ -130,8 +130,8 @@ class Report:
     """A global accuracy: rounds, bytes and seconds to it are told."""
 
     def __call__(self) -> None:
-        from apiece.report import write_report
-        from apiece.results import begun
+        from apiece.report.page import write_report
+        from apiece.report.results import begun
 
         check(Config(target=self.target))
         print(write_report(begun(self.folders), Path(self.out), self.target))
@@ -149,7 +149,7 @@ class Export:
     plugin: Trusted = ()
 
     def __call__(self) -> None:
-        from apiece.launch import export
+        from apiece.experiment.launch import export
 
         export(Path(self.folder), self.client, Path(self.out), self.plugin)
         print(self.out)
@@ -170,7 +170,7 @@ class Personalize:
     plugin: Trusted = ()
 
     def __call__(self) -> None:
-        from apiece.personalize import personalize
+        from apiece.experiment.personalize import personalize
 
         print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps, self.plugin))
         print(self.out)
@@ -187,8 +187,8 @@ class Algorithms:
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
 
     def __call__(self) -> None:
-        from apiece import algorithms, plugins
-        from apiece.expression import catalogue
+        from apiece.language import algorithms, plugins
+        from apiece.language.expression import catalogue
 
         found = catalogue(plugins.names(algorithms, self.plugin))
         entries = [
@@ -206,9 +206,9 @@ class Data:
     """As JSON."""
 
     def __call__(self) -> None:
-        from apiece import splits
-        from apiece.datasets import SOURCES
-        from apiece.expression import catalogue
+        from apiece.data.catalogue import SOURCES
+        from apiece.language import splits
+        from apiece.language.expression import catalogue
 
         entries: list[dict[str, Any]] = [
             {

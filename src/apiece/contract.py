@@ -25,23 +25,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from apiece import checkpoint
-from apiece.broadcast import Setting
-from apiece.clients import Clients
-from apiece.composition import Algorithm, Period, algorithm, combine
+from apiece.algebra.broadcast import Setting
+from apiece.algebra.composition import Algorithm, Period, algorithm, combine
+from apiece.algebra.optim import Sgd
+from apiece.algebra.periods import NEVER
+from apiece.algebra.piece import Piece
 from apiece.data.federation import Federation
-from apiece.federated import Federated
-from apiece.lift import Sequential, Threaded, Vectorised
-from apiece.optim import Sgd
-from apiece.piece import Piece
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Plan, Server, flatten, restore
+from apiece.engine.work import Between, Work, cohort, silent
+from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.randomness import generator
-from apiece.rows import Layout
-from apiece.space import Space
-from apiece.state import Plan, Server, flatten, restore
-from apiece.store import DiskRows
-from apiece.synchronise import NEVER
-from apiece.task import Task
-from apiece.work import Between, Work, cohort, silent
+from apiece.storage import checkpoint
+from apiece.storage.disk import DiskRows
+from apiece.storage.rows import Layout
+from apiece.vector.space import Space
+from apiece.vector.task import Task
 
 NAMES = ("quince", "apple", "medlar", "fig", "sloe", "none", "cherry")
 SAMPLES = (12, 5, 26, 3, 1, 0, 17)

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
-from apiece.device import to_numpy
+from apiece.system.device import to_numpy
 
 ROWS = 4096  # that are copied at a time
 

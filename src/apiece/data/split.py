@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apiece import files, splits
+from apiece.config.names import one
 from apiece.data.archives import archive
+from apiece.data.catalogue import SOURCES
 from apiece.data.dealing import owned
 from apiece.data.partitions import Natural, Saved, Splitter
-from apiece.datasets import SOURCES
 from apiece.errors import UserError
-from apiece.names import one
+from apiece.language import splits
 from apiece.randomness import generator
+from apiece.system import files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

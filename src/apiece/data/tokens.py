@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError, with_extra
-from apiece.task import IGNORED
+from apiece.vector.task import IGNORED
 
 NO_CODE = {"local_files_only": True, "trust_remote_code": False}  # a folder's own Python is not run, nor asked about
 

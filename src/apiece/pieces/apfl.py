@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Piece, View
 from apiece.errors import UserError
-from apiece.piece import Piece, View
 from apiece.pieces.ditto import TWO_MODELS
 
 TURNS = {"adaptive": 1.0, "fixed": 0.0}  # how often a round the share is learnt

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from apiece.lift import Loop
-from apiece.optim import Moments
+from apiece.algebra.optim import Moments
+from apiece.lifts.lift import Loop
 
 
 class Network(nn.Module):

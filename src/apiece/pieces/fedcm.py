@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Piece, View, Weighted
 from apiece.errors import UserError
-from apiece.piece import Piece, View, Weighted
 
 
 class Direction(NamedTuple):

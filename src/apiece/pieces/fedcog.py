@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.optim import AdamW
+from apiece.algebra.piece import Draw, Loss, Piece, View
 from apiece.errors import UserError
-from apiece.optim import AdamW
-from apiece.piece import Draw, Loss, Piece, View
 from apiece.pieces.generation import Inputs
 from apiece.pieces.samples import class_counts, divergence, input_shape, log_probabilities, one_class, several
 

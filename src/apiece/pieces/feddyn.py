@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Piece, Uniform, View
 from apiece.errors import UserError
-from apiece.piece import Piece, Uniform, View
 
 
 class Linear(NamedTuple):

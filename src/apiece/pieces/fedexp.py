@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Message, Piece, View, Weighted
 from apiece.errors import UserError
-from apiece.piece import Message, Piece, View, Weighted
 
 
 class Square(NamedTuple):

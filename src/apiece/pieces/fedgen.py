@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Loss, Piece, Rows, View
 from apiece.errors import UserError
-from apiece.piece import Loss, Piece, Rows, View
 from apiece.pieces.generator_training import Classifier, GeneratorTraining, uniform
 from apiece.pieces.samples import class_counts, divergence, one_class
 

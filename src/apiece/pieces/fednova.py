@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.optim import Sgd
+from apiece.algebra.piece import Message, Piece, View, Weighted
 from apiece.errors import UserError
-from apiece.optim import Sgd
-from apiece.piece import Message, Piece, View, Weighted
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apiece.device import scalar
+from apiece.algebra.piece import Loss, Piece, View
 from apiece.errors import UserError
-from apiece.piece import Loss, Piece, View
 from apiece.pieces.samples import divergence, input_shape, log_probabilities, several
+from apiece.system.device import scalar
 
 
 @dataclass(frozen=True)

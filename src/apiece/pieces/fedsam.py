@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from apiece.algebra.piece import Loss, Piece, View
 from apiece.errors import UserError
-from apiece.piece import Loss, Piece, View
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Draw, Piece, View
 from apiece.errors import UserError
-from apiece.piece import Draw, Piece, View
 
 ORDER = Draw("order", (), "uniform", "sample")  # sorted, it is the order of a client's samples
 

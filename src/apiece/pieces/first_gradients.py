@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from apiece.device import scalar
-from apiece.piece import Loss, Piece, View
+from apiece.algebra.piece import Loss, Piece, View
+from apiece.system.device import scalar
 
 
 class FirstGradients(Piece):

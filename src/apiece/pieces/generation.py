@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from apiece.algebra.piece import Draw
 from apiece.errors import UserError
-from apiece.piece import Draw
 
 Shape = tuple[int, ...]
 

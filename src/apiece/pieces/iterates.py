@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from apiece.piece import Piece
+from apiece.algebra.piece import Piece
 
 
 class Previous(NamedTuple):

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from apiece.algebra.piece import Piece, View
 from apiece.errors import UserError
-from apiece.piece import Piece, View
 from apiece.pieces.samples import one_class
 
 CHUNK = 500  # samples at a time

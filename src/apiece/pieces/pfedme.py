@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from apiece.algebra.optim import Sgd
+from apiece.algebra.piece import Piece, View
 from apiece.errors import UserError
-from apiece.optim import Sgd
-from apiece.piece import Piece, View
 from apiece.pieces.ditto import Own
 from apiece.pieces.fine_tune import ORDER, passes
 

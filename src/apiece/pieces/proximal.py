@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Piece, View
 from apiece.errors import UserError
-from apiece.piece import Piece, View
 
 CENTRES = ("start", "server")
 

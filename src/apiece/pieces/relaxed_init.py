@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from apiece.algebra.piece import Message, Piece, View
 from apiece.errors import UserError
-from apiece.piece import Message, Piece, View
 
 AGGREGATES, FIRSTS = ("paper", "delta"), ("initial", "current")
 

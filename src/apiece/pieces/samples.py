@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from apiece.algebra.piece import View
 from apiece.errors import UserError
-from apiece.piece import View
 
 
 def several(view: View) -> bool:

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from apiece.algebra.piece import Draw, Loss, Piece, View
 from apiece.errors import UserError
-from apiece.piece import Draw, Loss, Piece, View
 from apiece.pieces.contrast import contrast
 from apiece.pieces.samples import input_shape, one_class
 from apiece.pieces.wider_head import widened

@@ -1,0 +1,214 @@
+"""An algorithm is a sum of parts: pieces, periods, step sizes; one optimiser, order, broadcast, cohort rule at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apiece.algebra.broadcast import Identity
+from apiece.algebra.finite import refuse_endless
+from apiece.algebra.periods import NEVER
+from apiece.algebra.piece import Piece
+from apiece.errors import UserError
+from apiece.vector.space import Selector
+
+
+@dataclass(frozen=True)
+class Period:
+    """The selected parameters are synchronised every so many rounds; NEVER makes them personal.
+
+    theta <- mean_i(theta_i) at the end of round t = 0, 1, ... where (t + 1) mod every = 0; in between theta_i goes on.
+    Of a parameter that several periods select, the longest holds.
+    Stored: theta_i, and between synchronisations what was sent of it. Sent: nothing else, and of these only where an
+    interval opens or closes. A client never seen: the server's; of personal ones the clients' mean where it is
+    measured, and the initial ones where `apiece personalize` serves it.
+    """
+
+    which: Selector
+    every: float
+
+    def __post_init__(self) -> None:
+        if not self.every >= 1 or (self.every != NEVER and self.every != int(self.every)):
+            raise UserError(f"a period of {self.every:g} rounds is none: give 1, 2, ..., or inf for never.")
+
+    def neutral(self) -> tuple[Period, str]:
+        """As `Piece.neutral`: which value of this part changes nothing, or why there is none."""
+        return replace(self, every=1), "fedavg"
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """The local step size of the selected parameters, as a factor of the run's: theta <- theta - factor lr g.
+
+    Stored and sent: nothing. A client never seen: as without it.
+    """
+
+    which: Selector
+    factor: float
+
+    def __post_init__(self) -> None:
+        if self.factor < 0:
+            raise UserError(f"a step size of {self.factor:g} times the run's would climb: give a factor of 0 or more.")
+
+    def neutral(self) -> tuple[StepSize, str]:
+        return replace(self, factor=1.0), "fedavg"
+
+
+@dataclass(frozen=True)
+class Alternate:
+    """Local training moves the selected parameters alone for `steps` steps (below 1: that share), then the others.
+
+    y <- y - lr grad_y f(x, y) while x rests, then x <- x - lr grad_x f(x, y) while y rests, y being the selected.
+    Stored and sent: nothing. A client never seen: as without it.
+    """
+
+    which: Selector
+    steps: float
+
+    def __post_init__(self) -> None:
+        if not self.steps >= 0 or (self.steps > 1 and not float(self.steps).is_integer()):
+            raise UserError(f"{self.steps:g} is no number of local steps: give a whole number, or a share below 1.")
+
+    def neutral(self) -> str:
+        return "one of the two groups rests in every step, and under FedAvg none does"
+
+
+@dataclass(frozen=True)
+class Client:
+    """The clients' optimiser, instead of the run's."""
+
+    optimiser: Any
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's optimiser, instead of the run's."""
+
+    optimiser: Any
+
+    def neutral(self) -> tuple[Server, str] | str:
+        if not hasattr(self.optimiser, "neutral"):
+            raise NotImplementedError(f"{self.optimiser!r} must declare its neutral value, or why there is none")
+        declared = self.optimiser.neutral()
+        return declared if isinstance(declared, str) else (Server(declared[0]), declared[1])
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """`held`: one cohort serves a whole interval of the longest period; `redrawn`: each round has its own."""
+
+    rule: str
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`last_step`: groups are synchronised after the last local step of their interval; `first_step`: after the first
+    of all, in a round of its own, and then after so many rounds.
+    """
+
+    rule: str
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A sum of parts, in order; its repr is its configuration."""
+
+    name: str = "fedavg"
+    pieces: tuple[Piece, ...] = ()
+    periods: tuple[Period, ...] = ()
+    step_sizes: tuple[StepSize, ...] = ()
+    alternate: Alternate | None = None
+    client: Any = None
+    server: Any = None
+    broadcast: Any = Identity()
+    cohort: str = "redrawn"
+    phase: str = "last_step"
+
+    def __add__(self, other: Algorithm) -> Algorithm:
+        return combine([*self.parts, *other.parts], f"{self.name} + {other.name}")
+
+    @property
+    def parts(self) -> list[Any]:
+        """What `combine` makes this algorithm of."""
+        single = [Client(self.client)] * (self.client is not None) + [Server(self.server)] * (self.server is not None)
+        single += [self.alternate] * (self.alternate is not None) + [Cohort(self.cohort)] * (self.cohort != "redrawn")
+        single += [Phase(self.phase)] * (self.phase != "last_step")
+        single += [self.broadcast] * (self.broadcast != Identity())
+        return [*self.pieces, *self.periods, *self.step_sizes, *single]
+
+
+def algorithm(*parts: Any, name: str) -> Algorithm:
+    """The algorithm that is the sum of these parts."""
+    return combine(parts, name)
+
+
+def combine(parts: Iterable[Any], name: str) -> Algorithm:
+    """The sum of parts; raises UserError, naming both, for two that exclude each other."""
+    result = Algorithm(name=name)
+    single: dict[str, Any] = {}
+
+    def once(slot: str, value: Any) -> None:
+        if slot in single and single[slot] != value:
+            raise UserError(f"{single[slot]!r} and {value!r} both decide the {slot} of {name!r}: keep one of them.")
+        single[slot] = value
+
+    for part in parts:
+        if not isinstance(part, Period):  # which may be NEVER
+            refuse_endless(part, _neutral(part))
+        match part:
+            case Piece():
+                _check(part, result.pieces, name)
+                result = replace(result, pieces=(*result.pieces, part))
+            case Period():
+                result = replace(result, periods=(*result.periods, part))
+            case StepSize():
+                result = replace(result, step_sizes=(*result.step_sizes, part))
+            case Alternate():
+                once("alternate", part)
+            case Client():
+                once("client", part.optimiser)
+            case Server():
+                once("server", part.optimiser)
+            case Cohort():
+                once("cohort", part.rule)
+            case Phase():
+                once("phase", part.rule)
+            case _ if isinstance(part, type) or not hasattr(part, "common"):
+                raise UserError(f"{part!r} is no part of an algorithm: give instances of pieces, Period, Server, ...")
+            case _:
+                once("broadcast", part)
+    result = replace(result, **single, pieces=tuple(sorted(result.pieces, key=lambda piece: piece.late)))
+    return result if result.broadcast.common else _models_of_their_own(result)
+
+
+def _neutral(part: Any) -> Any:
+    """The value of a piece that changes nothing, if it has one: that alone may be an infinite number."""
+    try:
+        declared = part.neutral()
+    except (AttributeError, NotImplementedError, TypeError):
+        return None
+    return declared[0] if isinstance(declared, tuple) else None
+
+
+def _models_of_their_own(a: Algorithm) -> Algorithm:
+    """The algorithm; raises UserError, naming both, where a part of it needs a model that the server has not."""
+    for part in (*a.periods, *(p for p in a.pieces if p.fills("learn", "settle", "evaluate"))):
+        raise UserError(
+            f"{part!r} and {a.broadcast!r} cannot be composed in {a.name!r}: the one works on the server's "
+            "model, and the other's server has none but writes one for each client."
+        )
+    return a
+
+
+def _check(new: Piece, present: tuple[Piece, ...], name: str) -> None:
+    for old in present:
+        if type(old) is type(new):
+            raise UserError(f"{old!r} and {new!r} are the same piece twice in {name!r}: keep one of them.")
+        if type(old).__name__ == type(new).__name__:
+            raise UserError(
+                f"{old!r} of {type(old).__module__} and {new!r} of {type(new).__module__} have one name in {name!r}: "
+                "what is drawn and remembered goes by it, so rename one of the two classes."
+            )
+        if reason := new.clash(old) or old.clash(new):
+            raise UserError(f"{old!r} and {new!r} cannot be composed in {name!r}: {reason}.")

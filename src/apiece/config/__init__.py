@@ -1,0 +1,1 @@
+"""The settings of a run, and what assembles them into an experiment."""

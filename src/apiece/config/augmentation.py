@@ -1,0 +1,65 @@
+"""How images look to clients: the augmentation and the noise that a configuration asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from apiece.config.settings import Config
+from apiece.data.arrays import Dataset
+from apiece.data.federation import Federation, federation
+from apiece.data.noise import draw, noisy
+from apiece.data.split import Split
+from apiece.errors import UserError
+from apiece.language import augmentations
+from apiece.language.expression import build
+from apiece.randomness import generator
+
+
+def augmentation(text: str, shape: tuple[int, ...]) -> Any:
+    if text == "none":
+        return None
+    if len(shape) != 3:
+        raise UserError(f"augment={text!r} is for images, and samples have the shape {list(shape)}: leave it out.")
+    from apiece.data.batches import Augmentation
+
+    wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
+    for part in build(text, augmentations):
+        wanted |= part
+    made = Augmentation(**wanted)
+    if wanted["crop"] and made.padding >= min(shape[1:]):
+        raise UserError(
+            f"augment={text!r}: with a padding of {made.padding} a cut may miss an image of "
+            f"{shape[1]}x{shape[2]}: give less than {min(shape[1:])}."
+        )
+    return made
+
+
+def under_noise(config: Config, dataset: Dataset, split: Split, dtype: torch.dtype) -> Federation:
+    """The federation, its training images under client RGB noise and class brightness noise where these are asked
+    for.
+    """
+    if not config.noise_rgb and not config.noise_brightness:
+        return federation(dataset, split, dtype)
+    channels = len(dataset.mean or ())
+    if not channels:
+        raise UserError(f"noise_rgb and noise_brightness are for images, and {dataset.name} has none: leave them at 0.")
+    noise = draw(
+        generator(config.seed, "noise"),
+        len(split.names),
+        channels,
+        dataset.classes,
+        config.noise_rgb,
+        config.noise_brightness,
+    )
+    parts = [
+        noisy(dataset.x_train[rows], dataset.y_train[rows], noise.gains[i], noise.offsets)
+        for i, rows in enumerate(split.train)
+    ]
+    labels = np.concatenate([dataset.y_train[rows] for rows in split.train])
+    ends = np.cumsum([len(rows) for rows in split.train])
+    own = [np.arange(end - len(rows), end) for end, rows in zip(ends, split.train, strict=True)]
+    return federation(replace(dataset, x_train=np.concatenate(parts), y_train=labels), replace(split, train=own), dtype)

@@ -1,0 +1,174 @@
+"""Whether a model, a loss and a metric fit the data: asked before anything is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from apiece.algebra.composition import Algorithm
+from apiece.algebra.piece import Piece
+from apiece.config.settings import shown
+from apiece.data.federation import Federation
+from apiece.engine.work import Work
+from apiece.errors import UserError, said
+from apiece.vector.task import Task, accuracy
+
+LARGE = 1000.0  # a feature beyond it was most likely not scaled
+FEW = 1000  # labels that may go beyond the number of samples: of a sample of many classes
+
+
+CLIENTS = ("names", "seen", "size", "samples", "test_pool", "test_rows")  # what a run asks ready clients for
+
+
+def refuse_others(model: Any, data: Any, algorithm: Any, loss: Any, metric: Any, on_round: Any, clients: Any) -> None:
+    """Raise UserError for an object that a program gave for another kind of thing."""
+    given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "metric": metric, "clients": clients}
+    for name, thing in given.items():
+        if isinstance(thing, type):
+            raise UserError(f"{name} is the class {thing.__name__}: give an instance of it, {thing.__name__}(...).")
+    if not isinstance(model, str | nn.Module):
+        raise UserError(f"model is a {type(model).__name__}: give a torch.nn.Module, or the name of a model.")
+    if isinstance(algorithm, Piece):
+        raise UserError(f"algorithm is a piece: give apiece.algorithm({algorithm!r}, name=...).")
+    if not isinstance(algorithm, str | Algorithm):
+        raise UserError(f"algorithm is a {type(algorithm).__name__}: give an Algorithm, or the name of one.")
+    for name, thing in (("loss", loss), ("metric", metric), ("on_round", on_round)):
+        if thing is not None and not callable(thing):
+            raise UserError(f"{name} is {shown(thing)}, which cannot be called: give a function, or leave it out.")
+    if clients is not None and not all(hasattr(clients, name) for name in CLIENTS):
+        raise UserError(
+            f"clients is a {type(clients).__name__}: give a number of clients, or ready ones as a Federation "
+            "(apiece.Federation)."
+        )
+
+
+def class_count(clients: Any, usual: bool, named: bool) -> int:
+    """How many classes the labels of ready clients have: the training ones count too, where there is a pool of them.
+    Real targets of several columns are labels that a sample bears or not, a column each. Raises UserError for labels
+    that the usual loss would leave out, or that would make a named model as large as they are.
+    """
+    pools = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
+    labels = [y for _, y in pools if len(y)]
+    if columns := [y.shape[1] for y in labels if y.dim() > 1 and y.is_floating_point()]:
+        return columns[0]
+    if unsigned := {y.dtype for y in labels} & {torch.uint8, torch.uint16, torch.uint32, torch.uint64}:
+        raise UserError(f"the labels are of type {unsigned.pop()}, with which torch does not count: give torch.int64.")
+    lowest = min((int(y.min()) for y in labels), default=0)
+    largest = max((int(y.max()) for y in labels), default=0)
+    whole = all(y.dim() < 2 and not y.is_floating_point() for y in labels)
+    samples = sum(map(len, labels))
+    if whole and usual and lowest < 0:
+        raise UserError(
+            f"the labels go from {lowest} to {largest}: give classes, counted from 0, or a loss of your own."
+        )
+    if whole and named and largest >= max(FEW, samples):
+        raise UserError(f"the labels go up to {largest}, among {samples} samples: number the classes from 0 on.")
+    return max(1, 1 + largest)
+
+
+def check_outputs(
+    task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool
+) -> None:
+    """Raise UserError where the model, the loss or the metric does not fit the first client's samples."""
+    client = next((c for c in clients.seen if clients.size(c)), None)
+    if client is None:
+        raise UserError("no client has a training sample: give more data or fewer clients.")
+    samples = clients.samples(client)
+    x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
+    try:
+        outputs = task.space.outputs(theta, x, buffers)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise UserError(
+            f"the model does not take samples of shape {list(x.shape[1:])}: {said(error)}"
+            + _meant_as_tokens(task, theta, buffers, x)
+        ) from None
+    if usual and not isinstance(outputs, torch.Tensor):
+        raise UserError(
+            f"the model gives a {type(outputs).__name__}, and the usual loss and metric take a tensor of scores: "
+            "give a loss and a metric of your own."
+        )
+    if usual and y.dim() < 2 and (outputs.dim() != 2 or outputs.shape[1] < classes):
+        raise UserError(
+            f"the model's output has shape {list(outputs.shape[1:])} a sample, but labels may go up to {classes - 1}: "
+            f"its last layer must give {classes} scores, one for each class from 0 on."
+        )
+    try:
+        loss = task.loss(outputs, y)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        shapes = [list(part.shape) for part in (outputs, y) if isinstance(part, torch.Tensor)]
+        took = "outputs {} and labels {}".format(*shapes) if len(shapes) == 2 else "the model's outputs"
+        raise UserError(f"the loss does not take {took}: {said(error)}") from None
+    if not isinstance(loss, torch.Tensor) or loss.shape:
+        what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
+        raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
+    if usual and classes == 1:
+        raise UserError("the labels are of one class alone, which there is nothing to tell from: give two or more.")
+    if task.metric is accuracy and (not isinstance(outputs, torch.Tensor) or outputs.shape[-1:] == (1,)):
+        what = "one number a sample" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
+        raise UserError(f"the model gives {what}, of which there is no accuracy: give a metric of your own.")
+    try:
+        values = task.metric(outputs, y)
+    except Exception as error:  # a function of the user's, which may raise anything
+        raise UserError(f"the metric fails: {said(error)}") from error
+    if not isinstance(values, torch.Tensor) or values.numel() != len(tree_leaves(x)[0]):
+        raise UserError(
+            "the metric must give one value a sample, as a tensor: their mean is taken over each client's own samples."
+        )
+    _check_draws(task, theta, buffers, x)
+
+
+def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any) -> str:
+    """What to do where whole numbers were read as features, and the model would take them as tokens."""
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or (x != x.round()).any():
+        return ""
+    try:
+        task.space.outputs(theta, x.long(), buffers)
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return ""
+    return " (numbers are read as features: give a Dataset with tokens as rows of int64, or a Federation of tensors)"
+
+
+def _check_draws(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any) -> None:
+    """Refuse a model that draws numbers of its own: from a hidden generator, the same seed is another run."""
+    if len(tree_leaves(x)[0]) < 2:
+        return  # a batch of one may be too small to be trained on
+    with torch.random.fork_rng(devices=()):
+        before = torch.get_rng_state()
+        task.space.training_outputs(theta, x, buffers)
+        if not torch.equal(before, torch.get_rng_state()):
+            raise UserError(
+                "the model draws random numbers as it trains (dropout, noise), which would come from a hidden "
+                "generator: leave that out, or set its p to 0."
+            )
+
+
+def unscaled(clients: Any) -> str:
+    """What to say of features [n, d] that are so large that usual step sizes diverge; "" where none are."""
+    x = clients.pool[0] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point() or not x.numel():
+        return ""
+    low, high = x.aminmax(dim=0)
+    largest = torch.maximum(-low, high)
+    column = int(largest.argmax())
+    if not largest[column] > LARGE:
+        return ""
+    return (
+        f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
+        "which training may diverge: standardise every column, (x - its mean) / its standard deviation."
+    )
+
+
+def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:
+    """Name a client whose local work has a batch of one sample, where the model cannot be trained on one."""
+    samples = clients.samples(next(c for c in clients.seen if clients.size(c)))
+    x, _ = samples.batch(samples.index.new_zeros(1))
+    try:
+        task.space.training_outputs(theta, x, buffers)
+    except UserError as error:
+        for client, name in enumerate(clients.names):
+            size = clients.size(client)
+            if size and work.smallest(size) == 1:
+                raise UserError(f"client {name!r} (training samples: {size}) has a batch of one, and {error}") from None

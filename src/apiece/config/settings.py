@@ -1,0 +1,337 @@
+"""One typed configuration: the single source of flags, of the TOML file, of defaults and of help."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import tomllib
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal
+
+from apiece.data.catalogue import SOURCES
+from apiece.errors import UserError, nearest, said
+from apiece.language.grammar import Call, parse
+
+COUNT_OR_SHARE = "int | float"  # the type of a setting that is a whole number of something, or a share of all
+FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
+
+
+@dataclass(frozen=True)
+class Config:
+    """A federated run."""
+
+    algorithm: str = "fedavg"
+    """A sum of named algorithms: "scaffold + relaxed_init(beta=0.1)"; `apiece algorithms` lists them."""
+    plugin: tuple[str, ...] = ()
+    """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
+    data: str = "digits"
+    """A named data set (`apiece data` lists them), or the path of an .npz, .parquet, .csv, .jsonl or folder of
+    images.
+    """
+    data_dir: str | None = None
+    """Where NAME.npz lies; else the folder that APIECE_DATA names, else a download."""
+    split: str = "dirichlet(0.1)"
+    """How samples are divided over clients: iid, dirichlet(0.1), classes(2), natural, ... (`apiece data`)."""
+    clients: int = 20
+    """How many clients."""
+    unseen: float = 0.0
+    """Clients that never train: a number, or a share below 1."""
+    validation: float = 0.0
+    """The share of each client's samples that is held out from training."""
+    model: str = "auto"
+    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; of text opt
+    or opt_lm(length=128, folder=...); auto fits the data.
+    """
+    init: str | None = None
+    """A model.safetensors to start from."""
+    cohort: int | float = 1.0
+    """Clients a round, a number of them or a share: 10 is ten clients and 1 is one; 1.0 and 100% are all, 0.1 and 10% a
+    tenth.
+    """
+    sampling: Literal["fixed", "bernoulli"] = "fixed"
+    """A cohort of fixed size, or each client on its own with that probability."""
+    absent: float = 0.0
+    """The share of a cohort that does not answer."""
+    rounds: int = 50
+    """Rounds."""
+    steps: str = "50"
+    """Local steps a round: a number, or "uniform(10,50)" for stragglers."""
+    epochs: int | None = None
+    """Local epochs a round, instead of steps."""
+    batch: int = 32
+    """Samples a step."""
+    lr: float = 0.1
+    """The clients' step size."""
+    schedule: str = "constant"
+    """Of the step size over rounds: constant, exponential(0.998), cosine, drop(every=50, factor=0.1)."""
+    optimizer: str = "sgd"
+    """The clients': sgd(momentum=0.9, weight_decay=1e-4) or adamw(...)."""
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
+    """The clients' optimiser state: fresh each round, or kept by the client."""
+    clip: float | None = None
+    """The largest norm of a task gradient."""
+    server: str = "average"
+    """The server's optimiser: average(lr=1), momentum(0.9), adam(lr=0.1), yogi, adagrad."""
+    weighting: Literal["samples", "uniform"] = "samples"
+    """How clients weigh in the mean."""
+    buffers: Literal["average", "local", "drop"] = "average"
+    """BatchNorm's statistics: averaged with their layer, left with the client, or dropped."""
+    augment: str = "none"
+    """Of training images: none, flip, crop(4), or flip + crop(4)."""
+    noise_rgb: float = 0.0
+    """Strength of each client's own factors on the colour channels."""
+    noise_brightness: float = 0.0
+    """Strength of each class's own brightness, on training images."""
+    seed: int = 0
+    """Everything random follows from it."""
+    seeds: tuple[int, ...] = ()
+    """Several seeds, one run each: 0,1,2."""
+    eval_every: int = 1
+    """Rounds between two evaluations; the last round always has one."""
+    panel: int | None = None
+    """How many clients personal metrics are taken from before the end, when all are (default: all up to 100)."""
+    panel_of: Literal["same", "turns"] = "same"
+    """The panel is the same clients at every evaluation, or the next ones in turn, until all were measured."""
+    target: float | None = None
+    """A global accuracy: rounds, bytes and seconds to it are told."""
+    drift: Literal["none", "selected", "all"] = "all"
+    """Measure drift over the cohort, or over all clients too (their models are then kept)."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:1: where clients train, and their data and the server's state are."""
+    precision: Literal["float32", "tf32", "bfloat16", "float64"] = "float32"
+    """Of the vectors; bfloat16 and tf32 keep them in float32: the first computes the model's passes in bfloat16, the
+    other lets a GPU round what it multiplies to ten bits (the cpu does not).
+    """
+    lift: Literal["auto", "vectorised", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
+    """From one client to many; auto takes vectorised on a GPU and for small models without convolutions, else threaded,
+    or processes where these are measured to be faster and the run takes minutes. products is vectorised with
+    convolutions as products of matrices, compiled with its local steps compiled, for longer runs; threaded has a stream
+    a thread on a GPU.
+    """
+    workers: int = 0
+    """Threads that clients or calls of many clients run in, or worker processes (0: one a core)."""
+    patience: float = 300.0
+    """Seconds beyond the slowest answer so far that a worker process, or a wired client's, may say nothing: then it is
+    ended and a new one asked; when that is silent too, the run stops, to be gone on with.
+    """
+    on_bad_client: Literal["stop", "skip"] = "stop"
+    """What a client that becomes non-finite does: stops the run, or is left out and counted."""
+    checkpoint_every: int = 1
+    """Rounds between two checkpoints."""
+    tensorboard: bool = False
+    """Write TensorBoard events into the run folder."""
+    out: str | None = None
+    """The run folder; without one nothing is written."""
+
+
+def check(config: Config) -> None:
+    """Raise UserError, with all problems at once, where numbers are out of range."""
+    c = config
+    told = [problem for f in dataclasses.fields(c) if (problem := _unwritable(f.name, getattr(c, f.name)))]
+    if told:
+        raise UserError("; ".join(told) + ".")
+    numbers = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
+    endless = [f"{k}={v} must be finite" for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
+    rules = (
+        []
+        if endless
+        else [
+            (c.clients >= 1, f"clients={c.clients} must be 1 or more"),
+            (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
+            (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
+            (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
+            (c.cohort > 0, f"cohort={c.cohort:g} must be a number of clients, or a share in (0, 1]"),
+            (
+                c.cohort <= 1 or c.cohort == int(c.cohort),
+                f"cohort={c.cohort:g} above 1 must be a whole number of clients",
+            ),
+            (0 <= c.absent <= 1, f"absent={c.absent:g} must lie in [0, 1]"),
+            (c.lr >= 0, f"lr={c.lr:g} must not be negative"),
+            (c.clip is None or c.clip > 0, f"clip={c.clip} must be positive"),
+            (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
+            (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
+            (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
+            (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
+            (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
+            (
+                c.lift not in ("wired", "processes") or c.device == "cpu",
+                f"lift={c.lift} makes processes for clients, and they compute on the cpu, not on device={c.device}",
+            ),
+            (c.workers >= 0, f"workers={c.workers} must not be negative"),
+            (0 < c.patience <= 1e9, f"patience={c.patience:g} must lie in (0, 1e9] seconds"),
+            (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
+            (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),
+            (len(set(c.seeds)) == len(c.seeds), f"seeds={','.join(map(str, c.seeds))} must all differ"),
+        ]
+    )
+    problems = endless + [text for holds, text in rules if not holds]
+    if problems:
+        raise UserError("; ".join(problems) + ".")
+
+
+def _unwritable(name: str, value: Any) -> str:
+    """Why a setting's value can stand in no run.toml, or names no file; nothing where it can."""
+    if isinstance(value, tuple):
+        return next((problem for item in value if (problem := _unwritable(name, item))), "")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return f"{name}={shown(value)} must be a number of 64 bits"
+    if not isinstance(value, str):
+        return ""
+    if not value and name in FILES:
+        return f"{name} is empty: give a path, or leave it out"
+    if "\0" in value or not value.isascii() and value.encode(errors="replace").decode() != value:
+        return f"{name}={shown(value)} has a character that no file can hold: give text without it"
+    return ""
+
+
+def shown(value: Any) -> str:
+    """A value as it is written, cut where it is long."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]}..."
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file; raises UserError where there is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
+    except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, a path that no file has
+        raise UserError(f"{repr(str(path))[1:-1]} is no TOML file: {said(error).partition('; use sys.')[0]}.") from None
+    except RecursionError:
+        raise UserError(f"{path} is no file of settings: it has brackets in brackets, thousands deep.") from None
+
+
+def from_toml(path: str | Path) -> Config:
+    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys."""
+    table = read_toml(path)
+    inside = table.get("config", table)
+    return from_table(inside if isinstance(inside, dict) else table, str(path))
+
+
+def from_table(table: dict[str, Any], where: str) -> Config:
+    """The configuration of plain values by field; raises UserError for an unknown field or a value of another type."""
+    fields = {f.name: f for f in dataclasses.fields(Config)}
+    values = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in fields:
+            raise UserError(f"{where}: there is no setting {key!r}; {nearest(name, fields)}")
+        values[name] = _fitting(name, value, str(fields[name].type), where)
+    return Config(**values)
+
+
+def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
+    value = _plain(value)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be a number of 64 bits.")
+    if value is None and "None" in kind:
+        return None
+    if kind.startswith("tuple") and isinstance(value, (list, tuple, str, Path)):
+        items = value if isinstance(value, (list, tuple)) else (value,)
+        items = tuple(str(v) if isinstance(v, Path) else _plain(v) for v in items)
+        if all(type(v).__name__ == kind[6:].partition(",")[0] for v in items):
+            return items
+    if kind.startswith("Literal"):
+        allowed = [word.strip(" '\"") for word in kind[8:-1].split(",")]
+        if value not in allowed:
+            raise UserError(f"{where}: {name}={shown(value)} is not allowed; {nearest(str(value), allowed)}")
+        return value
+    if "str" in kind and isinstance(value, (str, int, Path)):
+        return str(value)
+    if kind == COUNT_OR_SHARE and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return count_or_share(value, f"{where}: {name}")
+    if "float" in kind and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is {"bool": bool, "int": int}.get(kind.partition(" ")[0]):
+        return value
+    raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be of type {kind}.")
+
+
+def count_or_share(value: str | int | float, where: str) -> int | float:
+    """A whole number as it is, a share as a float, which `10%` is too; raises UserError for other words.
+
+    >>> [count_or_share(text, "cohort") for text in ("1", "1.0", "100%", "12.5%", "10")]
+    [1, 1.0, 1.0, 0.125, 10]
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        if text.endswith("%"):
+            return float(text[:-1]) / 100
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise UserError(f"{where}={value!r} is not allowed; give a number, a share such as 0.1, or 10%.") from None
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as Python's own, all else as it is."""
+    if isinstance(value, (bool, int, float)) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def located(config: Config) -> Config:
+    """The configuration with the files that it names by their absolute paths, so that it means them from anywhere."""
+    named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
+    data = config.data if config.data.lower().replace("_", "-") in SOURCES else _absolute(config.data)
+    first, *more = parse(config.split)
+    split = str(_saved(first)) if first.name == "saved" and not more else config.split
+    return dataclasses.replace(config, data=data, split=split, **named)
+
+
+def _absolute(path: str) -> str:
+    """The absolute path of what is there; of what is not, the words given, which are then refused."""
+    return str(Path(path).absolute()) if Path(path).exists() else path
+
+
+def _saved(call: Call) -> Call:
+    arguments = tuple(_absolute(a) if isinstance(a, str) else a for a in call.arguments)
+    return dataclasses.replace(
+        call, arguments=arguments, keywords=tuple((k, _absolute(str(v))) for k, v in call.keywords)
+    )
+
+
+def to_table(config: Config) -> dict[str, Any]:
+    """The configuration as TOML takes it: settings without a value are left out.
+
+    A number of clients above 1 is written as a float, as it always was; one client is a whole number, since 1.0 is all.
+    """
+    plain = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
+    kinds = {f.name: str(f.type) for f in dataclasses.fields(Config)}
+    written = {
+        k: float(v) if "float" in kinds[k] and isinstance(v, int) and (kinds[k] != COUNT_OR_SHARE or v != 1) else v
+        for k, v in plain.items()
+        if v is not None and v != ()
+    }
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}
+
+
+def shared(config: Config) -> dict[str, Any]:
+    """The settings that are the same on all machines of a run."""
+    return {name: value for name, value in vars(config).items() if name not in ("data_dir", "workers")}
+
+
+def flags(config: Config) -> str:
+    """The flags of the command line that say this configuration: settings at their defaults are left out.
+
+    >>> flags(Config(clients=100, cohort=0.5, split="classes(2)", seeds=(0, 1)))
+    "--split 'classes(2)' --clients 100 --cohort 0.5 --seeds 0,1"
+    """
+    usual, written = to_table(Config()), []
+    for name, value in to_table(config).items():
+        if repr(value) == repr(usual.get(name)):  # 1 is not 1.0
+            continue
+        if isinstance(value, bool):
+            written.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+            continue
+        text = ",".join(map(str, value)) if isinstance(value, list) else value
+        text = f"{text:g}" if isinstance(text, float) else str(text)
+        written.append(f"--{name.replace('_', '-')} {shlex.quote(text)}")
+    return " ".join(written)

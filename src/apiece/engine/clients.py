@@ -1,0 +1,285 @@
+"""The place where clients live: their data, their rows, and `at(cohort).map(operation, shared, each)`.
+
+The engine says where an operation runs, never how. Answers are summed as they arrive; rows are written as they arrive
+and count only once the caller commits them. Who did not answer is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from torch.utils._pytree import tree_leaves, tree_map
+
+from apiece.engine.federated import Federated
+from apiece.engine.reduce import Totals
+from apiece.engine.state import Each, Reply, Shared
+from apiece.engine.traffic import Traffic, down, measure, up
+from apiece.engine.work import Work, draw
+from apiece.errors import UserError
+from apiece.randomness import generator
+from apiece.storage.rows import Layout, MemoryRows, Rows
+from apiece.system.device import to_device
+from apiece.system.ranks import Ranks
+
+
+class NotFinite(UserError):
+    """Training became non-finite: whose, when, and the likely cause. Raised on every rank alike."""
+
+    met_by = 0
+
+
+class BadClient(NotFinite):
+    """That of a client, or an answer of it that cannot be taken."""
+
+
+class Answer(NamedTuple):
+    """What a cohort made of an operation."""
+
+    answered: list[int]
+    mean: Any  # the tree that was said, its marks kept but on the model's own leaves
+    rows: dict[int, Any]
+    watched: Any  # the simulation's own sums
+    skipped: list[int]  # clients left out because they were not finite
+    traffic: Traffic
+    logged: Mapping[str, Any] = MappingProxyType({})  # what pieces say of the round on the server: numbers by name
+
+
+@dataclass
+class Clients:
+    """Clients in this process: data in a federation, rows in memory or on disk, operations run by a lift."""
+
+    federated: Federated
+    federation: Any
+    work: Work
+    seed: int
+    lift: Any
+    rows: Rows = None  # type: ignore[assignment]  # in memory where none are given
+    on_bad_client: str = "stop"
+    ranks: Ranks = Ranks()
+
+    def __post_init__(self) -> None:
+        self.fresh = self.federated.fresh_row()
+        if self.rows is None:
+            self.rows = MemoryRows(Layout.of(self.fresh))
+        self.rows.names = self.federation.names
+
+    def __repr__(self) -> str:
+        return f"Clients({self.registered} registered, {len(self.touched())} with a row, {self.work!r}, {self.lift!r})"
+
+    @property
+    def registered(self) -> int:
+        return len(self.federation.seen)
+
+    def at(self, cohort: Iterable[int], silent: frozenset[int], round: int) -> Place:
+        """The clients of a round, those silent who will not answer; what an earlier round staged and gave up is
+        forgotten.
+        """
+        self.rows.unstage()
+        return Place(self, list(cohort), silent, round)
+
+    def expect(self, clients: list[int]) -> None:
+        """These clients are asked next: their rows are fetched, and their data made, while others train."""
+        mine = self.ranks.share(clients)
+        self.rows.expect(mine)
+        self.federation.expect(mine)
+
+    def commit(self, round: int) -> None:
+        """From now on the rows that this round changed count."""
+        self.rows.commit_staged()
+
+    def steps(self, client: int, round: int) -> int:
+        planned = self.work.count(self.seed, round, self.federation.names[client], self.federation.size(client))
+        return self.federated.local_steps(planned, round)
+
+    def row(self, client: int) -> tuple[dict, int]:
+        """(the client's row, the round it was last counted in): a fresh one and -1 where it never took part."""
+        row = self.rows.get(client) if self.fresh else None
+        return (self.fresh, -1) if row is None else (row, self.rows.seen(client))
+
+    # --- the run's side of it: checkpoints ----------------------------------------------------------------------------
+    def sync(self) -> None:
+        """Return when every counted row is on the disk."""
+        self.rows.sync()
+
+    def digest(self) -> str:
+        """A word for all rows as they are, written into a checkpoint."""
+        return self.rows.digest()
+
+    def checkpointed(self, number: int) -> None:
+        """Checkpoint `number` is on the disk."""
+        self.rows.checkpoint(number)
+
+    def check(self, number: int, digest: str | None) -> None:
+        """Raise UserError unless all rows of that checkpoint are there and whole."""
+        if self.fresh:
+            self.rows.check(number, digest)
+
+    def restore(self, number: int, digest: str | None) -> None:
+        """Make the rows what they were at that checkpoint, for a run that goes on in this process."""
+        if self.fresh:
+            self.rows.restore(number, digest)
+
+    def close(self) -> None:
+        self.rows.close()
+
+    # --- what is known of a client ------------------------------------------------------------------------------------
+    def touched(self) -> list[int]:
+        """The clients that have a row."""
+        return self.rows.touched() if self.fresh else []
+
+    def seen(self, client: int) -> int:
+        return self.rows.seen(client) if self.fresh else -1
+
+    def each(self, client: int, round: int, sent: Any = ()) -> Each:
+        """All that one client works on in this round."""
+        row, seen = self.row(client)
+        return local_work(
+            self.federated,
+            self.federation.samples(client),
+            self.federation.names[client],
+            client,
+            seen,
+            row,
+            self.work,
+            self.seed,
+            round,
+            sent,
+        )
+
+    def at_rest(self, client: int) -> Each:
+        """What one client has, where it is looked at and takes no step: nothing is drawn for it."""
+        (row, seen), samples = self.row(client), self.federation.samples(client)
+        each = Each((), client, seen, row, samples, (), 0, (), ((),) * len(self.federated.pieces), 1.0)
+        return to_device(each, self.federated.initial.device)
+
+    def replies(
+        self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
+    ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
+        """(client, what it gave back or why that cannot be taken, what crossed) of these clients, in their order; who
+        does not answer is left out.
+        """
+        count = _Count(self.federated, shared, round)
+        sent = lambda c: (
+            own[c].clone() if c in own else ()
+        )  # as on a wire: the last bit can depend on where a vector lies
+        tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
+        replies = self.lift.run(getattr(self.federated, operation), shared, tasks)
+        for client, reply in zip(working, replies, strict=True):
+            yield client, reply, count.of(own.get(client, ()), reply, self.seen(client))
+
+
+def local_work(
+    federated: Federated,
+    samples: Any,
+    name: str,
+    who: int,
+    seen: int,
+    row: dict,
+    work: Work,
+    seed: int,
+    round: int,
+    sent: Any,
+) -> Each:
+    """What a client draws for itself: batches, augmentation and the pieces' draws, from streams of its own name."""
+    steps = federated.local_steps(work.count(seed, round, name, samples.size), round)
+    batches = work.batches(seed, round, name, samples.size, steps) if steps else ()
+    augment: Any = ()
+    if federated.task.augment is not None and steps:
+        size = max(len(rows) for rows in batches)
+        drawn = federated.task.augment.draw(generator(seed, "augment", round, name), steps * size)
+        augment = tree_map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), drawn)
+    dtype = federated.initial.dtype
+    sample = tuple(tree_leaves(samples.pool)[0].shape[1:]) if federated.pieces else ()
+    draws = tuple(
+        draw(
+            p.draws(federated.task.space), seed, round, name, type(p).__name__, steps, dtype, sample, int(samples.size)
+        )
+        for p in federated.pieces
+    )
+    described = work.described(seed, round, name, samples.size) if federated.broadcast.own_batch else ()
+    weight = federated.weight(samples.size)
+    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight, described)
+    return to_device(each, federated.initial.device)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cohort in a round: where operations are mapped."""
+
+    clients: Clients
+    cohort: list[int]
+    silent: frozenset[int]
+    round: int
+
+    def only(self, clients: list[int]) -> Place:
+        return Place(self.clients, clients, frozenset(), self.round)
+
+    def map(self, operation: str, shared: Shared, each: dict[int, Any] | None = None) -> Answer:
+        """Run an operation of the algorithm's value, by name, at every client that answers and, where `each` is given,
+        has a row in it.
+        """
+        home, own = self.clients, each or {}
+        working = [
+            c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)
+        ]
+        mine = home.ranks.share(working)
+        totals, watched, skipped, traffic, stop = Totals(), Totals(), [], Traffic(), None
+        for client, reply, crossed in home.replies(operation, shared, own, mine, self.round):
+            traffic = traffic.plus(crossed)
+            if isinstance(reply, BadClient) or not bool(reply.finite):
+                if home.on_bad_client != "skip":
+                    stop = reply if isinstance(reply, BadClient) else _cause(home, client, self.round, shared.lr)
+                    break
+                skipped.append(client)
+                continue
+            weight = getattr(reply.said, "weight", None)
+            totals.add(client, reply.said, 1.0 if weight is None else float(weight.x))
+            if reply.watched:
+                watched.add(client, reply.watched)
+            if reply.row:
+                home.rows.stage(self.round, client, reply.row)
+        told = home.ranks.everyone((stop, skipped, traffic))
+        if stop := next(filter(None, (stop for stop, _, _ in told)), None):
+            raise stop
+        totals, watched = totals.over(home.ranks), watched.over(home.ranks)
+        skipped, traffic = [c for _, part, _ in told for c in part], reduce(Traffic.plus, (t for _, _, t in told))
+        order = {client: place for place, client in enumerate(working)}
+        answered = sorted(totals.answered, key=order.__getitem__)
+        return Answer(answered, _plain(totals.result()), totals.rows, watched.result(), skipped, traffic)
+
+
+def _plain(mean: Any) -> Any:
+    """A message's own vectors without their marks."""
+    return mean._replace(delta=mean.delta.x, buffers=mean.buffers.x) if hasattr(mean, "delta") else mean
+
+
+def _cause(home: Clients, client: int, round: int, lr: float) -> BadClient:
+    pieces = ", ".join(repr(p) for p in home.federated.pieces)
+    suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
+    return BadClient(
+        f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is "
+        f"too large; lower it or clip gradients with --clip 10 in a new run, or leave such clients out with "
+        f"--on-bad-client skip."
+    )
+
+
+class _Count:
+    """Traffic of one phase; messages of equal form are measured once."""
+
+    def __init__(self, federated: Federated, shared: Shared, round: int):
+        self.federated, self.shared, self.round = federated, shared, round
+        self._known: dict[Any, tuple[int, int, int, int]] = {}
+        self._up: tuple[int, int, int, int] | None = None
+
+    def of(self, own: Any, reply: Reply, seen: int) -> Traffic:
+        key = self.federated.periods.pattern(self.round, seen)
+        if key not in self._known:
+            self._known[key] = measure(down(self.federated, self.shared, own, seen))
+        if not bool(reply.finite):  # it is told of by a message without tensors
+            return Traffic(*measure({}), *self._known[key])
+        self._up = self._up or measure(up(self.federated, reply.said, self.round))
+        return Traffic(*self._up, *self._known[key])

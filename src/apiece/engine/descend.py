@@ -1,0 +1,81 @@
+"""The local loop: the only one there is. Order inside a step: clip(task gradient), corrections, optimiser, step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from apiece.algebra.optim import clip
+from apiece.algebra.periods import select
+from apiece.vector.task import Passes, Task
+
+
+class Local(NamedTuple):
+    """Where a descent stands."""
+
+    theta: Tensor
+    buffers: Tensor
+    optimiser: Any
+    scratch: tuple
+    steps: Tensor  # since the interval's start; [] or [D]
+    total: Any  # the sum of task gradients since then, or () where nobody reads it
+    loss: Tensor  # the sum of the objective's values
+
+
+class Recipe(NamedTuple):
+    """How a client descends: the optimiser, the clip's norm, a factor of the step size [D], whether gradients are
+    summed.
+    """
+
+    task: Task
+    optimiser: Any
+    clip: float | None
+    scale: Tensor | None
+    gradient: bool
+
+    def begin(
+        self, theta: Tensor, buffers: Tensor, scratch: tuple, steps: Tensor | None = None, total: Any = ()
+    ) -> Local:
+        """The state before the first step."""
+        zero = theta.new_zeros(())
+        return Local(theta, buffers, self.optimiser.init(theta), scratch, zero if steps is None else steps, total, zero)
+
+
+def descend(
+    how: Any,
+    recipe: Recipe,
+    passes: Passes,
+    objective: Callable,
+    rules: Sequence[tuple[int, Callable]],
+    first: Local,
+    feed: Callable[[int], Any],
+    steps: Any,
+    lr: Any,
+) -> Local:
+    """Take the local steps: `feed(k)` is the k-th batch, `rules` are (piece's number, its correction).
+
+    `how` says how a gradient is taken and which of the steps are this client's (a lift's business).
+    """
+    here = first
+    moves = getattr(recipe.optimiser, "moves", None)
+    for k, active in how.steps(steps):
+        batch = feed(k)
+        passes.buffers, passes.step = here.buffers, k
+        g, loss, buffers = how.differentiate(passes.with_buffers(objective, batch), here.theta)
+        if recipe.clip is not None:
+            g = clip(g, recipe.clip)
+        mask = True if moves is None else moves(k, steps)
+        total, count = here.total, here.steps + 1
+        if recipe.gradient:
+            total = select(mask, total + g, total)
+        scratch = list(here.scratch)
+        for place, rule in rules:
+            scratch[place], g = rule(scratch[place], g, here.theta, batch)
+        theta, optimiser = recipe.optimiser.step(g, here.theta, here.optimiser, lr)
+        if mask is not True:
+            theta, optimiser = select(mask, (theta, optimiser), (here.theta, here.optimiser))
+            count = here.steps + mask.to(here.steps.dtype)
+        here = select(active, Local(theta, buffers, optimiser, tuple(scratch), count, total, here.loss + loss), here)
+    return here

@@ -1,0 +1,129 @@
+"""Answers become means as they arrive: unnormalised sums in float64, in the cohort's order, divided once who answered
+is known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from apiece.algebra.piece import Rows, Sum, Uniform, Weighted
+from apiece.errors import UserError
+from apiece.system.ranks import Ranks, flat
+
+MARKS = (Uniform, Weighted, Sum, Rows)
+
+
+def _marked(node: Any) -> bool:
+    return isinstance(node, MARKS)
+
+
+def marked(said: Any, who: Any) -> Any:
+    """A piece's report, each leaf of which has to bear a mark."""
+    for leaf in tree_leaves(said, is_leaf=_marked):
+        if not _marked(leaf):
+            raise UserError(
+                f"{type(who).__name__}'s report has a {type(leaf).__name__} without a mark: "
+                "wrap it in Uniform, Weighted, Sum or Rows, which say what the server makes of it."
+            )
+    return said
+
+
+def _leaves(tree: Any) -> list[Any]:
+    """The marked leaves in the order of `tree_flatten`, at a tenth of its price: this is done for every client."""
+    if isinstance(tree, MARKS):
+        return [tree]
+    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in _leaves(part)]
+
+
+class Totals:
+    """Running sums of trees whose leaves are marked Uniform, Weighted, Sum or Rows. Memory does not grow with the
+    cohort but for the rows that an algorithm asks for."""
+
+    def __init__(self) -> None:
+        self.answered: list[int] = []
+        self.weight = 0.0
+        self.rows: dict[int, Any] = {}
+        self._sums: list[Any] = []
+        self._spec: Any = None
+        self._marks: list[type] = []
+        self._like: list[Any] = []
+
+    def add(self, client: int, said: Any, weight: float = 1.0) -> None:
+        """Count one client's answer."""
+        leaves = _leaves(said)
+        if self._spec is None:
+            self._spec, self._marks = tree_flatten(said, is_leaf=_marked)[1], [type(leaf) for leaf in leaves]
+            self._like = [leaf.x for leaf in leaves]
+            self._sums = [
+                () if isinstance(leaf, Rows) else tree_map(lambda x: torch.zeros_like(x, dtype=torch.float64), leaf.x)
+                for leaf in leaves
+            ]
+        self.answered.append(client)
+        self.weight += weight
+        for total, leaf in zip(self._sums, leaves, strict=True):
+            factor = weight if isinstance(leaf, Weighted) else 1.0
+            if isinstance(total, Tensor):
+                total.add_(leaf.x, alpha=factor)  # computed in float64
+            elif not isinstance(leaf, Rows):
+                tree_map(lambda t, x, factor=factor: t.add_(x.to(torch.float64), alpha=factor), total, leaf.x)
+        if Rows in self._marks:
+            self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], self._spec)
+
+    def over(self, ranks: Ranks) -> Totals:
+        """The totals of all ranks together: the same on each."""
+        if ranks.world == 1:
+            return self
+        form = None if self._spec is None else tree_unflatten(self._marks, self._spec)
+        parts = ranks.everyone((self.answered, self.weight, self.rows, form, tree_map(_form, self._like)))
+        form, like = next((part[3:] for part in parts if part[3] is not None), (None, []))
+        marks, spec = tree_flatten(form) if form is not None else ([], None)
+        whole, mine = Totals(), tree_leaves(self._sums)
+        whole.answered = [client for part in parts for client in part[0]]
+        whole.weight = sum(part[1] for part in parts)
+        whole.rows = {client: row for part in parts for client, row in part[2].items()}
+        whole._spec, whole._marks, whole._like = spec, marks, like
+        empty = [() if m is Rows else tree_map(_zeros, x) for m, x in zip(marks, like, strict=True)]
+        zeros, form = tree_flatten(empty)
+        sums = ranks.total(flat(mine if self._spec is not None else zeros))
+        parted = sums.split([leaf.numel() for leaf in zeros]) if zeros else ()
+        whole._sums = tree_unflatten([part.view(z.shape) for part, z in zip(parted, zeros, strict=True)], form)
+        return whole
+
+    def result(self) -> Any:
+        """The tree of means and sums, with its marks, in the type that was said; `()` where nobody answered."""
+        if self._spec is None:
+            return ()
+        scale = {Uniform: len(self.answered), Weighted: self.weight, Sum: 1.0}
+        out = []
+        for mark, total, like in zip(self._marks, self._sums, self._like, strict=True):
+            if mark is Rows:
+                out.append(Rows(()))
+            else:
+                out.append(mark(tree_map(lambda t, x, s=scale[mark]: _divide(t, s).to(x.dtype), total, like)))
+        return tree_unflatten(out, self._spec)
+
+
+def _form(x: Tensor) -> Tensor:
+    return torch.empty_like(x, device="meta")
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return torch.zeros(x.shape, dtype=torch.float64)
+
+
+def with_rows(mean: Any, said: list[Any]) -> Any:
+    """The means of reports, each mark of Rows with what the clients said stacked in it: [S, ...]."""
+    leaves, spec = tree_flatten(mean, is_leaf=_marked)
+    if not any(isinstance(leaf, Rows) for leaf in leaves):
+        return mean
+    each = zip(*map(_leaves, said), strict=True)  # theirs hold nothing but rows
+    stacked = (Rows(tree_map(lambda *x: torch.stack(x), *(one.x for one in rows))) for rows in each)
+    return tree_unflatten([next(stacked) if isinstance(leaf, Rows) else leaf for leaf in leaves], spec)
+
+
+def _divide(total: Tensor, by: float) -> Tensor:
+    return total / by if by != 1.0 else total

@@ -1,0 +1,97 @@
+"""What crosses the boundary, as named tensors: only the groups that are due, and what the pieces declared.
+
+`down` and `up` say what is in a message; `arrived` and `received` are their inverses. The ledger counts them and the
+wire sends them, so that both speak of the same thing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from apiece.algebra.piece import Message
+from apiece.engine import messages
+from apiece.engine.federated import Federated
+from apiece.engine.state import Shared
+
+
+class Traffic(NamedTuple):
+    """Numbers by kind, and bytes as they go over a wire, headers and names included."""
+
+    parameters_up: int = 0
+    buffers_up: int = 0
+    control_up: int = 0
+    bytes_up: int = 0
+    parameters_down: int = 0
+    buffers_down: int = 0
+    control_down: int = 0
+    bytes_down: int = 0
+
+    def plus(self, other: Traffic) -> Traffic:
+        return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def numbers_up(self) -> int:
+        return self.parameters_up + self.buffers_up + self.control_up
+
+    @property
+    def numbers_down(self) -> int:
+        return self.parameters_down + self.buffers_down + self.control_down
+
+
+def measure(message: dict[str, Tensor], length: int | None = None) -> tuple[int, int, int, int]:
+    """(parameters, buffers, control, bytes) of one message, of that length where it was really made."""
+    kinds = {"model": 0, "delta": 0, "buffers": 1}
+    numbers = [0, 0, 0]
+    for name, leaf in message.items():
+        numbers[kinds.get(name, 2)] += leaf.numel()
+    return numbers[0], numbers[1], numbers[2], messages.length(message) if length is None else length
+
+
+def down(federated: Federated, shared: Shared, own: Any, seen: int) -> dict[str, Tensor]:
+    """What a client last seen in round `seen` is sent for its training: its model's due groups, buffers, and what it
+    is told.
+    """
+    model = shared.model if isinstance(own, tuple) else own
+    sent = federated.periods.sent(shared.round, seen)
+    told = {f"told.{i}": sent.of(leaf) for i, leaf in enumerate(tree_flatten(shared.told)[0])}
+    buffers = federated.buffer_periods.sent(shared.round, seen)
+    return {"model": sent.of(model), "buffers": buffers.of(shared.buffers)} | told
+
+
+def arrived(federated: Federated, tensors: dict[str, Tensor], round: int, lr: float, seen: int) -> Shared:
+    """The inverse of `down`: what was not sent stands as it was at the start, and is not read."""
+    sent = federated.periods.sent(round, seen)
+    leaves, spec = tree_flatten(federated.templates["told"])
+    told = [sent.into(old, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
+    model = sent.into(federated.initial, tensors["model"])
+    buffers = federated.buffer_periods.sent(round, seen).into(federated.initial_buffers, tensors["buffers"])
+    return Shared(round, lr, model, buffers, tree_unflatten(told, spec))
+
+
+def up(federated: Federated, said: Any, round: int) -> dict[str, Tensor]:
+    """What a client says: its delta and reports cut to the groups that close in this round; its weight goes in the
+    header.
+    """
+    if not isinstance(said, Message):
+        return {f"report.{i}": leaf for i, leaf in enumerate(tree_flatten(said)[0])}
+    due = federated.periods.returned(round)
+    reports = {f"report.{i}": due.of(leaf) for i, leaf in enumerate(tree_flatten(said.reports)[0])}
+    buffers = federated.buffer_periods.returned(round).of(said.buffers.x)
+    return {"delta": due.of(said.delta.x), "buffers": buffers} | reports
+
+
+def received(federated: Federated, tensors: dict[str, Tensor], like: Any, round: int, weight: float) -> Any:
+    """The inverse of `up` for an answer of the form `like`: what was withheld is zero."""
+    if not isinstance(like, Message):
+        return tree_unflatten([tensors[f"report.{i}"] for i in range(len(tensors))], tree_flatten(like)[1])
+    due = federated.periods.returned(round)
+    leaves, spec = tree_flatten(like.reports)
+    reports = [due.into(torch.zeros_like(leaf), tensors[f"report.{i}"]) for i, leaf in enumerate(leaves)]
+    delta = due.into(torch.zeros_like(like.delta.x), tensors["delta"])
+    buffers = federated.buffer_periods.returned(round).into(torch.zeros_like(like.buffers.x), tensors["buffers"])
+    marked = type(like.weight)(torch.tensor(weight, dtype=torch.float64))
+    return Message(type(like.delta)(delta), type(like.buffers)(buffers), tree_unflatten(reports, spec), marked)

@@ -1,0 +1,216 @@
+"""The lift that fits: by a static rule between the two classes, by measuring within the exact one.
+
+A lift of the rounding class is never chosen by a clock, so that one seed stays one run; within the exact class every
+lift gives bitwise the same run, and the fastest may be taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from itertools import chain, islice
+from traceback import walk_tb
+from types import FunctionType
+from typing import Any
+
+from apiece.algebra.piece import Piece
+from apiece.config.assemble import OWN, Experiment
+from apiece.engine.clients import Clients
+from apiece.engine.state import Plan
+from apiece.errors import UserError, said
+from apiece.lifts.compiled import Compiled
+from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.products import Products
+from apiece.lifts.streams import Streamed
+from apiece.lifts.workers import Processes
+from apiece.system.ranks import join
+from apiece.vector.task import cross_entropy
+
+SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
+LEAST, MOST = 8, 128  # clients a vectorised call
+TOGETHER = 1 << 20  # parameters a vectorised call
+CACHED = 32  # clients a compiled call
+WORTH = 60.0  # seconds of training from which worker processes can win back their start
+TRIALS = 3  # measurements of each candidate; the best counts
+
+
+def lift_of(experiment: Experiment, kept: str = "") -> Any:
+    """The lift that the configuration names; under auto the one that fits, or of the exact class the kind that was kept
+    when the run began.
+    """
+    config, space = experiment.config, experiment.federated.task.space
+    workers = config.workers or cores()
+    if wired(experiment):
+        from apiece.wired.server import Wired
+
+        if join().world > 1:
+            raise UserError("lift='wired' is for one process: begin the run without torchrun, or take another lift.")
+        return Wired.of(experiment, workers)
+    match config.lift:
+        case "sequential" | "wired":
+            return Sequential()
+        case "threaded":
+            return threaded(config.device, workers)
+        case "processes":
+            return Processes(workers, config.patience)
+    choose = {"vectorised": vectorised, "products": products, "compiled": compiled}.get(config.lift, by_rule)
+    found = choose(space, config.device, experiment.cohort, workers)
+    if isinstance(found, Vectorised) and (error := _unfit(experiment, found)):
+        who, reason = _culprit(experiment, error), said(error)
+        if config.lift != "auto":
+            raise UserError(f"{who} cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.") from error
+        logging.getLogger(__name__).warning("clients are not vectorised, which %s cannot be: %s", who, reason)
+        found = _parallel(config.device, experiment.cohort, workers)
+    if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
+        return found
+    if kept.startswith(Processes.__name__):
+        return Processes(found.workers, config.patience)
+    if kept.startswith(Sequential.__name__):
+        return Sequential()
+    return found if kept else fastest(experiment, found)
+
+
+def cores() -> int:
+    """How many this process may fill: those that it is let run on, shared with the ranks beside it on the machine."""
+    able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, able // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def _unfit(experiment: Experiment, lift: Vectorised) -> Exception | None:
+    """Why the run cannot be vectorised, if it cannot: tried on its first clients where anything in it is not our own.
+    Our own models can in float32 and float64; in bfloat16 norm layers and vmap do not get along on every device.
+    """
+    config, task = experiment.config, experiment.federated.task
+    pieces = all(type(piece).__module__.startswith("apiece.") for piece in experiment.federated.pieces)
+    if pieces and task.loss is cross_entropy and config.model != OWN and config.precision != "bfloat16":
+        return None
+    try:
+        seconds(experiment, lift, _first(experiment, 2))
+    except UserError:
+        return None  # it is the run's to say
+    except Exception as error:  # whatever vmap makes of an operation that it does not know
+        return error
+    return None
+
+
+def _culprit(experiment: Experiment, error: Exception) -> str:
+    """Who an error of a vectorised round came from: the last piece in its traceback, or else the model or the loss."""
+    who = "the model" if experiment.federated.task.loss is cross_entropy else "the model or the loss"
+    for frame, line in walk_tb(error.__traceback__):
+        code = frame.f_code
+        for piece in experiment.federated.pieces:
+            if code.co_qualname.startswith(f"{type(piece).__qualname__}.") and code.co_filename == _file(piece):
+                who = (
+                    f"the piece {piece!r} (line {line} of {code.co_filename}), whose view stands for many clients at "
+                    "once, so that its tensors (who, steps, ...) have no value that int() or if could read,"
+                )
+    return who
+
+
+def _file(piece: Piece) -> str:
+    """The file that a piece's class was written in, as its code names it."""
+    functions = (thing for thing in vars(type(piece)).values() if isinstance(thing, FunctionType))
+    own = (thing.__code__ for thing in functions if thing.__module__ == type(piece).__module__)
+    return next((code.co_filename for code in own if code.co_filename != "<string>"), "")
+
+
+def wired(experiment: Experiment) -> bool:
+    """Whether every client is a process of its own; the pooled data of `centralised` have no client to be one."""
+    return experiment.config.lift == "wired" and experiment.training is experiment.federation
+
+
+def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
+    """The lift for this model, device and cohort, from what `make bench` measures.
+
+    Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (softmax
+    regression takes 0.35 of a loop's CPU seconds, a perceptron with 200,000 parameters 1.1), else a client a
+    thread: there vmap costs up to 1.6 of a loop's (each client's own kernels make grouped convolutions). Where there is
+    one client or one worker, one after the other.
+    """
+    convolves = any(len(entry.shape) > 2 for entry in space.parameters)
+    if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
+        return vectorised(space, device, cohort, workers)
+    return _parallel(str(device), cohort, workers)
+
+
+def _parallel(device: str, cohort: int, workers: int) -> Sequential | Threaded:
+    parallel = min(workers, cohort)
+    return threaded(device, parallel) if parallel > 1 else Sequential()
+
+
+def threaded(device: str, workers: int) -> Threaded:
+    """Clients in parallel threads on this device: on a GPU with a stream each."""
+    return Threaded(workers) if device.startswith("cpu") else Streamed(workers)
+
+
+def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised:
+    """The vectorised lift on this device. On the CPU a call takes as many clients as hide what a call costs and still
+    leave four calls to share out, and no more parameters than its cache is good for; calls run in parallel threads.
+    """
+    if not str(device).startswith("cpu"):
+        return Vectorised()
+    most = min(MOST, max(LEAST, TOGETHER // space.size), max(LEAST, -(-cohort // 4)))
+    return Vectorised(most, workers)
+
+
+def products(space: Any, device: str, cohort: int, workers: int) -> Products:
+    """The vectorised lift with convolutions as products, in calls of the same clients."""
+    of = vectorised(space, device, cohort, workers)
+    return Products(of.chunk, of.workers)
+
+
+def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
+    """The compiled lift on this device. A compiled call costs little by itself, so on the CPU it takes as many clients
+    as its cache is good for, of a large model one, and at most what shares the cohort out to two workers evenly: calls
+    have one size.
+    """
+    if not str(device).startswith("cpu"):
+        return Compiled(min(cohort, MOST))
+    most = min(CACHED, max(1, TOGETHER // space.size))
+    calls = 2 * -(-cohort // (2 * most))
+    return Compiled(-(-cohort // calls), workers)
+
+
+def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded | Processes:
+    """Threads, or as many worker processes, or one client after the other: what trains the first clients of the run
+    fastest.
+
+    Measured on copies, before anything is kept; not at all where the whole run is too short for it to matter.
+    """
+    some = _first(experiment, 2 * threads.workers)
+    spent = min(seconds(experiment, threads, some) for _ in range(2))
+    if not some or spent * experiment.config.rounds * experiment.cohort / len(some) < WORTH:
+        return threads
+    lifts = threads, Processes(threads.workers, experiment.config.patience), Sequential()
+    chosen: Any = None
+    try:
+        seconds(experiment, lifts[1], some)  # their start is not counted
+        turns = [[seconds(experiment, lift, some) for lift in lifts] for _ in range(TRIALS)]
+        chosen = lifts[min((min(of), place) for place, of in enumerate(zip(*turns, strict=True)))[1]]
+    finally:
+        for other in {*lifts[:2]} - {chosen}:
+            other.close()
+    return chosen
+
+
+def _first(experiment: Experiment, most: int) -> list[int]:
+    """The first clients of the run that have steps to take, at most so many."""
+    clients = _clients(experiment, Sequential())
+    able = (c for c in chain(experiment.plan(0).cohort, experiment.training.seen) if clients.steps(c, 0))
+    return list(dict.fromkeys(islice(able, most)))
+
+
+def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
+    """How long the first round takes these clients; what comes of it is forgotten."""
+    federated, clients = experiment.federated, _clients(experiment, lift)
+    server, plan = federated.start(), Plan(some, frozenset(), experiment.plan(0).lr)
+    began = time.perf_counter()
+    federated.round(server, clients, plan)
+    return time.perf_counter() - began
+
+
+def _clients(experiment: Experiment, lift: Any) -> Clients:
+    """The run's clients with rows of their own."""
+    of = experiment.federated, experiment.training, experiment.work, experiment.config.seed
+    return Clients(*of, lift, on_bad_client="skip")

@@ -1,0 +1,50 @@
+"""Where descriptors in a table begin, and the program by which a client without one learns its own with the server."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.algebra.broadcast import pull, write
+from apiece.engine.clients import Clients
+from apiece.engine.state import Server
+from apiece.engine.traffic import Traffic
+from apiece.randomness import generator
+from apiece.system.device import to_device
+
+ROUNDS = 20  # in which a client never seen learns its descriptor (Scott et al. 2024, appendix A.2)
+
+
+def first(seed: int, name: str, width: int, dtype: torch.dtype) -> Tensor:
+    """A descriptor before any training: N(0, 1), from the client's own stream. [E]"""
+    return torch.from_numpy(generator(seed, "descriptor", name).standard_normal(width)).to(dtype)
+
+
+class New(NamedTuple):
+    """A model for a client without a row, and what its descriptor cost."""
+
+    model: Tensor  # [D]
+    traffic: Traffic
+    steps: int  # on the client
+
+
+def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rounds: int = ROUNDS) -> New:
+    """A program: v is drawn, and moved in `rounds` rounds by the pull of the client's delta on it; eta stands.
+
+    The server's own optimiser moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
+    """
+    federated, table = clients.federated, clients.federated.broadcast
+    eta = table.split(server.params)[1]
+    v = to_device(first(clients.seed, clients.federation.names[client], table.width, eta.dtype), eta.device)
+    state, traffic, steps = table.optimiser.init(v), Traffic(), 0
+    for t in range(server.round, server.round + rounds):
+        models, transpose = write(table.generate, eta, v[None])
+        shared = federated.shared(server._replace(round=t), lr)._replace(model=())
+        answer = clients.at([client], frozenset(), t).map("train", shared, {client: models[0]})
+        if answer.answered:
+            traffic, steps = traffic.plus(answer.traffic), steps + clients.steps(client, t)
+            v, state = table.optimiser.step(transpose(pull(answer, [client], models))[1][0], v, state)
+    with torch.no_grad():
+        return New(table.generate(eta, v), traffic, steps)

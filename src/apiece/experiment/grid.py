@@ -1,0 +1,196 @@
+"""A table of algorithms, every row with every column, as the papers' tables are: `apiece grid`.
+
+A cell is the sum of its row and its column, `nothing` being the row alone. Every cell has one run folder a seed,
+OUT/CELL/seed-S: one that has ended is kept, one that was stopped goes on. A composition that is impossible, or a run
+that became non-finite, is a dash with a footnote.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from apiece.config.assemble import assemble, chosen_algorithm, federated_of
+from apiece.config.names import NOTHING
+from apiece.config.settings import Config, check, flags
+from apiece.engine.clients import NotFinite
+from apiece.errors import UserError, going_on, nearest
+from apiece.experiment import folders
+from apiece.experiment.launch import ensure, whole
+from apiece.language import plugins
+from apiece.language.expression import parse_list
+from apiece.report.grid_table import Grid
+from apiece.report.page import write_report
+from apiece.report.results import Runs, Spread, best, read_run, tell_lost
+from apiece.report.table import ACCURACIES, UNBEATEN, percent
+from apiece.system.files import atomic_write
+from apiece.system.ranks import join
+
+METRICS = dict(
+    zip(
+        ("global", "personal", "worst", "unmasked", "adapted", "unseen", "unseen_unmasked", "unseen_adapted"),
+        (key for _, key, _ in ACCURACIES),
+        strict=True,
+    )
+)
+MEANING = {key: f"{title} accuracy: {about}" for title, key, about in ACCURACIES}
+
+
+class Cell(NamedTuple):
+    """One composition: what is run, where, and why it cannot be."""
+
+    algorithm: str
+    folder: Path
+    problem: str | None = None
+
+
+def run_grid(config: Config, rows: str, columns: str, metric: str = "global", progress: bool = False) -> Grid:
+    """Run the cells of the table, one seed of all of them after the other, and write OUT/grid.md, OUT/grid.json (for
+    reports) and OUT/report.html.
+
+    `rows` and `columns` are expressions with commas between them. Raises UserError for what none of them can be run
+    with, and where the run of another configuration lies in a cell's folder.
+    """
+    ranks = join()
+    with ranks.together():
+        key = _checked(config, metric)
+        config = replace(config, plugin=plugins.pinned(config.plugin))
+        out, seeds = Path(str(config.out)), config.seeds or (config.seed,)
+        names = _names(rows, "rows", config.plugin), _names(columns, "columns", config.plugin, nothing=True)
+        cells = _plan(config, *names, out)
+
+        def of(cell: Cell, seed: int) -> tuple[Config, Path]:
+            return replace(config, algorithm=cell.algorithm, seed=seed, seeds=()), cell.folder / f"seed-{seed}"
+
+        for seed, where in _each(seeds, cells):
+            one, folder = of(cells[where], seed)
+            folders.refuse_another(folder, one)
+    for seed, where in _each(seeds, cells):
+        one, folder = of(cells[where], seed)
+        if progress and ranks.leads:
+            able = [place for place, cell in cells.items() if cell.problem is None]
+            kept = ", which has ended" if whole(one, folder) else ""
+            folders.say(f"cell {able.index(where) + 1} of {len(able)}, seed {seed}: {one.algorithm}{kept}")
+        try:
+            with going_on("the same grid again goes on"):
+                ensure(one, folder, progress)
+        except NotFinite as error:
+            cells[where] = cells[where]._replace(problem=f"seed {seed}: {error}")
+
+    def finish() -> Grid:
+        done = {
+            where: Runs(cell.algorithm, tuple(read_run(of(cell, seed)[1]) for seed in seeds))
+            for where, cell in cells.items()
+            if cell.problem is None
+        }
+        for runs in done.values():
+            tell_lost(runs.runs)
+        made = [str(cells[where].folder.relative_to(out)) for where in done]
+        grid = _grid(*names, cells, done, key)._replace(folders=made)
+        asked = ["apiece grid", "--rows", shlex.quote(rows), "--columns", shlex.quote(columns)]
+        asked += ["--metric", metric] if metric != "global" else []
+        command = " ".join([*asked, flags(config)])
+        atomic_write(out / "grid.md", f"{grid.markdown()}\n\n```\n{command}\n```\n".encode())
+        grid.keep(out)
+        if done:
+            write_report([out], out, config.target)
+        return grid
+
+    return ranks.from_first(finish)
+
+
+def _checked(config: Config, metric: str) -> str:
+    """The metric's key; raises UserError for settings that make no grid."""
+    check(config)
+    if metric not in METRICS:
+        raise UserError(f"there is no metric {metric!r}; {nearest(metric, METRICS)}")
+    if config.algorithm != Config().algorithm:
+        raise UserError(f"a grid's algorithms are its rows and columns: leave --algorithm {config.algorithm!r} out.")
+    if config.out is None:
+        raise UserError("a grid keeps one run folder for each cell and seed: name the folder of them all with --out.")
+    if (Path(config.out) / "run.toml").is_file():
+        raise UserError(f"{config.out!r} is the folder of a run: take another --out for the grid.")
+    if metric.startswith("unseen") and not config.unseen:
+        raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
+    return METRICS[metric]
+
+
+def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False) -> list[str]:
+    """The expressions of a list as they are written back; raises UserError for one that names no algorithm."""
+    try:
+        names = [" + ".join(map(str, terms)) for terms in parse_list(text)]
+        for name in names:
+            if not (nothing and name == NOTHING):
+                chosen_algorithm(name, plugin)
+    except UserError as error:
+        raise UserError(f"--{what} {text!r}: {error}") from None
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"--{what} {text!r} names {twice[0]!r} twice: keep one of them.")
+    return names
+
+
+def _plan(config: Config, rows: list[str], columns: list[str], out: Path) -> dict[tuple[int, int], Cell]:
+    """The cells by row and column, with what refuses those that cannot be; raises UserError where none can."""
+    setting = assemble(config).federated.setting
+    assert setting is not None
+    cells = {}
+    for r, row in enumerate(rows):
+        for c, column in enumerate(columns):
+            text, problem = row if column == NOTHING else f"{row} + {column}", None
+            try:
+                federated_of(replace(config, algorithm=text), setting)
+            except UserError as error:
+                problem = str(error)
+            folder = out / quote(text.replace(" ", ""), safe="()[]+=,")
+            cells[r, c] = Cell(text, folder, problem)
+    if all(cell.problem for cell in cells.values()):
+        raise UserError(f"no cell of this grid can be run: {cells[0, 0].problem}")
+    return cells
+
+
+def _each(seeds: tuple[int, ...], cells: dict[tuple[int, int], Cell]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """All cells of the first seed, then of the next, but those that have turned out impossible by then."""
+    return ((seed, where) for seed in seeds for where in cells if cells[where].problem is None)
+
+
+def _grid(
+    rows: list[str], columns: list[str], cells: dict[tuple[int, int], Cell], done: dict[tuple[int, int], Runs], key: str
+) -> Grid:
+    notes: list[str] = []
+
+    def marked(text: str, note: str) -> str:
+        if note not in notes:
+            notes.append(note)
+        return f"{text} [{notes.index(note) + 1}]"
+
+    def told(where: tuple[int, int]) -> tuple[str, Spread | None]:
+        """(what stands in the cell, what it is compared by)."""
+        cell, usual = cells[where], _over(done, where, key)
+        if cell.problem is not None:
+            return marked("–", f"{cell.algorithm}: {cell.problem}"), None
+        if usual is not None:
+            return percent(usual), usual
+        personal = _over(done, where, METRICS["personal"])
+        if key == METRICS["global"] and personal is not None:
+            return marked(percent(personal), "There is no global model: personal accuracy."), None
+        return marked("–", f"{MEANING[key].partition(':')[0]} was not measured."), None
+
+    texts, tops = [], []
+    for r in range(len(rows)):
+        row = [told((r, c)) for c in range(len(columns))]
+        texts.append([text for text, _ in row])
+        unbeaten = best([value for _, value in row])
+        tops.append([c in unbeaten for c in range(len(columns))])
+    seeds = max((len(runs.runs) for runs in done.values()), default=0)
+    spread = f"; mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
+    bold = f"in each row {UNBEATEN if seeds > 1 else 'the highest'} is bold"
+    about = f"{MEANING[key]}, in per cent, after the last round{spread}; {bold}."
+    return Grid(rows, columns, texts, tops, notes, about)
+
+
+def _over(done: dict[tuple[int, int], Runs], where: tuple[int, int], key: str) -> Spread | None:
+    return done[where].over(lambda run: run.last(key)) if where in done else None

@@ -1,0 +1,283 @@
+"""Runs from Python and for the command line: `federate(model=..., data=..., algorithm="scaffold", rounds=50)`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from torch import nn
+
+from apiece.algebra.composition import Algorithm
+from apiece.config.assemble import OWN, Experiment, assemble
+from apiece.config.checks import refuse_others, unscaled
+from apiece.config.settings import Config, check, from_table, located, shared, to_table
+from apiece.data.arrays import Dataset, from_arrays
+from apiece.data.federation import Federation, MadeFederation
+from apiece.data.sources import from_huggingface
+from apiece.errors import UserError, going_on
+from apiece.experiment import folders
+from apiece.experiment.run import Info, Result, execute, trained
+from apiece.experiment.watchers import Bar, tensorboard
+from apiece.language import plugins
+from apiece.storage.shared import refuse_unshared
+from apiece.system import files
+from apiece.system.allocator import enough
+from apiece.system.device import to_numpy
+from apiece.system.ranks import join, restarted
+
+
+def federate(
+    model: nn.Module | str = "auto",
+    data: Any = "digits",
+    algorithm: Algorithm | str = "fedavg",
+    *,
+    loss: Any = None,
+    metric: Any = None,
+    on_round: Callable[[Info], None] | None = None,
+    clients: Any = None,
+    progress: bool = False,
+    resume: bool = False,
+    **settings: Any,
+) -> Result:
+    """Run one algorithm on your own module, loss and data; settings are those of `Config` (`rounds=50,
+    split="classes(2)"`).
+
+    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset (texts for a
+    module of your own: `apiece.data.texts.from_jsonl`); `clients` may be a number of clients, or a ready Federation.
+    `loss(outputs, y)` and `metric(outputs, y)` (one value a sample) default to cross entropy and accuracy.
+    `on_round(info)` is called with each round's record. `resume` goes on with the run in the folder `out`, from its
+    beginning where there is none yet. Raises UserError for what cannot be run.
+    """
+    if isinstance(clients, Integral):
+        settings["clients"], clients = clients, None
+    refuse_others(model, data, algorithm, loss, metric, on_round, clients)
+    module = model if isinstance(model, nn.Module) else None
+    custom = algorithm if isinstance(algorithm, Algorithm) else None
+    named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
+    dataset = None if isinstance(data, (str, Path)) or clients is not None else as_dataset(data)
+    config = from_table(
+        {**named, "data": str(data) if dataset is None and clients is None else OWN, **settings}, "federate"
+    )
+    check(config)
+    if config.seeds:
+        raise UserError(
+            f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each."
+        )
+    folder = Path(config.out) if config.out else None
+    there = resume and folder is not None and join().everyone((folder / "run.toml").is_file())[0]
+    config = folders.as_kept(folder, config) if folder is not None and there else located(config)
+    experiment = _assembled(config, dataset, module, loss, metric, custom, clients)
+    return _watched(experiment, folder, on_round, progress, there)
+
+
+def as_dataset(data: Any) -> Dataset:
+    """Arrays, a Hugging Face dataset, or a Dataset itself, as a Dataset."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, (tuple, list)) and len(data) in (2, 4):
+        x, y, *test = (to_numpy(a) if isinstance(a, torch.Tensor) else a for a in data)
+        x_test, y_test = test or (None, None)
+        return from_arrays(OWN, x, y, x_test, y_test)
+    parts = data.values() if isinstance(data, dict) else [data]
+    if any(hasattr(part, "features") for part in parts):
+        return from_huggingface(data, OWN)
+    if isinstance(data, Federation | MadeFederation):
+        raise UserError(f"data is a {type(data).__name__}, whose clients are ready: give it as clients=, without data.")
+    raise UserError(
+        f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, "
+        "y_test), a Hugging Face dataset, a path, or a name."
+    )
+
+
+def run_config(config: Config, progress: bool = False) -> list[Result]:
+    """Run a configuration, once for each of its seeds (into seed-0, seed-1, ... of its folder)."""
+    from apiece.report.page import write_report
+
+    ranks = join()
+    with ranks.together():
+        check(config)
+    out = Path(config.out) if config.out else None
+    if out is not None and restarted() and ranks.everyone((out / "run.toml").is_file())[0]:
+        resume(out, progress, plugin=config.plugin)
+        return []
+
+    with ranks.together():
+        config = located(replace(config, plugin=plugins.pinned(config.plugin)))
+
+    def begin(out: Path) -> None:
+        folders.refuse_existing(out)
+        folders.write_config(out, config)
+
+    if out is not None and config.seeds:
+        refuse_unshared(out, ranks)
+        ranks.first(lambda: begin(out))
+    with going_on(_goes_on(out), out):
+        results = [_watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
+    if not ranks.leads:
+        return results
+    if out is not None and config.seeds:
+        write_report([out], out, config.target)
+    if progress:
+        tell([out], config.target) if out is not None else _tell_results(results, config.target)
+    return results
+
+
+def _each(config: Config, folder: Path | None) -> list[tuple[Config, Path | None]]:
+    """The run, or one for each of its seeds, and the folder of each."""
+    parts = [(seed, folder and folder / f"seed-{seed}") for seed in config.seeds] or [(config.seed, folder)]
+    return [(replace(config, seed=seed, seeds=(), out=str(part) if part else None), part) for seed, part in parts]
+
+
+def resume(
+    folder: Path,
+    progress: bool = False,
+    device: str | None = None,
+    on_bad_client: Literal["stop", "skip"] | None = None,
+    plugin: Sequence[str] = (),
+    rounds: int | None = None,
+    patience: float | None = None,
+) -> None:
+    """Go on with a run, or with those of its seeds that are there, and begin the others: on its device, with its answer
+    to bad clients, its number of rounds and its patience, or on and with these. `plugin`: the plug-in files that it was
+    made with.
+    """
+    from apiece.report.page import write_report
+
+    ranks = join()
+    with ranks.together():
+        there = folders.recorded(folder)
+        parts = [part for _, part in _each(there, folder) if part is not None]
+    if rounds in (None, there.rounds) and ranks.from_first(lambda: all(map(folders.complete, parts))):
+        if ranks.leads:
+            print(f"{folder} has ended after {there.rounds} rounds: see {folder / 'report.html'}; --rounds N goes on.")
+        return
+    given = {"device": device, "on_bad_client": on_bad_client, "rounds": rounds, "patience": patience}
+    with ranks.together():
+        config = folders.read_config(folder, plugin)
+        config = replace(config, **{name: value for name, value in given.items() if value is not None})
+        check(config)
+        for part in parts:
+            if (part / "run.toml").is_file():
+                folders.refuse_rounds(part, config)
+    if config.seeds and config.rounds != there.rounds:
+        ranks.first(lambda: folders.write_rounds(folder, config.rounds))
+    for one, part in _each(config, folder):
+        assert part is not None
+        begun = ranks.everyone((part / "run.toml").is_file())[0]
+        with going_on(_goes_on(folder)):
+            _watched(_assembled(one), part, None, progress, resume=begun)
+    if config.seeds and ranks.leads:
+        write_report([folder], folder, config.target)
+    if progress and ranks.leads:
+        tell([folder], config.target)
+
+
+def whole(config: Config, folder: Path) -> bool:
+    """Whether the run in a folder has ended, after all of the configuration's rounds."""
+    return folders.ended(folder) and folders.recorded(folder).rounds == config.rounds
+
+
+def ensure(config: Config, folder: Path, progress: bool = False) -> None:
+    """The run of a configuration in a folder: kept where it has ended, gone on with where it was stopped or has fewer
+    rounds, else begun.
+
+    Raises UserError where the run of another configuration lies there.
+    """
+    ranks = join()
+    with ranks.together():
+        folders.refuse_another(folder, config)
+        config = folders.as_kept(folder, config)
+    there = ranks.everyone((folder / "run.toml").is_file())[0]
+    if ranks.from_first(lambda: whole(config, folder)):
+        return
+    _watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
+
+
+def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
+    """Write the trained global model of a run, or that of one client by name; `plugin`: the plug-in files that the run
+    was made with.
+    """
+    config = folders.read_one(folder, plugin)
+    result = trained(assemble(replace(config, device="cpu")), folder)
+    files.atomic_write(out, safetensors.torch.save(result.model(client)))
+
+
+def _tell_results(results: list[Result], target: float | None) -> None:
+    """Print the table of runs that have no folder."""
+    from rich.console import Console
+
+    from apiece.report.results import Run, Runs
+    from apiece.report.table import summary
+
+    name = results[0].experiment.config.algorithm
+    runs = [Run(name, to_table(r.experiment.config), r.metrics, [], Path()) for r in results]
+    Console().print(summary([Runs(name, tuple(runs))], target))
+
+
+def tell(paths: list[Path], target: float | None) -> None:
+    """Print the table of run folders, and where their reports are."""
+    from rich.console import Console
+
+    from apiece.report.table import compare as table
+
+    console = Console()
+    console.print(table(paths, target))
+    for path in paths:
+        if (path / "report.html").is_file():
+            console.print(f"report: {path / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def _assembled(config: Config, *given: Any) -> Experiment:
+    """`assemble` on every rank; raises UserError for what several cannot run, or not all alike."""
+    ranks = join()
+    with ranks.together():
+        if ranks.world > 1 and not config.device.startswith("cpu"):
+            raise UserError(
+                f"device={config.device!r} is for one process: take --device cpu, or begin without torchrun."
+            )
+        experiment = assemble(config, *given)
+    if ranks.world > 1:
+        found = shared(experiment.config)
+        found["the fingerprint of the data"] = experiment.fingerprint
+        if config.model == OWN:  # the program may have left its first weights to chance
+            weights = to_numpy(experiment.federated.initial).tobytes()
+            found["the fingerprint of the module's weights"] = f"{zlib.crc32(weights):08x}"
+        ranks.refuse_others(found)
+    return experiment
+
+
+def _watched(
+    experiment: Experiment, folder: Path | None, on_round: Callable[[Info], None] | None, progress: bool, resume: bool
+) -> Result:
+    """Run an experiment with its progress bar and TensorBoard, where they are asked for."""
+    ranks = join()
+    if folder is not None:
+        refuse_unshared(folder, ranks)
+    if ranks.leads and not resume and (hint := unscaled(experiment.federation)):
+        folders.say_once(hint)
+    with ExitStack() as stack:
+        stack.enter_context(going_on(_goes_on(folder), folder))
+        watchers = [on_round] if on_round else []
+        if progress and ranks.leads:
+            watchers.append(stack.enter_context(Bar(experiment)))
+        if experiment.config.tensorboard and folder is not None and ranks.leads:
+            watchers.append(tensorboard(folder, stack))
+
+        def each(info: Info) -> None:
+            for watcher in watchers:
+                watcher(info)
+
+        with enough("the run"):
+            return execute(experiment, folder, each, resume)
+
+
+def _goes_on(folder: Path | None) -> str:
+    """How a run goes on that was interrupted."""
+    return "nothing was kept, for want of --out" if folder is None else f"`apiece resume {folder}` goes on"

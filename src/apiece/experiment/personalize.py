@@ -1,0 +1,235 @@
+"""A model for a client that a run never saw: `apiece personalize --run R --data client.npz --out model.safetensors`.
+
+Each algorithm in its own way: one forward pass (PeFLL), a new descriptor (pFedHN), the personal parameters alone
+where there are any, what its pieces make of the client's data (fine-tuning, kNN), or else the global model. What it
+cost is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from apiece.algebra.broadcast import Pipeline, Table
+from apiece.algebra.optim import Freeze
+from apiece.config.assemble import Experiment, assemble, reading_of
+from apiece.data import sound
+from apiece.data.archives import archive
+from apiece.data.arrays import Dataset, numbered
+from apiece.data.federation import Federation, federation, tensors
+from apiece.data.split import Split
+from apiece.data.texts import from_jsonl
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Each, Server
+from apiece.engine.traffic import down
+from apiece.errors import UserError
+from apiece.experiment import folders
+from apiece.experiment.descriptors import ROUNDS, new_descriptor
+from apiece.experiment.run import Result, trained
+from apiece.lifts.lift import Loop, Sequential
+from apiece.measure.scoring import score
+from apiece.pieces.fine_tune import FineTune
+from apiece.system import files
+from apiece.system.device import to_host
+
+STRANGER = -1  # the number of a client that no server knows
+
+
+class Served(NamedTuple):
+    """What a client was given, and what that cost."""
+
+    state: dict[str, Tensor]  # what load_state_dict takes
+    way: str
+    up: int  # numbers sent to the server
+    down: int  # and from it
+    steps: int  # gradients taken on the client
+    seconds: float
+    accuracy: float | None  # on the client's own test samples
+    samples: int  # how many of these there are
+
+    def __str__(self) -> str:
+        measured = "" if self.accuracy is None else f"; accuracy {self.accuracy:.3f} on its {self.samples} test samples"
+        return (
+            f"{self.way}; {self.up:,} numbers up and {self.down:,} down, {self.steps} local gradients, "
+            f"{self.seconds:.2f} s{measured}"
+        )
+
+
+@dataclass(frozen=True)
+class Counted(Loop):
+    """One client at a time, its gradients counted."""
+
+    taken: list[int] = field(default_factory=lambda: [0])
+
+    def differentiate(self, function: Any, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
+        self.taken[0] += 1
+        return super().differentiate(function, theta)
+
+
+class Given(NamedTuple):
+    """A model on its way to the client."""
+
+    way: str
+    theta: Tensor
+    up: int
+    down: int
+    steps: int = 0
+
+
+def personalize(
+    run: Path | Result, data: Path, out: Path | None = None, steps: int | None = None, plugin: Sequence[str] = ()
+) -> Served:
+    """Serve the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any; texts in a
+    .jsonl) from a run: its folder, or the result that `federate` gave a program with data or a module of its own.
+
+    `steps` local steps follow; where none are asked for, personal parameters that nothing else trains get a round's.
+    The model goes to the file `out`. `plugin`: the plug-in files that a folder's run was made with. Raises UserError
+    where the run or the samples do not fit.
+    """
+    if steps is not None and steps < 0:
+        raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
+    if isinstance(run, Result):
+        served = serve(run, newcomer(run.experiment, data), steps)
+    else:
+        served = _from_folder(run, data, steps, plugin)
+    if out is not None:
+        files.atomic_write(out, safetensors.torch.save(served.state, {"way": str(served)}))
+    return served
+
+
+def _from_folder(run: Path, data: Path, steps: int | None, plugin: Sequence[str]) -> Served:
+    experiment = assemble(replace(folders.read_one(run, plugin), device="cpu"))  # one client, in one process
+    place = newcomer(experiment, data)
+    result = trained(experiment, run)
+    try:
+        return serve(result, place, steps)
+    finally:
+        result.clients.close()
+
+
+def newcomer(experiment: Experiment, data: Path) -> Federation:
+    """A federation of the new client alone, its samples as the run's own."""
+    if experiment.dataset is not None and experiment.dataset.text:
+        texts = from_jsonl(data, reading_of(experiment.config.model), known=experiment.dataset.known)
+        train, test = (np.arange(len(x)) for x in (texts.x_train, texts.x_test))
+        return federation(texts, Split([train], [train[:0]], [test], [texts.name]))
+    with archive(data) as stored:
+        arrays = {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
+    if not {"x_train", "y_train"} <= set(arrays) or ("x_test" in arrays) != ("y_test" in arrays):
+        raise UserError(
+            f"{data}: it has {', '.join(arrays) or 'no array that is read'}: give x_train and y_train, and x_test and "
+            "y_test or neither."
+        )
+    federated, dataset = experiment.federated, experiment.dataset
+    setting = federated.setting
+    assert setting is not None
+    known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
+
+    def part(which: str) -> tuple[Tensor, Tensor]:
+        given = sound.samples(str(data), which, arrays[f"x_{which}"])
+        y = sound.labels(str(data), which, arrays[f"y_{which}"])
+        if dataset is None:
+            x = torch.from_numpy(given).to(federated.initial.dtype)
+        else:
+            _same_scale(str(data), given, dataset)
+            x = tensors(dataset, given, federated.initial.dtype)
+        if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
+            raise UserError(
+                f"{data}: {len(x)} samples of shape {list(x.shape[1:])} and {len(y)} labels in {which}; the run has "
+                f"samples of shape {list(setting.shape)}: give one label each, and some."
+            )
+        return x, torch.from_numpy(numbered(y, known, str(data)))
+
+    pool = part("train")
+    tested = {"x_test", "y_test"} <= set(arrays)
+    test = part("test") if tested else (pool[0][:0], pool[1][:0])
+    place = Federation(pool, test, [torch.arange(len(pool[1]))], [torch.arange(len(test[1]))], [data.stem])
+    return place.on(federated.initial.device)
+
+
+def _same_scale(where: str, x: np.ndarray, dataset: Dataset) -> None:
+    """Refuse images on another scale than the run's: levels (uint8) are read as 0 to 1, other numbers as they are."""
+    levels = dataset.x_train.dtype == np.uint8
+    if x.ndim < 3 or not len(x) or (x.dtype == np.uint8) == levels or (levels and x.min() >= 0 and x.max() <= 1):
+        return
+    raise UserError(
+        f"{where}: images of {x.dtype} from {x.min():g} to {x.max():g}, and the run's are {dataset.x_train.dtype}: "
+        f"give them so{', or from 0 to 1' if levels else ''}."
+    )
+
+
+def serve(result: Result, place: Federation, steps: int | None = None) -> Served:
+    """The model of the only client of `place`, by the way of the run's algorithm."""
+    experiment, server, federated = result.experiment, result.server, result.experiment.federated
+    config, work = experiment.config, experiment.work
+    lr = experiment.plan(max(server.round - 1, 0)).lr
+    trainers = [type(p).__name__ for p in federated.pieces if p.remakes(newcomer=True)]
+    if steps is None:
+        own = federated.periods.personal and not trainers
+        steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0
+    if steps:
+        federated, server = _trained_on(federated, server, steps, work.batch)
+    clients, how = Clients(federated, place, work, config.seed, Sequential()), Counted()
+    each, shared = clients.each(0, server.round)._replace(who=STRANGER), federated.shared(server, lr)
+
+    began = time.perf_counter()
+    given = _sent(server, clients, each, lr)
+    theta, buffers = federated.predicting(how, given.theta, server.buffers, shared, each)
+    seconds = time.perf_counter() - began
+
+    beside = [type(p).__name__ for p in federated.pieces if p.fills("predict")]
+    way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and how.taken[0] else "")
+    way += f", then {steps} local steps" if steps else ""
+    way += f" ({', '.join(beside)}, at prediction, needs the client's samples beside the file)" if beside else ""
+    predict = lambda x: federated.task.space.outputs(theta, x, buffers)  # noqa: E731
+    if beside:
+        predict = federated.predictor(Loop(), given.theta, server.buffers, shared, each)
+    rows = place.test_rows(0)
+    accuracy = score(federated.task, predict, place.test_pool, rows).mean if len(rows) else None
+    state = to_host(federated.task.space.state_dict(theta, buffers))
+    return Served(state, way, given.up, given.down, given.steps + how.taken[0], seconds, accuracy, len(rows))
+
+
+def _sent(server: Server, clients: Clients, each: Each, lr: float) -> Given:
+    """What the server sends a client without a past, before any training of its own."""
+    federated, broadcast = clients.federated, clients.federated.broadcast
+    size = federated.task.space.size + len(server.buffers)
+    if isinstance(broadcast, Pipeline):
+        theta, up = broadcast.model(server.params, server.broadcast, each), len(broadcast.describe(server.params, each))
+        return Given(
+            "one forward pass: a descriptor of the client's data up, its model down", theta, up, broadcast.split + size
+        )
+    if isinstance(broadcast, Table):
+        new = new_descriptor(server, clients, 0, lr)
+        way = f"a new descriptor, learned in {ROUNDS} rounds with the server"
+        return Given(way, new.model, new.traffic.numbers_up, new.traffic.numbers_down + size, new.steps)
+    sent = down(federated, federated.shared(server, lr), (), -1)
+    way = (
+        "the shared parameters, and the initial ones for its own" if federated.periods.personal else "the global model"
+    )
+    way = "the initial model" if bool(federated.periods.never.all()) else way
+    return Given(way, server.params, 0, len(sent["model"]) + len(sent["buffers"]))
+
+
+@dataclass(frozen=True)
+class FurtherSteps(FineTune):
+    """The steps that are asked for, where the algorithm itself has a fine-tuning: a piece has a name of its own."""
+
+
+def _trained_on(federated: Federated, server: Server, steps: int, batch: int) -> tuple[Federated, Server]:
+    """The algorithm with so many local steps at its end: of the personal parameters alone, where only some are."""
+    never = federated.periods.never
+    some = federated.periods.personal and not bool(never.all())
+    kind = FurtherSteps if any(type(p) is FineTune for p in federated.pieces) else FineTune
+    last = kind(0, steps, batch, optimiser=Freeze(federated.optimiser, never, steps) if some else None)
+    longer = replace(federated.algorithm, pieces=(*federated.pieces, last))
+    return replace(federated, algorithm=longer), server._replace(memory=server.memory | {kind.__name__: ()})

@@ -1,0 +1,62 @@
+"""A comparison: runs in one table, beside the reference rows, which are made where none is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from apiece.config.assemble import REFERENCES, refuse_own
+from apiece.config.settings import Config, from_table
+from apiece.errors import going_on
+from apiece.experiment import folders
+from apiece.experiment.launch import ensure, tell, whole
+from apiece.report.page import write_report
+from apiece.report.records import Runs
+from apiece.report.results import begun, read_runs
+from apiece.system.ranks import join
+
+
+def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
+    """Print runs in one table and write one report; the reference rows are made, or gone on with, where none is
+    there.
+    """
+    ranks = join()
+    paths = ranks.from_first(lambda: begun(paths))
+    with ranks.together():
+        rows = read_runs(paths)
+        made = _references(rows, paths[0].parent) if references else {}
+    left = ranks.from_first(lambda: [folder for folder, config in made.items() if not whole(config, folder)])
+    if left and ranks.leads:
+        folders.say(_announced(rows[0], left))
+    for folder in left:
+        with going_on(f"`apiece resume {folder}`, or the same comparison again, goes on"):
+            ensure(made[folder], folder, progress=True)
+    paths = [*paths, *made]
+    if ranks.leads:
+        tell(paths, target)
+        print(write_report(paths, out or paths[0].parent / "report.html", target))
+
+
+def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
+    """The folder of each reference run that no row is, and its configuration: as the first row's runs are."""
+    found, present = {}, {str(row.config.get("algorithm")) for row in rows}
+    for name in REFERENCES:
+        for run in rows[0].runs if name not in present else ():
+            own = {"algorithm": name, "plugin": ()}
+            given = folders.with_own_init(run.path, from_table(run.config | own, str(run.path)))
+            refuse_own(given.data, "data set")
+            refuse_own(given.model, "model")
+            config = replace(given, out=None, seeds=(), absent=0.0, tensorboard=False)
+            found[beside / f"{name}-{folders.digest(config)}"] = config
+    return found
+
+
+def _announced(first: Runs, left: list[Path]) -> str:
+    """What will be trained, where, and about how long that takes, by the seconds that the first row's rounds took."""
+    a_round, rounds = first.over(lambda run: run.median("seconds")), int(first.config["rounds"])
+    seconds = len(left) * rounds * a_round.mean if a_round is not None else 0.0
+    long = f"about {seconds / 60:.0f} minutes" if seconds >= 90 else f"about {max(seconds, 1):.0f} seconds"
+    return (
+        f"reference rows are trained first, {rounds} rounds each, {long} in all, into "
+        f"{', '.join(map(str, left))}; --no-references leaves them out."
+    )

@@ -1,0 +1,133 @@
+"""What a run saves between rounds, and where it goes on: a checkpoint, and the log and the clients' rows that agree.
+
+To go on, in this order, so that a crash at any moment leaves a run that can go on:
+
+    start = chosen(experiment, clients, folder, digest)    nothing is changed yet
+    checkpoints above start.number are set aside           the run leaves them behind
+    run.toml gets another number of rounds                 where that was asked for
+    clients' rows, then the log, go back to start.number
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.config.assemble import Experiment
+from apiece.engine.clients import Clients
+from apiece.engine.state import Server, flatten, restore
+from apiece.engine.traffic import Traffic
+from apiece.experiment import folders
+from apiece.measure.drift import Running
+from apiece.storage import checkpoint
+from apiece.storage.checkpoint_files import path_of
+from apiece.storage.log import Log, kept, round_of
+from apiece.system.device import to_device
+
+
+class State(NamedTuple):
+    """All that a run carries from round to round, but for the clients' rows."""
+
+    server: Server
+    traffic: Traffic
+    running: Running
+
+
+class Start(NamedTuple):
+    """Where a run goes on: its newest checkpoint that all else agrees with (None: from nothing), and its log so far."""
+
+    found: checkpoint.Checkpoint | None
+    lines: list[bytes]
+
+    @property
+    def number(self) -> int:
+        return self.found.number if self.found else 0
+
+
+def first(experiment: Experiment) -> State:
+    """Before the first round."""
+    federated = experiment.federated
+    return State(federated.start(), Traffic(), Running.zero(federated.initial))
+
+
+def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> Start:
+    """Where the run in the folder goes on. Raises UserError where no checkpoint can be used, or where the run cannot
+    have so many rounds.
+
+    The last round of a run is measured as no other is. So a run that gets more rounds does its last one again, as one
+    among others; and one that gets fewer has its last one still to do.
+    """
+    rounds, there = experiment.config.rounds, folders.recorded(folder).rounds
+    folders.refuse_rounds(folder, experiment.config)
+    most = rounds if rounds == there else min(rounds, there) - 1
+    lines: dict[int, list[bytes]] = {}
+
+    def agree(found: checkpoint.Checkpoint) -> None:
+        lines[found.number] = kept(folder, found.number, found.about.get("log"))
+        clients.check(found.number, found.about["rows"])
+
+    found = folders.newest(folder, digest, lambda reason: folders.note(folder, reason), most, agree)
+    return Start(found, lines[found.number] if found else [])
+
+
+def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> tuple[State, list[dict], Log | None]:
+    """Make the folder what it was at the checkpoint where the run goes on: the state then, the rounds so far and their
+    log (both on the first rank alone).
+    """
+    ranks = clients.ranks
+    start = ranks.first(lambda: chosen(experiment, clients, folder, digest))  # refused, where it is, before any change
+    number, begun = ranks.everyone((start.number, start.found is not None) if start else None)[0]
+    found = start.found if start else checkpoint.read(path_of(folder, number), digest) if begun else None
+    ranks.everyone(None)  # all have read what is now changed
+    ranks.first(lambda: folders.leave_behind(folder, number, experiment.config.rounds))
+    clients.restore(number, found.about["rows"] if found else None)
+    log = ranks.first(lambda: Log.rewound(folder, start.lines))
+    state = unpacked(found.tensors, first(experiment), number) if found else first(experiment)
+    return state, [round_of(line) for line in start.lines] if start else [], log
+
+
+def save(folder: Path, digest: str, state: State, clients: Clients, log: Log | None) -> None:
+    """Write a checkpoint, once the rows and the log that it counts on are on the disk; the first rank has the log."""
+    number = state.server.round
+
+    def write() -> None:
+        assert log is not None
+        about = {"log": log.settle(), "rows": clients.digest()}
+        checkpoint.write(folder, number, packed(state), about, digest)
+
+    clients.sync()
+    clients.ranks.first(write)
+    clients.checkpointed(number)
+
+
+def packed(state: State) -> dict[str, Tensor]:
+    """The state as named tensors."""
+    server = state.server
+    return {
+        "params": server.params,
+        "buffers": server.buffers,
+        "traffic": torch.tensor(state.traffic, dtype=torch.int64),
+        "offset": state.running.offset,
+        "square": state.running.square,
+        **flatten("optimiser", server.optimiser),
+        **flatten("memory", server.memory),
+        **flatten("broadcast", server.broadcast),
+    }
+
+
+def unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
+    """The inverse of `packed`, after so many rounds; `first` gives the form."""
+    traffic = Traffic(*tensors["traffic"].tolist())
+    tensors = to_device(tensors, first.server.buffers.device)
+    server = Server(
+        number,
+        tensors["params"],
+        tensors["buffers"],
+        restore(first.server.optimiser, tensors, "optimiser"),
+        restore(first.server.memory, tensors, "memory"),
+        restore(first.server.broadcast, tensors, "broadcast"),
+    )
+    return State(server, traffic, Running(tensors["offset"], tensors["square"]))

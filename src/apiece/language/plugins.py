@@ -1,0 +1,204 @@
+"""Algorithms from outside the package: plug-in files (`--plugin file.py`), and entry points of what is installed.
+
+A plug-in's public functions are named in expressions as those of `algorithms.py` are. A file is recorded with the hash
+of its content (`/home/me/centred.py#sha256=...`), and loaded where an expression is read; what an entry point names is
+imported when that name is used or listed, and not before. A plug-in is a program: one that only a run folder or a
+configuration file names is not run (`agreed`). Importing this module loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from apiece.errors import UserError
+from apiece.language.expression import functions
+
+GROUP = "apiece.algorithms"  # of entry points
+MARK = "#sha256="  # between a plug-in's path and the hash of its content
+
+Constructor = Callable[..., Any]
+
+
+class Names(Mapping[str, Constructor]):
+    """Constructors by name, each made when it is asked for; raises UserError for one that is refused."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Constructor]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, name: str) -> Constructor:
+        return self._makers[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def names(module: ModuleType, files: Sequence[str] = ()) -> Names:
+    """What an expression may name: the module's functions, those of plug-in files, and entry points.
+
+    Raises UserError for a file that cannot be used or takes a name that is taken; an entry point that does is refused
+    where it is named, so that what is installed beside this package breaks nothing else.
+    """
+    origin = dict.fromkeys(functions(module), "a built-in algorithm")
+    makers: dict[str, Callable[[], Constructor]] = {n: lambda f=f: f for n, f in functions(module).items()}
+    for entry in files:
+        path, plugin = _load(entry)
+        for name, function in functions(plugin).items():
+            if name in origin:
+                raise UserError(f"the plugin {path} defines {name!r}, the name of {origin[name]}: take another name.")
+            origin[name] = f"an algorithm of the plugin {path}"
+            makers[name] = functools.partial(_checked, function, f"the plugin {path}")
+    for point in entry_points(group=GROUP):
+        name = point.name.replace("-", "_")
+        if name in origin:
+            makers[name] = functools.partial(_refuse, f"{_called(point)} has the name of {origin[name]}: remove one.")
+        else:
+            origin[name] = _called(point)
+            makers[name] = functools.partial(_installed, point)
+    return Names(makers)
+
+
+def pinned(files: Sequence[str]) -> tuple[str, ...]:
+    """The files with absolute paths and the hashes of their contents, as they are recorded; what has one is checked."""
+    return tuple(f"{path}{MARK}{digest}" for path, _, digest in map(_read, files))
+
+
+def agreed(recorded: Sequence[str], named: Sequence[str], where: str | Path) -> tuple[str, ...]:
+    """The plug-ins that the file `where` has recorded, at the places where the command has named them.
+
+    Raises UserError for one that the command has not named, or that is not the recorded one: whoever sent the file may
+    have written anything there. A recorded hash decides, wherever the file lies now; without one, the path does.
+    """
+    return tuple(_agreed(entry, pinned(named), where) for entry in recorded)
+
+
+def _agreed(entry: str, named: Sequence[str], where: str | Path) -> str:
+    path, _, digest = entry.partition(MARK)
+    for other in named:
+        there, _, found = other.partition(MARK)
+        if digest == found if digest else Path(path).resolve() == Path(there).resolve():
+            return other
+    wanted = f"the plugin {path}" + (f" with the SHA-256 {digest}" if digest else "")
+    given = "".join(f"; {there} has {found}" for there, _, found in (other.partition(MARK) for other in named))
+    raise UserError(
+        f"{where} names {wanted}, and a program that a file names is run only where the command names it too{given}: "
+        f"read that file, and if you trust it, say --plugin {path}."
+    )
+
+
+def hashes(files: Sequence[str]) -> list[str]:
+    """The hashes of recorded files: what a result depends on, wherever they lie."""
+    return [entry.rpartition(MARK)[2] for entry in files]
+
+
+def versions() -> dict[str, str]:
+    """The versions of the installed distributions that have entry points."""
+    return {point.dist.name: point.dist.version for point in entry_points(group=GROUP) if point.dist}
+
+
+def _read(entry: str) -> tuple[Path, bytes, str]:
+    """A plug-in's absolute path, its content, the hash of that; raises UserError where it is not the recorded one."""
+    name, _, recorded = entry.partition(MARK)
+    path = Path(name).absolute()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        what = "that this run was made with cannot be read" if recorded else "cannot be read"
+        do = "put it back" if recorded else "give the path of a Python file"
+        raise UserError(f"the plugin {path} {what} ({error.strerror}): {do}.") from None
+    digest = hashlib.sha256(content).hexdigest()
+    if recorded and recorded != digest:
+        raise UserError(
+            f"the plugin {path} is not as it was when this run was made (its SHA-256 was {recorded[:12]}..., and is "
+            f"{digest[:12]}...): put the old file back, or start a new run."
+        )
+    return path, content, digest
+
+
+def _load(entry: str) -> tuple[Path, ModuleType]:
+    """The module of a plug-in file: run once, for the same content is the same module."""
+    path, content, digest = _read(entry)
+    name = f"apiece_plugin_{digest[:16]}"
+    if name not in sys.modules:
+        module = ModuleType(name)
+        module.__file__ = str(path)
+        sys.modules[name] = module  # where dataclasses look up what their annotations mean
+        cloudpickle.register_pickle_by_value(module)  # worker processes cannot import it
+        try:
+            exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise _fault(f"the plugin {path} cannot be loaded", error, str(path)) from error
+    if not functions(sys.modules[name]):
+        raise UserError(f"the plugin {path} has no public function that makes an algorithm: define one in it.")
+    return path, sys.modules[name]
+
+
+def _installed(point: EntryPoint) -> Constructor:
+    try:
+        found = point.load()
+    except (Exception, SystemExit) as error:
+        raise _fault(f"{_called(point)} cannot be loaded", error) from error
+    if not inspect.isfunction(found):
+        raise UserError(f"{_called(point)} is no function: name one that makes an algorithm.")
+    return _checked(found, _called(point))
+
+
+def _checked(function: Constructor, source: str) -> Constructor:
+    """The constructor, its faults said in one sentence."""
+
+    @functools.wraps(function)
+    def made(*arguments: Any, **keywords: Any) -> Any:
+        from apiece.algebra.composition import Algorithm
+
+        try:
+            result = function(*arguments, **keywords)
+        except UserError:
+            raise
+        except Exception as error:
+            raise _fault(f"{source} fails", error, function.__code__.co_filename) from error
+        if not isinstance(result, Algorithm):
+            raise UserError(
+                f"{function.__name__} of {source} gave a value of type {type(result).__name__}, no Algorithm: return "
+                "algorithm(..., name=...), and put an underscore before the name of what makes none."
+            )
+        return result
+
+    return made
+
+
+def _refuse(problem: str) -> Constructor:
+    raise UserError(problem)
+
+
+def _called(point: EntryPoint) -> str:
+    return f"the entry point {point.name!r} ({point.value}) of {point.dist.name if point.dist else 'a distribution'}"
+
+
+def _fault(source: str, error: BaseException, file: str = "") -> UserError:
+    """The source and its error in one sentence, with the line: the last one in this file, if the error passed it."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    outside = [(name, line) for name, line in frames if name != __file__ and "importlib" not in name]
+    places = [frame for frame in outside if frame[0] == file] or outside
+    if isinstance(error, SyntaxError) and error.filename:
+        places = [(error.filename, error.lineno)]
+    where, line = places[-1] if places else ("", 0)
+    place = "" if not places else f"line {line}: " if where in source else f"{where}, line {line}: "
+    said = error.msg if isinstance(error, SyntaxError) else str(error).strip().rstrip(".")
+    return UserError(f"{source}: {place}{type(error).__name__}: {said}.")

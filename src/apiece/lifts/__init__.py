@@ -1,0 +1,1 @@
+"""One client's operation for many clients: threads, vmap, compiled, worker processes, streams."""

@@ -1,0 +1,202 @@
+"""Clients in worker processes: a lift of the exact class for where the interpreter's lock costs more than messages.
+
+Each worker is spoken to by a thread of ours. What all clients of a run share lies in files that every worker maps: the
+operation is told once a run, `Shared` once a round, and a message holds no samples, only where they lie. The files have
+no name: they are handed over by their handles, and however the run ends, nothing of them is left.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import tempfile
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from mmap import ACCESS_COPY, mmap
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import IO, Any
+
+import cloudpickle
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from apiece.lifts.lift import Loop, Make, Threaded
+from apiece.system import processes, signals
+from apiece.system.allocator import keep_freed
+from apiece.system.device import to_numpy
+
+PRELOAD = ("apiece.lifts.workers", "apiece.engine.federated", "apiece.networks.models", "numpy.random", "torch")
+LARGE = 1 << 20  # bytes from which a pool of many clients' samples is put into a file
+
+
+class Processes(Threaded):
+    """So many worker processes, each with one thread. One that ends, or is silent for longer than there is patience, is
+    replaced; raises processes.Lost where the new one is lost at the same work.
+    """
+
+    def __init__(self, workers: int, patience: float = processes.PATIENCE):
+        super().__init__(workers)
+        self._processes = processes.Pool(PRELOAD, serve, patience)
+        self._mine, self._shelf = threading.local(), Shelf()
+        self._operation: tuple[Callable | None, bytes] = (None, b"")
+
+    def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
+        if self._operation[0] != operation:
+            self._operation = operation, cloudpickle.dumps(operation)
+        told = Told(self._operation[1], shared)
+
+        def call(how: Any, shared: Any, each: Any) -> Any:
+            return self._processes.twice("a worker process", lambda: self._call(told, each))
+
+        return super().run(call, shared, tasks)
+
+    def close(self) -> None:
+        """End the workers, at once, and with them the threads."""
+        self._processes.close()
+        super().close()
+
+    def pids(self) -> list[int]:
+        """The workers that run."""
+        return self._processes.pids()
+
+    def _call(self, told: Told, each: Any) -> Any:
+        """What this thread's worker, or a new one, makes of a client."""
+        if not hasattr(self._mine, "worker"):
+            self._mine.worker = Worker(self._processes, self._shelf)
+        try:
+            return self._mine.worker.call(told, each)
+        except processes.Lost:
+            del self._mine.worker
+            raise
+
+
+class Told:
+    """What a worker has to know before it can work on a client: the operation, pickled, and what a round shares."""
+
+    def __init__(self, operation: bytes, shared: Any):
+        self.operation, self.shared = operation, shared
+
+
+class Worker:
+    """One process and what it was told last."""
+
+    def __init__(self, processes: processes.Pool, shelf: Shelf):
+        self.processes, self.live = processes, processes.begin()
+        self.shelf, self.told = shelf, Told(b"", None)
+        self.handed = 0  # so many of the shelf's files
+
+    def call(self, told: Told, each: Any) -> Any:
+        """The reply of one client; an error there is raised here, and processes.Lost where there is none."""
+        operation = told.operation if told.operation != self.told.operation else None
+        shared = (told.shared,) if told is not self.told else ()
+        message = dumps((operation, shared, each), self.shelf)
+        with self.processes.speaking(self.live):
+            self._hand_over()
+            self.live.pipe.send_bytes(message)
+            received = self.live.pipe.recv_bytes()
+        self.told = told
+        done, answer = pickle.loads(received)
+        if not done:
+            raise answer
+        return answer
+
+    def _hand_over(self) -> None:
+        """The files that are new, each after an empty message."""
+        for file in self.shelf.files[self.handed :]:
+            self.live.pipe.send_bytes(b"")
+            send_handle(self.live.pipe, file.fileno(), self.live.process.pid)
+            self.handed += 1
+
+
+class Shelf:
+    """Pools that were put into files, once each, for workers to map; the files go when the shelf goes."""
+
+    def __init__(self) -> None:
+        self._lock, self._known = threading.Lock(), dict[int, tuple[Tensor, Any]]()
+        self.files: list[IO[bytes]] = []
+
+    def place(self, tensor: Tensor) -> tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]:
+        """Where the tensor lies: number of the file, type, shape and strides."""
+        with self._lock:
+            if id(tensor) not in self._known:
+                file, dense = tempfile.TemporaryFile(), tensor.clone()
+                weakref.finalize(self, file.close)
+                to_numpy(dense.as_strided((dense.numel(),), (1,))).tofile(file)
+                where = len(self.files), dense.dtype, tuple(dense.shape), dense.stride()
+                self.files.append(file)
+                self._known[id(tensor)] = tensor, where  # the tensor is held, for its id to stay its own
+            return self._known[id(tensor)][1]
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file: Any, shelf: Shelf | None, pool: Iterable[Tensor]):
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._shelf, self._pool = shelf, {id(leaf) for leaf in pool}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is not Tensor:
+            return super().reducer_override(obj)
+        if self._shelf is not None and id(obj) in self._pool:
+            return _mapped, self._shelf.place(obj)
+        return _tensor, (to_numpy(obj.detach()),)
+
+
+def dumps(message: Any, shelf: Shelf | None = None) -> bytes:
+    """Bytes of a tree of tensors; with a shelf, of (operation, shared, each) whose pool stays on it."""
+    file = io.BytesIO()
+    samples = message[-1].samples if shelf is not None else None
+    pool = [leaf for leaf in tree_leaves(samples.pool) if _of_many(leaf, samples)] if samples is not None else []
+    _Pickler(file, shelf, pool).dump(message)
+    return file.getvalue()
+
+
+def _of_many(leaf: Tensor, samples: Any) -> bool:
+    return leaf.nbytes >= LARGE and len(leaf) > 2 * len(samples.index)
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array).clone()  # in torch's own memory: the last bit can depend on how it is aligned
+
+
+_maps: list[mmap] = []  # a worker's, of the files it was handed
+
+
+def _mapped(number: int, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    return torch.frombuffer(_maps[number], dtype=dtype).as_strided(shape, stride)
+
+
+def _received(pipe: Any) -> bytes:
+    """The next message; files that come before it are mapped."""
+    while not (message := pipe.recv_bytes()):
+        handle = recv_handle(pipe)
+        _maps.append(mmap(handle, 0, access=ACCESS_COPY))
+        os.close(handle)
+    return message
+
+
+def _nothing(how: Any, shared: Any, each: Any) -> Any:
+    raise AssertionError("a worker is told the operation first")
+
+
+def serve(pipe: Any) -> None:
+    """A worker: reply to clients' work until the other side ends."""
+    signals.ignore()  # the run ends its workers
+    torch.set_num_threads(1)
+    keep_freed()
+    how, known, shared = Loop(), _nothing, None
+    with suppress(EOFError, OSError):  # the other side ended, maybe while we were at work
+        while True:
+            operation, told, each = pickle.loads(_received(pipe))
+            try:
+                known = pickle.loads(operation) if operation is not None else known
+                (shared,) = told or (shared,)
+                answer = True, known(how, shared, each)
+            except Exception as error:
+                error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+                answer = False, error
+            pipe.send_bytes(dumps(answer))

@@ -1,0 +1,91 @@
+"""How far clients drift apart: from the sums that a round's answers carry, never from the clients' models one by one.
+
+With d_i = sent - kept_i, d their mean and s = sent - (the server's next vector), over the n clients that answered:
+    divergence over the selected   mean ||kept_i - next||^2 = mean ||d_i||^2 - 2 <d, s> + ||s||^2     (FedInit, Table
+    10) consensus distance of a layer  mean ||kept_i - mean kept||^2 = mean ||d_i||^2 - ||d||^2           (FedALS,
+    Figure 1)
+Over all N clients the same from running sums of u_i = kept_i - initial, which a client that never trained has at zero.
+Personal parameters differ by design and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from apiece.system.device import to_host
+
+DIVERGED = 100.0  # a mean cross entropy that no model has which learns: guessing among a million classes costs 14
+GREW = 10.0  # times the first round's, of another loss
+
+
+class Running(NamedTuple):
+    """Sums over all registered clients: of u_i [D] and of ||u_i||^2, float64."""
+
+    offset: Tensor
+    square: Tensor
+
+    @classmethod
+    def zero(cls, like: Tensor) -> Running:
+        """Before the first round, for vectors like this one."""
+        return cls(torch.zeros_like(like, dtype=torch.float64), like.new_zeros((), dtype=torch.float64))
+
+    def plus(self, watched: Any) -> Running:
+        """The sums after a round whose answers moved these clients."""
+        return Running(self.offset + watched["moved"].x.double(), self.square + watched["grown"].x.double())
+
+    def divergence(self, following: Tensor, initial: Tensor, registered: int) -> float:
+        """mean over all clients of ||kept_i - next||^2."""
+        u = (following - initial).double()
+        mean = self.square / registered - 2 * (self.offset / registered) @ u + u @ u
+        return max(float(mean), 0.0)  # of clients that are where the model is, rounding alone is left
+
+
+def of_round(
+    watched: Any, answered: int, move: Tensor | None, shared: Tensor, layers: Tensor, names: list[str]
+) -> dict[str, Any]:
+    """The drift of one round by name: `move` is how far the server's vector moved [D], `layers` each parameter's layer.
+
+    Where clients are sent models of their own there is no move, and no divergence from where it led.
+    """
+    count = len(names)
+    mean = watched["offset"].x.double() / answered
+    squares = watched["squares"].x.double() / answered
+    consensus = (squares - mean.new_zeros(count).index_add(0, layers, mean * mean)).clamp(min=0)
+    norm = float(watched["norm"].x) / answered
+    variance = float(watched["norm_squared"].x) / answered - norm * norm
+    present = mean.new_zeros(count).index_add(0, layers, shared.double()) > 0
+    divergence = {}
+    if move is not None:
+        move = torch.where(shared, move, 0.0).double()
+        divergence["divergence_selected"] = max(float(squares.sum() - 2 * mean @ move + move @ move), 0.0)
+    return divergence | {
+        "consensus": {
+            name: float(value)
+            for name, value, there in zip(names, *to_host((consensus, present)), strict=True)
+            if there
+        },
+        "update_norm_mean": norm,
+        "update_norm_std": max(variance, 0.0) ** 0.5,
+    }
+
+
+def dissimilarity(gradients: list[Tensor]) -> float:
+    """mean ||g_i||^2 / ||mean g_i||^2 of the clients' gradients at the server's model: 1 where clients agree."""
+    stack = torch.stack(gradients).double()
+    mean = stack.mean(0)
+    return float((stack * stack).sum(1).mean() / (mean @ mean).clamp(min=1e-30))
+
+
+def diverged(metrics: Sequence[Mapping[str, Any]], usual: bool) -> str:
+    """What to say of a run whose training loss ended where none that learns does; nothing of others. `usual`: the loss
+    is cross entropy.
+    """
+    losses = [info["train_loss"] for info in metrics if "train_loss" in info]
+    if not losses or losses[-1] <= (DIVERGED if usual else GREW * abs(losses[0])):
+        return ""
+    than = "far more than guessing costs" if usual else f"and was {losses[0]:.3g} in the first"
+    return f"the training loss is {losses[-1]:.3g} in the last round, {than}: lower --lr, or take --clip 10."

@@ -1,0 +1,79 @@
+"""The global model: what the server has, and where it has nothing of the last rounds, the mean of what clients keep.
+
+The mean of a group has the weights of its synchronisation: it is what the server would have if the group closed now.
+Personal parameters are never synchronised: their mean is uniform.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from apiece.algebra.periods import NEVER, Schedule
+from apiece.engine.clients import Clients
+from apiece.engine.federated import Federated
+from apiece.engine.state import Server
+from apiece.lifts.lift import Parallel
+from apiece.system.device import to_device, to_host
+
+HELD, SUMMED = 1 << 22, 32  # parameters of clients' models that are held at once; rows that a thread adds up
+
+
+def global_model(
+    federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
+) -> tuple[Tensor, Tensor, bool]:
+    """(parameters, buffers, whether virtual): the server's vector, or what pieces make of it (`Piece.evaluate`); where
+    groups are open, their mean over the clients that trained since their last synchronisation, with its weights; where
+    parameters are personal, the uniform mean over all clients that ever trained. Where clients are sent models of their
+    own, the parameters are not a model but what the broadcast makes these of.
+    """
+    mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
+    theta, virtual = mean(federated.periods, federated.evaluated(server), "model", federated.kept)
+    buffers, also = mean(federated.buffer_periods, server.buffers, "buffers", federated.buffer_periods.own)
+    return theta, buffers, virtual or also
+
+
+def _average_open(
+    periods: Schedule, vector: Tensor, field: str, kept: Tensor, round: int, clients: Clients, threads: Parallel | None
+) -> tuple[Tensor, bool]:
+    if periods.plain or field not in clients.fresh:
+        return vector, False
+    touched, group = clients.touched(), periods.group[kept]
+    place = to_host(group)  # where the rows are
+
+    def summed(rows: list[tuple[dict, int, float]]) -> tuple[Tensor, Tensor]:
+        """(the weighted sum of clients' rows over the groups that they trained [K], the sum of their weights [G])."""
+        total, weights = (torch.zeros(size, dtype=torch.float64) for size in (len(kept), len(periods.lengths)))
+        for row, seen, weight in rows:
+            own = [_weight(periods, p, seen, round, weight) for p in periods.lengths]
+            if len(set(own)) == 1:
+                total.add_(row[field], alpha=own[0])  # computed in float64
+            else:
+                total.addcmul_(row[field].double(), torch.tensor(own, dtype=torch.float64)[place])
+            weights += torch.tensor(own, dtype=torch.float64)
+        return total, weights
+
+    def read(client: int) -> tuple[dict, int, float]:
+        return *clients.row(client), clients.federated.weight(clients.federation.size(client))
+
+    some = max(1, min(SUMMED, HELD // len(kept)))
+    parts = (touched[first : first + some] for first in range(0, len(touched), some))
+    jobs = (partial(summed, [read(client) for client in part]) for part in parts)
+    total, weights = summed([])
+    for part, many in threads.in_order(jobs) if threads else (job() for job in jobs):
+        total += part
+        weights += many
+    if not weights.any():
+        return vector, False
+    total, weights = to_device((total, weights[place]), vector.device)
+    mean = total / torch.where(weights > 0, weights, 1.0)
+    return vector.index_copy(0, kept, torch.where(weights > 0, mean.to(vector.dtype), vector[kept])), True
+
+
+def _weight(periods: Schedule, period: float, seen: int, round: int, weight: float) -> float:
+    """What a client last seen in round `seen` counts in the mean of a group; 0 if it did not train it since."""
+    if period == NEVER:
+        return 1.0
+    return weight if period > 1 and periods.interval(seen, period) == periods.interval(round, period) else 0.0

@@ -1,0 +1,209 @@
+"""PeFLL: an embedding network on the clients and a hypernetwork on the server, learned together to write models.
+
+    v_i = mean over a batch of phi(x, y)    up        |
+    theta_i = h((v_i - m) / s)              down      | predict
+    delta_i = theta_i - theta_i', k steps   up        |
+    d v_i, from delta_i through h           down
+    d phi_i, from d v_i through phi         up          eta <- Adam or SGD (mean of both transposes at delta_i)
+
+Every arrow is the pipeline's: this file says only what the two networks are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from apiece.algebra.broadcast import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline, Setting
+from apiece.algebra.optim import AdamW, OnServer, Sgd
+from apiece.algebra.piece import Rows
+from apiece.errors import UserError
+from apiece.networks import models
+from apiece.randomness import generator
+from apiece.vector.space import Space
+
+SIZES = {"S": 1, "M": 3, "L": 5}  # hidden layers
+EMBEDDINGS = ("auto", "linear", "mlp", "cnn")
+WIDTH = 100  # of hidden layers
+DESCRIBED = {"first": FirstBatch(), "batch": OwnBatch(), "all": AllSamples()}  # the samples of a descriptor
+SERVERS = {"adam": 2e-4, "sgd": 1.0}  # step sizes
+SMALLEST = 8  # images that a convolutional embedding takes: the embedding that is not named is then one
+
+
+class Hypernetwork(nn.Module):
+    """Linear(E, width), `hidden` times ReLU and Linear(width, width), then one Linear a tensor, without ReLU."""
+
+    def __init__(self, descriptor: int, sizes: list[int], hidden: int, width: int = WIDTH):
+        super().__init__()
+        layers: list[nn.Module] = [nn.Linear(descriptor, width)]
+        for _ in range(hidden):
+            layers += [nn.ReLU(), nn.Linear(width, width)]
+        self.trunk = nn.Sequential(*layers)
+        self.heads = nn.ModuleList(nn.Linear(width, size) for size in sizes)
+
+    def forward(self, v: Tensor) -> Tensor:
+        z = self.trunk(v)
+        return torch.cat([head(z) for head in self.heads], -1)
+
+
+def embedding(kind: str, shape: tuple[int, ...], classes: int, descriptor: int) -> nn.Module:
+    """phi: `linear` and `mlp` (one hidden layer) see the one-hot label alone, `cnn` an image and a channel a class."""
+    if kind == "linear":
+        return nn.Linear(classes, descriptor)
+    if kind == "mlp":
+        return nn.Sequential(nn.Linear(classes, WIDTH), nn.ReLU(), nn.Linear(WIDTH, descriptor))
+    if len(shape) != 3:
+        raise UserError(f"embedding=cnn is for images, and samples have the shape {list(shape)}: take embedding=mlp.")
+    network = models.lenet if min(shape[1:]) >= 16 else models.cnn
+    return network((shape[0] + classes, *shape[1:]), descriptor)
+
+
+def descriptor_size(clients: int) -> int:
+    """l = int(1 + n / 4), n counting the clients too that never train."""
+    return int(1 + clients / 4)
+
+
+def seeded(module: Any, seed: int, purpose: str, like: Space) -> Space:
+    """The vector space of a module that `module()` makes, its weights from a stream of this name."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(int(generator(seed, purpose).integers(2**62)))
+        return Space(module(), dtype=like.dtype, device=like.device)
+
+
+class Bound(NamedTuple):
+    """What the two networks are made for."""
+
+    space: Space
+    setting: Setting
+    kind: str
+    hidden: int
+    width: int
+
+
+class Networks:
+    """phi and h as functions of flat vectors. A client makes phi alone: h is made for `initial`, on the server."""
+
+    def __init__(self, bound: Bound):
+        self.bound, self.size = bound, descriptor_size(len(bound.setting.names))
+        make = lambda: embedding(bound.kind, bound.setting.shape, bound.setting.classes, self.size)
+        self.embedding = seeded(make, bound.setting.seed, "embedding", bound.space)
+        self._none = self.embedding.ravel_buffers()
+
+    @cached_property
+    def hypernetwork(self) -> Space:
+        sizes = [entry.size for entry in self.bound.space.parameters]
+        make = lambda: Hypernetwork(self.size, sizes, self.bound.hidden, self.bound.width)
+        return seeded(make, self.bound.setting.seed, "hypernetwork", self.bound.space)
+
+    def embed(self, phi: Tensor, batch: Any) -> Tensor:
+        """The true mean of phi over a batch, [E]; zero for an empty one."""
+        x, y = batch
+        if y.dim() > 1 and not y.is_floating_point():
+            raise UserError("pefll describes a client by its labels: they must be classes, one or several a sample.")
+        classes = torch.arange(self.bound.setting.classes, device=y.device)
+        labels = y if y.is_floating_point() else (y[:, None] == classes).to(phi.dtype)
+        seen = labels
+        if self.bound.kind == "cnn":
+            seen = torch.cat([x, labels[:, :, None, None].expand(*labels.shape, *x.shape[2:])], 1)
+        return self.embedding.outputs(phi, seen, self._none).sum(0) / max(len(labels), 1)
+
+    def generate(self, eta: Tensor, v: Tensor) -> Tensor:
+        """h(v), a model [D]."""
+        return self.hypernetwork.outputs(eta, v, self._none)
+
+    def initial(self) -> Tensor:
+        """[phi, eta] at the start."""
+        return torch.cat([self.embedding.ravel(), self.hypernetwork.ravel()])
+
+    def named(self, params: Tensor) -> dict[str, Tensor]:
+        """Both networks' parameters by name."""
+        split = self.embedding.size
+        halves = {"embedding": (self.embedding, params[:split]), "hypernetwork": (self.hypernetwork, params[split:])}
+        return {f"{name}.{k}": v for name, (space, half) in halves.items() for k, v in space.state_dict(half).items()}
+
+
+@dataclass(frozen=True)
+class Pefll:
+    """The recipe; `complete` gives the pipeline: phi on the client, h on the server, (v - m) / s frozen between them.
+
+    v_i = mean phi(x, y), theta_i = h((v_i - m) / s), delta_i = theta_i - theta_i' of k local steps; both networks move
+    against the mean of the transposes at delta_i. Scott et al., "PeFLL: Personalized Federated Learning by Learning to
+    Learn", ICLR 2024, Algorithms 1 and 2, for (1): min lambda_h |eta_h|^2 + lambda_v |eta_v|^2 + sum_i [L(h(v_i)) +
+    lambda_theta |h(v_i)|^2]. delta_i is the gradient (line 12), not divided by the step size or k.
+
+    `server="sgd"`: eta <- eta - lr (mean of the transposes + 2 beta lambda eta), beta the clients' step size of the
+    round, which with lr=1 is lines 17 and 18. `server="adam"`: the official code's, with decoupled decay by 2 lr lambda
+    and lr=0.0002. Before the step the gradient is clipped, which Algorithm 2 does not do (clip=none).
+
+    The samples B of a descriptor (line 5), in training: `descriptor="first"`: the round's first batch, as the official
+    code; `"batch"`: a batch of its own; `"all"`: all, as it is outside training whichever this is.
+
+    As in the official code and not in the paper: m and s are mean and deviation of the entries of the first descriptor
+    ever, frozen, and saved with the model; no ReLU before the hypernetwork's last layers; l = int(1 + n/4); lambda_h
+    and lambda_v of 0, where the paper has 0.001 (A.2). 2 lambda_theta is the clients' weight decay. The paper's run:
+    lr=0.002, clip=50, weighting=uniform, steps=50, batch=32. Stored: nothing on clients. Sent down: eta_v, theta_i,
+    d v_i; up: v_i, delta_i, d eta_v. A client never seen: one descriptor up and one model down, without a step.
+    """
+
+    embedding: str = "auto"
+    size: str = "M"
+    lr: float | None = None
+    clip: float | None = 50.0
+    lambda_h: float = 0.0
+    lambda_v: float = 0.0
+    descriptor: str = "first"
+    server: str = "adam"
+
+    delta = Rows
+    common = False
+
+    def __post_init__(self) -> None:
+        if self.embedding not in EMBEDDINGS or self.size not in SIZES:
+            raise UserError(
+                f"pefll(embedding={self.embedding}, size={self.size}) is unknown: embedding is one of "
+                f"{', '.join(EMBEDDINGS)}, size one of {', '.join(SIZES)}."
+            )
+        if self.descriptor not in DESCRIBED or self.server not in SERVERS:
+            raise UserError(
+                f"pefll(descriptor={self.descriptor}, server={self.server}) is unknown: descriptor is one of "
+                f"{', '.join(DESCRIBED)}, server one of {', '.join(SERVERS)}."
+            )
+        if min(self.lambda_h, self.lambda_v) < 0:
+            raise UserError(
+                f"pefll(lambda_h={self.lambda_h:g}, lambda_v={self.lambda_v:g}) would let the networks grow: give 0 or "
+                "more of both."
+            )
+
+    def neutral(self) -> str:
+        return GENERATED
+
+    def complete(self, space: Space, setting: Setting | None) -> Pipeline:
+        assert setting is not None, "a recipe is completed for a federation"
+        image = len(setting.shape) == 3 and min(setting.shape[1:]) >= SMALLEST
+        kind = self.embedding if self.embedding != "auto" else "cnn" if image else "mlp"
+        networks = Networks(Bound(space, setting, kind, SIZES[self.size], WIDTH))
+        return self.between(networks)
+
+    def between(self, networks: Networks) -> Pipeline:
+        """The pipeline through these networks."""
+        split, decay = networks.embedding.size, 2 * self.lambda_h
+        if self.lambda_v != self.lambda_h:
+            halves = ((networks.embedding, self.lambda_v), (networks.hypernetwork, self.lambda_h))
+            decay = torch.cat([torch.full_like(space.ravel(), 2 * strength) for space, strength in halves])
+        adam = self.server == "adam"
+        lr = SERVERS[self.server] if self.lr is None else self.lr
+        return Pipeline(
+            networks.embed,
+            networks.generate,
+            networks.initial,
+            split,
+            Frozen(),
+            OnServer(AdamW(weight_decay=decay) if adam else Sgd(), lr, self.clip),
+            networks.named,
+            DESCRIBED[self.descriptor],
+            None if adam else decay,
+        )

@@ -1,0 +1,72 @@
+"""pFedHN: the server learns a descriptor for every client, and a hypernetwork that writes models from descriptors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from apiece.algebra.broadcast import GENERATED, Setting, Table
+from apiece.algebra.optim import OnServer, Sgd
+from apiece.algebra.piece import Rows
+from apiece.errors import UserError
+from apiece.experiment.descriptors import first
+from apiece.pieces.pefll import SIZES, Hypernetwork, descriptor_size, seeded
+from apiece.system.device import to_device
+from apiece.vector.space import Space
+
+
+@dataclass(frozen=True)
+class Pfedhn:
+    """theta_i = h(v_i; eta);   v_i, eta <- SGD on <stopgrad(delta_i), h(v_i; eta)>. `complete` makes the table of it.
+
+    Shamsian et al., "Personalized Federated Learning using Hypernetworks", ICML 2021, Algorithm 1, and the official
+    code's values: descriptors of int(1 + n/4) entries, N(0, 1) at first; momentum 0.9 and weight decay 1e-3 on the
+    whole table and eta in every round, both clipped together; the code takes one client a round, and for the clients
+    lr=0.005, clip=50, steps=50, batch=64. Rows lie in the order of the clients' names. Stored: v_i
+    and eta, on the server. Sent down: theta_i; up: delta_i. A client never seen: a new descriptor, learned in rounds.
+    """
+
+    size: str = "M"
+    lr: float = 1e-2
+    momentum: float = 0.9
+    weight_decay: float = 1e-3
+    clip: float = 50.0
+
+    delta = Rows
+    common = False
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise UserError(f"pfedhn(size={self.size}) is unknown: size is one of {', '.join(SIZES)}.")
+
+    def neutral(self) -> str:
+        return GENERATED
+
+    def complete(self, space: Space, setting: Setting | None) -> Table:
+        assert setting is not None, "a recipe is completed for a federation"
+        width, order = descriptor_size(len(setting.names)), sorted(setting.seen, key=setting.names.__getitem__)
+        sizes = [entry.size for entry in space.parameters]
+        made: list[Space] = []
+
+        def hypernetwork() -> Space:  # made where it is asked for: on the server
+            if not made:
+                made.append(
+                    seeded(lambda: Hypernetwork(width, sizes, SIZES[self.size]), setting.seed, "hypernetwork", space)
+                )
+            return made[0]
+
+        def initial() -> Tensor:
+            rows = [first(setting.seed, setting.names[client], width, space.dtype) for client in order]
+            return torch.cat([*to_device(rows, space.device), hypernetwork().ravel()])
+
+        none = torch.zeros(0, dtype=space.dtype, device=space.device)
+        return Table(
+            lambda eta, v: hypernetwork().outputs(eta, v, none),
+            initial,
+            {c: r for r, c in enumerate(order)},
+            width,
+            OnServer(Sgd(self.momentum, self.weight_decay), self.lr, self.clip),
+            lambda eta: {f"hypernetwork.{k}": v for k, v in hypernetwork().state_dict(eta).items()},
+        )

@@ -1,0 +1,151 @@
+"""How figures are drawn: the palette, the style, lines with bands, and axes whose numbers can be read.
+
+Colours are names of the page's palette, so that the page can turn them over in the dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from apiece.report.results import Curve
+from apiece.report.table import short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, LINE = "#24292f", "#66707b", "#d9dee4"
+# Okabe and Ito's colour-blind-safe colours, darkened where white paper wants it; the yellow is left out
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2609b", "#b8860b", "#3fa7dd", "#882255", "#6b7280")
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text, in the page's own typeface
+    "text.parse_math": False,  # a name may hold dollars
+    "font.size": 10.5,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth"), 0.7),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 3),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    "grid.color": LINE,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 3.5,
+    "lines.solid_capstyle": "round",
+}
+
+
+class Series(NamedTuple):
+    """How a legend shows a line: label, colour, and the dash pattern as SVG writes it."""
+
+    label: str
+    colour: str
+    dashes: str
+
+
+def series(labels: Iterable[str]) -> list[Series]:
+    """One colour a label; from the ninth on the colours come again, dashed."""
+    dashes = ("", "5 2", "1.5 1.5", "6 2 1.5 2")
+    n = len(COLOURS)
+    return [Series(label, COLOURS[i % n], dashes[i // n % len(dashes)]) for i, label in enumerate(labels)]
+
+
+def gradient(layers: list[str]) -> list[Series]:
+    """One colour a layer, by depth, where there are too many to tell apart one by one."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    colours = LinearSegmentedColormap.from_list("depth", [COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[1]])
+    return [Series(layer, to_hex(colours(i / (len(layers) - 1))), "") for i, layer in enumerate(layers)]
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Matplotlib as the page wants it: text stays text, nothing is filled, few lines."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def line(axes: Axes, curve: Curve, look: Series) -> None:
+    """One curve and, where seeds differ, the band of one standard deviation."""
+    dashes: Any = (0, tuple(map(float, look.dashes.split()))) if look.dashes else "-"
+    marker = "o" if np.isfinite(curve.mean).sum() <= 12 else ""
+    axes.plot(curve.x, curve.mean, color=look.colour, linestyle=dashes, marker=marker)
+    if curve.sd.any():
+        low, high = curve.mean - curve.sd, curve.mean + curve.sd
+        axes.fill_between(curve.x, low, high, color=look.colour, alpha=0.16, linewidth=0)
+
+
+def blank(width: float = 4.2, height: float = 2.7) -> tuple[Figure, Axes]:
+    """An empty panel, sized in inches."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def scales(axes: Axes, curves: Iterable[Curve | None], log: bool, unit: str = "") -> None:
+    """Round numbers on both axes; on a log axis 1, 2, 5 or decades, whichever are few."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    known = [curve for curve in curves if curve is not None]
+    low, high = positive_range(known)
+    powers = False
+    if log and high > 0:
+        ticks = _log_ticks(low, high)
+        step = 1 + (len(ticks) - 1) // 7
+        powers = ticks[0] < 1e-3 or ticks[-1] >= 1e4
+        axes.set_yscale("log")
+        axes.set_ylim(ticks[0] / 1.05, ticks[-1] * 1.05)
+        axes.yaxis.set_major_locator(FixedLocator(ticks[::step]))
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, powers)))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=not unit, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, unit) if value else "0"))
+    if len(places := np.unique(np.concatenate([curve.x for curve in known]))) == 1:
+        axes.set_xlim(0, 2 * places[0] or 1)
+
+
+def positive_range(curves: Iterable[Curve | None]) -> tuple[float, float]:
+    """The smallest and the largest positive finite value; zeros if there is none."""
+    values = np.concatenate([np.empty(0), *(curve.mean for curve in curves if curve is not None)])
+    positive = values[np.isfinite(values) & (values > 0)]
+    return (float(positive.min()), float(positive.max())) if len(positive) else (0.0, 0.0)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """From the last round number below to the first above: 1, 2, 5 times powers of ten, or powers alone."""
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    for steps in ((1, 2, 5), (1,)):
+        every = [step * 10.0**power for power in powers for step in steps]
+        first = max(tick for tick in every if tick <= low * 1.0001)
+        last = min(tick for tick in every if tick >= high * 0.9999 and tick > first)
+        ticks = [tick for tick in every if first <= tick <= last]
+        if len(ticks) <= 7:
+            break
+    return ticks
+
+
+def _tick(value: float, powers: bool = False) -> str:
+    if not value or not (powers or abs(value) >= 1e4 or abs(value) < 1e-3):
+        return f"{value:.6g}".replace("-", "−")
+    exponent = math.floor(math.log10(abs(value)) + 1e-9)
+    digits = f"{value / 10.0**exponent:.3g}".replace("-", "−")
+    power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if digits == "1" else f"{digits}·{power}"
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Ticks at whole numbers, for axes that count."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(14, integer=True, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(12, integer=True, steps=[1, 2, 5, 10]))

@@ -1,0 +1,71 @@
+"""The table that a grid makes: for a terminal, as Markdown, and kept beside the runs for their report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from apiece.config.names import NOTHING
+from apiece.errors import UserError
+from apiece.report.table import markdown
+from apiece.system.files import atomic_write
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NAME = "grid.json"
+
+
+class Grid(NamedTuple):
+    """The table: a row of cells for each algorithm, which is the best of its row, and what numbers in brackets say."""
+
+    rows: list[str]
+    columns: list[str]
+    cells: list[list[str]]
+    best: list[list[bool]]
+    notes: list[str]
+    about: str
+    folders: Sequence[str] = ()  # of the cells that were run, in their order, below the grid's
+
+    def markdown(self) -> str:
+        lines = [
+            [f"`{name}`", *(f"**{text}**" if top else text for text, top in zip(row, tops, strict=True))]
+            for name, row, tops in zip(self.rows, self.cells, self.best, strict=True)
+        ]
+        headings = ["", *(name if name == NOTHING else f"`{name}`" for name in self.columns)]
+        return "\n\n".join([markdown(headings, lines), *self.said()])
+
+    def said(self) -> list[str]:
+        """What is written under the table."""
+        return [self.about, *(f"[{i}] {note}" for i, note in enumerate(self.notes, start=1))]
+
+    def table(self) -> Table:
+        """For a terminal, with rich."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in ("", *self.columns):
+            table.add_column(Text(name), justify="right" if name else "left", overflow="fold")
+        for name, row, tops in zip(self.rows, self.cells, self.best, strict=True):
+            cells = [Text(t, "bold" if top else "", no_wrap=True) for t, top in zip(row, tops, strict=True)]
+            table.add_row(Text(name), *cells)
+        return table
+
+    def keep(self, out: Path) -> None:
+        """Write OUT/grid.json, from which a report of the folder shows the table as it was printed."""
+        atomic_write(out / NAME, f"{json.dumps(self._asdict(), indent=1)}\n".encode())
+
+    @classmethod
+    def kept(cls, out: Path) -> Grid | None:
+        """The table of a grid's folder; nothing for any other folder. UserError for a file that is none of this."""
+        path = out / NAME
+        if not path.is_file():
+            return None
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{path} holds no grid: run the same grid again, which writes it anew.") from error

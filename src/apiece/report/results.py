@@ -1,0 +1,177 @@
+"""Run folders read back into plain values (records.py), row by row.
+
+A folder is a run (`run.toml`, `metrics.jsonl`, at its end `clients.json`) or holds runs (`seed-0/`, `seed-1/`, ...).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from apiece.config.settings import read_toml
+from apiece.errors import UserError
+from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, moving_average, spread
+from apiece.storage import log
+from apiece.storage.checkpoint_files import done
+
+__all__ = [
+    "Cost",
+    "Curve",
+    "Run",
+    "Runs",
+    "Spread",
+    "begun",
+    "best",
+    "differing",
+    "moving_average",
+    "read_run",
+    "read_runs",
+    "spread",
+]
+
+DEPTH = 3  # how far below a named folder runs are looked for
+
+
+class NotBegun(UserError):
+    """A folder without a finished round."""
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read one run folder. UserError if a file is missing or cannot be read."""
+    path = Path(folder)
+    if not (path / "run.toml").is_file():
+        raise UserError(f"{path} has no run.toml: name a folder that `apiece run` wrote.")
+    tables = read_toml(path / "run.toml")
+    config = _flat(tables.get("config", {}))
+    lost = log.damage(path)
+    metrics = _read_metrics(path / log.NAME, lost)
+    name = str(config.get("name") or config.get("algorithm") or path.resolve().name)
+    clients = _read_clients(path / "clients.json")
+    return Run(
+        name, config, metrics, clients, path, _flat(tables.get("versions", {})), _flat(tables.get("resolved", {})), lost
+    )
+
+
+def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
+    """Read run folders and folders of runs into rows, in order; runs that differ in their seed alone share a row.
+
+    UserError if a folder holds no run that has finished a round.
+    """
+    folders = [folders] if isinstance(folders, str | Path) else list(folders)
+    if not folders:
+        raise UserError("No folder was named: name one run folder or several.")
+    paths = [Path(folder) for folder in folders]
+    found: dict[Path, Run] = {}
+    for folder in [path for path in paths if not path.is_file()] or paths:  # `runs/*` also names the reports among them
+        for path in _find(folder):
+            found.setdefault(path.resolve(), read_run(path))
+    rows: dict[tuple[str, int], list[Run]] = {}
+    for run in found.values():
+        same = json.dumps({k: v for k, v in run.config.items() if k not in SEED_KEYS}, sort_keys=True, default=str)
+        repeat = 0  # the same seed again is another row: a repetition is no new seed
+        while any(other.config.get("seed") == run.config.get("seed") for other in rows.get((same, repeat), [])):
+            repeat += 1
+        rows.setdefault((same, repeat), []).append(run)
+    groups = [Runs(group[0].name, tuple(group)) for group in rows.values()]
+    return [Runs(name, row.runs) for name, row in zip(_labels(groups), groups, strict=True)]
+
+
+def begun(folders: Iterable[str | Path]) -> list[Path]:
+    """The folders that hold a finished round, the others named on stderr, and what logs lack; UserError where there is
+    none at all.
+    """
+    kept, left = [], []
+    for path in map(Path, folders):
+        try:
+            for row in [] if path.is_file() else read_runs(path):
+                tell_lost(row.runs)
+            kept.append(path)
+        except NotBegun as problem:
+            left.append((path, problem))
+    if left and all(path.is_file() for path in kept):
+        raise left[0][1]
+    for path, _ in left:
+        print(f"apiece: {path} has no finished round, and is left out.", file=sys.stderr)
+    return kept
+
+
+def tell_lost(runs: Iterable[Run]) -> None:
+    """Say on stderr what the runs' logs lack."""
+    for run in runs:
+        if run.lost:
+            print(f"apiece: {run.lost}.", file=sys.stderr)
+
+
+def differing(rows: Iterable[Runs]) -> list[str]:
+    """The settings in which rows differ, in the order of the files."""
+    configs = [row.config for row in rows]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if len({repr(config.get(key, ...)) for config in configs}) > 1]
+
+
+def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
+    """The runs in a folder that has one or holds some; one whose log is lost is among them, to be refused by name."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: name a run folder, or a folder that holds seed-0/, seed-1/, ...")
+    if (folder / "metrics.jsonl").is_file():
+        return [folder]
+    paths = _walk(folder, depth)
+    if not paths and not (folder / "run.toml").is_file():
+        raise NotBegun(f"{folder} holds no run that has finished a round: name a folder that `apiece run` wrote.")
+    return paths or [folder]  # a run that did not get far is refused by name where it is read
+
+
+def _walk(folder: Path, depth: int) -> list[Path]:
+    started = folder / log.NAME
+    if (folder / "run.toml").is_file() and (started.is_file() or done(folder)):
+        return [folder] if done(folder) or started.stat().st_size else []
+    below = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")] if depth else []
+    return [run for child in sorted(below, key=_order) for run in _walk(child, depth - 1)]
+
+
+def _order(path: Path) -> tuple[str, int]:  # seed-2 before seed-10
+    stem = path.name.rstrip("0123456789")
+    return stem, int(path.name[len(stem) :] or 0)
+
+
+def _read_metrics(path: Path, lost: str) -> list[dict[str, Any]]:
+    rounds = {row["round"]: row for row in log.logged(path)}  # after a resume the later line counts
+    if not rounds and lost:
+        raise UserError(f"{lost}: put it back from a copy, or leave this folder out.")
+    if not rounds:
+        raise NotBegun(f"{path.parent} has no finished round in metrics.jsonl: wait for one, or name another folder.")
+    return [rounds[t] for t in sorted(rounds)]
+
+
+def _read_clients(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        clients = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: delete it, the report works without it.") from error
+    if not isinstance(clients, list) or not all(isinstance(client, dict) for client in clients):
+        raise UserError(f"{path} is not a list of clients: delete it, the report works without it.")
+    return clients
+
+
+def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
+    """A table's values by dotted names; none of what is no table."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items() if isinstance(table, dict) else ():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _labels(rows: list[Runs]) -> list[str]:
+    """Names that tell rows apart: the algorithm, then the settings in which its namesakes differ, then the folder."""
+    labels = []
+    for row in rows:
+        namesakes = [other for other in rows if other.name == row.name]
+        differ = [key for key in differing(namesakes) if key != "algorithm" and key in row.config]
+        labels.append(", ".join([row.name, *(f"{key} {row.config[key]}" for key in differ[:3])]))
+    same = [labels.count(label) > 1 for label in labels]
+    return [f"{label} ({row.runs[0].path})" if s else label for label, s, row in zip(labels, same, rows, strict=True)]

@@ -1,0 +1,157 @@
+"""metrics.jsonl, a line for each round; every checkpoint holds the hash of the lines before it.
+
+What is written after the newest checkpoint is on nobody's word: a run that goes on writes it anew. What is before it
+must be as it was written: a run does not go on over rounds that are lost, and a report says which these are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from apiece.errors import UserError
+from apiece.storage import checkpoint_files
+from apiece.system import files
+
+NAME = "metrics.jsonl"
+UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # of a line that is no round's
+
+
+class Log:
+    """The log of a run that is at work, after the lines that are there: each line is hashed once."""
+
+    def __init__(self, folder: Path, lines: Sequence[bytes] = ()) -> None:
+        self._path, self._hash = folder / NAME, hashlib.sha256(b"".join(lines))
+
+    @classmethod
+    def rewound(cls, folder: Path, lines: Sequence[bytes]) -> Log:
+        """The log with these lines and no others."""
+        files.atomic_write(folder / NAME, b"".join(lines))
+        return cls(folder, lines)
+
+    def append(self, info: Mapping[str, Any]) -> None:
+        """Write one round."""
+        there, data = self._path.exists(), line(info)
+        file = files.open_existing(self._path) if there else files.create(self._path)
+        try:
+            files.pwrite(file, data, self._path.stat().st_size if there else 0)
+        finally:
+            files.close(file)
+        self._hash.update(data)
+
+    def settle(self) -> str:
+        """The hash of all lines, once they are on the disk: for a checkpoint that counts on them."""
+        if self._path.exists():
+            file = files.open_existing(self._path)
+            try:
+                files.fsync(file)
+            finally:
+                files.close(file)
+            files.sync_folder(self._path.parent)
+        return self._hash.hexdigest()
+
+
+def kept(folder: Path, rounds: int, digest: str | None) -> list[bytes]:
+    """The log's lines of the first so many rounds, as their checkpoint wants them; UserError where they are not there.
+
+    A checkpoint from before logs were hashed has no digest: then all that can be read of these rounds.
+    """
+    if digest is None:
+        return _readable(folder / NAME, rounds)
+    if lost := _damage(folder, rounds, digest):
+        raise UserError(f"{lost}.")
+    return _lines(folder / NAME)[:rounds]
+
+
+def damage(folder: Path) -> str:
+    """What a run's log lacks of the rounds that its newest checkpoint counts on, or between others; "" for nothing."""
+    rounds = checkpoint_files.done(folder)
+    try:
+        digest = checkpoint_files.metadata(checkpoint_files.head(checkpoint_files.path_of(folder, rounds))).get("log")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        digest = None  # no checkpoint, a torn one, or one that a run at work has just removed
+    return _damage(folder, rounds, digest) if digest is not None else _lacks(folder, rounds)
+
+
+def logged(path: Path) -> Iterator[dict[str, Any]]:
+    """The rounds of a metrics.jsonl, one line after the other, without a last line that a crash cut off; UserError
+    where another cannot be read.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        try:
+            yield round_of(text)
+        except UNREADABLE as error:
+            if number == len(lines):
+                return
+            raise UserError(f"{path}, line {number}, is not a round's metrics: mend or delete that line.") from error
+
+
+def line(info: Mapping[str, Any]) -> bytes:
+    """A round as its line of metrics.jsonl."""
+    return f"{json.dumps(without_infinities(info), allow_nan=False)}\n".encode()
+
+
+def round_of(text: str | bytes) -> dict[str, Any]:
+    """The inverse of `line`: NaN for null, as JSON has no other word for what is not finite."""
+    row = json.loads(text)
+    row["round"] = int(row["round"])
+    return _measured(row)
+
+
+def without_infinities(value: Any) -> Any:
+    """The value with null for numbers that are not finite, which JSON has no words for."""
+    if isinstance(value, Mapping):
+        return {key: without_infinities(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [without_infinities(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _measured(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _measured(part) for key, part in value.items()}
+    return math.nan if value is None else value
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+
+
+def _readable(path: Path, rounds: int) -> list[bytes]:
+    found: list[bytes] = []
+    for info in logged(path) if rounds else ():
+        found += [line(info)] if info["round"] <= rounds else []
+        if info["round"] >= rounds:  # a crash may have spoilt what comes after a checkpoint
+            break
+    return found
+
+
+def _damage(folder: Path, rounds: int, digest: str) -> str:
+    if hashlib.sha256(b"".join(_lines(folder / NAME)[:rounds])).hexdigest() == digest:
+        return ""
+    return _lacks(folder, rounds) or f"{folder / NAME} is not as it was written: something in it was changed"
+
+
+def _lacks(folder: Path, rounds: int) -> str:
+    """Which rounds, up to this one and the last that there is, have no line that can be read; "" for none."""
+    path, found = folder / NAME, set[int]()
+    for text in _lines(path):
+        try:
+            found.add(round_of(text)["round"])
+        except UNREADABLE:
+            continue
+    if rounds and not found:
+        return f"{path} {'is empty' if path.is_file() else 'is missing'}, though rounds were done"
+    ends = [0, *sorted(found), max(rounds, *found, 0) + 1]
+    gaps = [(a + 1, b - 1) for a, b in pairwise(ends) if b - a > 1]
+    told = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in gaps)
+    several = sum(b - a + 1 for a, b in gaps) > 1
+    return f"{path} lacks round{'s' if several else ''} {told}" if gaps else ""

@@ -1,0 +1,312 @@
+"""What clients remember, row by row: how a row is laid out, which rows must be kept, and rows kept in memory.
+
+A row written in round t belongs to every checkpoint numbered above t (a checkpoint's number is the rounds done). A row
+is never overwritten while it may still be needed: for each client the newest row is kept, and the newest of each of the
+last two checkpoints, so at most three, and one that is staged: written, but not yet counted.
+
+The run's side of it:
+
+    rows.restore(n, digest)              once, when a run begins again from checkpoint n (0: from nothing)
+    row = rows.get(client)               a fresh copy, or None for a client never seen
+    rows.commit(t, changes)              after each round; or rows.unstage() before it, rows.stage(t, client, row)
+                                         as the rows come, and rows.commit_staged() when they count
+    rows.sync(); write checkpoint t + 1 with rows.digest() in it; rows.checkpoint(t + 1)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apiece.engine.state import numbered
+from apiece.errors import UserError
+from apiece.system.device import to_numpy
+
+Row = dict[str, Tensor]
+
+
+class StoreError(UserError):
+    """Rows that cannot be trusted or do not belong here: which, in which file, and what to do."""
+
+
+class Field(NamedTuple):
+    """One tensor of a row."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensors of one row, in order: `Layout([("model", (1000,), torch.float32), ("steps", (), torch.int64)])`."""
+
+    fields: Sequence[tuple[str, Sequence[int], torch.dtype]]
+
+    def __post_init__(self) -> None:
+        fields = tuple(Field(name, tuple(shape), dtype) for name, shape, dtype in self.fields)
+        assert len({field.name for field in fields}) == len(fields), "two fields of a row have one name"
+        object.__setattr__(self, "fields", fields)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Tensor]) -> Layout:
+        """The layout that this row has."""
+        return cls([(name, tensor.shape, tensor.dtype) for name, tensor in row.items()])
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of one row."""
+        return sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in self.fields)
+
+    @property
+    def hash(self) -> str:
+        """A word for it, the same whether what pieces keep goes by number or by name."""
+        fields = zip(numbered(field[0] for field in self.fields), self.fields, strict=True)
+        return hashlib.sha256(str(Layout([(name, *field[1:]) for name, field in fields])).encode()).hexdigest()
+
+    def pack(self, row: Mapping[str, Tensor]) -> bytes:
+        """The row's bytes, field after field; `StoreError` for a row of another layout."""
+        if (
+            row.keys() != {name for name, _, _ in self.fields}
+            or Layout.of({n: row[n] for n, _, _ in self.fields}) != self
+        ):
+            raise StoreError(f"a row has the fields {Layout.of(row)}, but the store holds {self}; give exactly these.")
+        return b"".join(_bytes(row[name]).data for name, _, _ in self.fields)
+
+    def unpack(self, data: bytes) -> Row:
+        """A fresh row of these bytes."""
+        row, rest = {}, np.frombuffer(data, np.uint8)
+        for name, shape, dtype in self.fields:
+            row[name] = torch.empty(tuple(shape), dtype=dtype)
+            view = _bytes(row[name])
+            view[:], rest = rest[: view.size], rest[view.size :]
+        return row
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{name} {list(shape)} {str(dtype).removeprefix('torch.')}" for name, shape, dtype in self.fields
+        )
+
+
+def _bytes(tensor: Tensor) -> np.ndarray:
+    """The tensor's memory as bytes (its own where it is contiguous)."""
+    return to_numpy(tensor.contiguous().reshape(-1).view(torch.uint8))
+
+
+class Written(NamedTuple):
+    """A row as it was written: when, its checksum, and where it is (the bytes themselves, or a slot)."""
+
+    round: int
+    crc: int
+    place: Any
+
+
+class Rows(ABC):
+    """The rows of all clients and what may be forgotten; where their bytes lie is for the two kinds below to say."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._records: dict[int, list[Written]] = {}  # of each client touched, in the order written
+        self._staged: dict[int, Written] = {}  # written, and not yet counted
+        self._older = self._newer = 0  # the numbers of the last two checkpoints
+        self.names: Sequence[str] = ()  # of the clients, for what is said of them
+
+    @abstractmethod
+    def _write(self, client: int, round: int, crc: int, payload: bytes) -> Any:
+        """Put the bytes where nothing needed lies, and return that place."""
+
+    @abstractmethod
+    def _read(self, place: Any) -> bytes: ...
+
+    @abstractmethod
+    def _release(self, place: Any) -> None:
+        """This place may be used again."""
+
+    @abstractmethod
+    def _erase(self, place: Any) -> None:
+        """The same, and what lies there must not be found again: it never counted."""
+
+    @abstractmethod
+    def restore(self, number: int, digest: str | None = None) -> None:
+        """Make the rows exactly what they were at checkpoint `number`, one of the last two; later ones are dropped.
+
+        `digest`: what `digest()` said then. Raises `StoreError`, and changes nothing, where those rows are not here.
+        """
+
+    def check(self, number: int, digest: str | None = None) -> None:
+        """Raise `StoreError` unless all rows of that checkpoint are here and whole: those on disk are read, each."""
+        return
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Return when every row committed so far is on the disk: before the server's checkpoint is written."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the rows."""
+
+    def get(self, client: int) -> Row | None:
+        """A fresh copy of the client's row, `None` for one never seen; `StoreError` for a row that is damaged."""
+        if client not in self._records:
+            return None
+        try:
+            return self.layout.unpack(self._whole(client, self._records[client][-1]))
+        except StoreError as error:
+            raise StoreError(
+                f"{str(error).rstrip('.')}: `apiece resume` goes on from the last checkpoint whose rows are whole."
+            ) from None
+
+    def _whole(self, client: int, written: Written) -> bytes:
+        """The row's bytes; `StoreError` where they are not those that were written."""
+        payload = self._read(written.place)
+        if self._damaged(payload, written):
+            name = repr(self.names[client]) if client < len(self.names) else str(client)
+            raise StoreError(
+                f"{self}: the row of client {name}, written in round {written.round + 1}, is damaged (its checksum "
+                "differs)."
+            )
+        return payload
+
+    def _damaged(self, payload: bytes, written: Written) -> bool:
+        return len(payload) != self.layout.size or zlib.crc32(payload) != written.crc
+
+    def expect(self, clients: Iterable[int]) -> None:
+        """The rows of these clients will be asked for soon: those that are far away are fetched meanwhile."""
+        return
+
+    def stage(self, round: int, client: int, row: Row) -> None:
+        """Write a row that counts once the round is committed; one staged before, or in another round, is forgotten."""
+        assert round >= self._newer, f"round {round} is already in checkpoint {self._newer}"
+        if any(written.round != round for written in islice(self._staged.values(), 1)):
+            self.unstage()
+        if client in self._staged:
+            self._erase(self._staged.pop(client).place)
+        payload = self.layout.pack(row)
+        crc = zlib.crc32(payload)
+        self._staged[client] = Written(round, crc, self._write(client, round, crc, payload))
+
+    def unstage(self) -> None:
+        """Forget the rows staged and not committed: of a round that was given up, or is to be done again."""
+        while self._staged:
+            self._erase(self._staged.popitem()[1].place)
+
+    def commit_staged(self) -> None:
+        """From now on the staged rows are the clients' rows."""
+        for client, written in self._staged.items():
+            self._records.setdefault(client, []).append(written)
+            self._trim(client)
+        self._staged.clear()
+
+    def commit(self, round: int, changes: Iterable[tuple[int, Row]]) -> None:
+        """Write the rows that the round changed, one at a time as they come: all count, or after an error none."""
+        self.unstage()
+        try:
+            for client, row in changes:
+                self.stage(round, client, row)
+                del row  # before the next one is made
+        except Exception:
+            self.unstage()
+            raise
+        self.commit_staged()
+
+    def checkpoint(self, number: int) -> None:
+        """The server's checkpoint `number` is on the disk: what is older than the one before it may be forgotten."""
+        assert number >= self._newer, f"checkpoint {number} after checkpoint {self._newer}"
+        if number > self._newer:
+            self._older, self._newer = self._newer, number
+            for client in self._records:
+                self._trim(client)
+
+    def _trim(self, client: int) -> None:
+        """Forget the rows of a client that neither the present nor the last two checkpoints need."""
+        records = self._records[client]
+        if len(records) > 1:
+            kept = sorted({_before(records, self._older), _before(records, self._newer), len(records) - 1} - {-1})
+            for index, written in enumerate(records):
+                if index not in kept:
+                    self._release(written.place)
+            self._records[client] = [records[index] for index in kept]
+
+    def seen(self, client: int) -> int:
+        """The round in which the client's row was last written, -1 for never."""
+        return self._records[client][-1].round if client in self._records else -1
+
+    def touched(self) -> list[int]:
+        """The clients that have a row, in order."""
+        return sorted(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def digest(self) -> str:
+        """A word for all rows as they are now: clients, rounds and checksums; the same in memory and on disk."""
+        return _digest({client: records[-1] for client, records in self._records.items()})
+
+
+def _before(records: list[Written], number: int) -> int:
+    """The index of the newest row that checkpoint `number` has, -1 for none."""
+    return next((index for index in reversed(range(len(records))) if records[index].round < number), -1)
+
+
+def _digest(newest: Mapping[int, Written]) -> str:
+    table = [(client, newest[client].round, newest[client].crc) for client in sorted(newest)]
+    return hashlib.sha256(np.array(table, "<i8").tobytes()).hexdigest()
+
+
+def refuse_others(newest: Mapping[int, Written], number: int, digest: str | None, name: str) -> None:
+    """Raise `StoreError` unless these rows are the ones that the checkpoint was written with."""
+    if digest is not None and _digest(newest) != digest:
+        raise StoreError(
+            f"{name}: its rows are not those that checkpoint {number} was written with (some were lost, damaged or "
+            "replaced)."
+        )
+
+
+class MemoryRows(Rows):
+    """Rows in memory: gone with the process, so a run that is to be resumed wants `DiskRows`."""
+
+    def _write(self, client: int, round: int, crc: int, payload: bytes) -> bytes:
+        return payload
+
+    def _read(self, place: bytes) -> bytes:
+        return place
+
+    def _damaged(self, payload: bytes, written: Written) -> bool:
+        return False  # nobody else can write there
+
+    def _release(self, place: bytes) -> None:
+        pass
+
+    def _erase(self, place: bytes) -> None:
+        pass
+
+    def sync(self) -> None:
+        """There is no disk."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def restore(self, number: int, digest: str | None = None) -> None:
+        if number not in (self._older, self._newer):
+            raise StoreError(
+                f"{self}: has no rows of checkpoint {number}, only of {self._older} and {self._newer}; "
+                "keep the rows on disk to resume a run in another process."
+            )
+        records = {c: kept for c, all in self._records.items() if (kept := [w for w in all if w.round < number])}
+        refuse_others({client: kept[-1] for client, kept in records.items()}, number, digest, str(self))
+        self._staged.clear()
+        self._records, self._older, self._newer = records, min(self._older, number), number
+
+    def __str__(self) -> str:
+        return "rows in memory"

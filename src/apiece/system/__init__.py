@@ -1,0 +1,1 @@
+"""The machine: files, devices, processes, ranks."""

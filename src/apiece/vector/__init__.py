@@ -1,0 +1,1 @@
+"""One model is one vector."""

@@ -1,0 +1,103 @@
+"""Calls of a module at vectors: parameters and buffers are swapped for parts of these, in copies of the module."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apiece.vector.layout import Entry, views
+
+
+class Calls:
+    """A module whose `parameters` lie in one vector and whose `buffers` in another; `last` names its last layer.
+
+    It is never called itself, and may be sent to another process: the copies are made anew there.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        parameters: list[Entry],
+        buffers: list[Entry],
+        last: str,
+        dtype: torch.dtype,
+        autocast: torch.dtype | None,
+    ) -> None:
+        self.module = copy.deepcopy(module).requires_grad_(False)
+        self.parameters, self.buffers, self.last = parameters, buffers, last
+        self.dtype, self.autocast = dtype, autocast
+        self._sizes = [e.size for e in parameters]
+        self._local = threading.local()
+
+    def outputs(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
+        """What the module makes of x in this mode, "train" or "evaluate", and the buffers [B] after the pass."""
+        self._copies()["features"].clear()
+        module = self.placed(mode, theta, buffers)
+        if self.autocast is None:
+            out = module(x)
+        else:
+            with torch.autocast(theta.device.type, self.autocast):
+                out = module(x).to(self.dtype)
+        if not self.buffers:
+            return out, buffers
+        owners = self._copies()["buffers", mode]
+        return out, torch.cat([owner._buffers[key].reshape(-1) for slots in owners for owner, key in slots[:1]])
+
+    def features(self) -> Tensor:
+        """The input that the last layer had in the last pass in evaluation mode, once."""
+        return self._copies()["features"].pop()
+
+    def placed(self, mode: str, theta: Tensor, buffers: Tensor) -> nn.Module:
+        """This thread's copy of the module with its parameters and buffers replaced by parts of the vectors."""
+        copies = self._copies()
+        for slots, view in zip(copies["parameters", mode], views(theta, self.parameters, self._sizes), strict=True):
+            for owner, key in slots:
+                owner._parameters[key] = view
+        if self.buffers:
+            for slots, view in zip(copies["buffers", mode], views(buffers, self.buffers), strict=True):
+                fresh = view.clone()
+                for owner, key in slots:
+                    owner._buffers[key] = fresh
+        return copies[mode]
+
+    def _copies(self) -> dict[Any, Any]:
+        """One copy of the module a thread and mode: parameters are swapped inside a copy while it runs.
+
+        Until then copies share their tensors: a thread's first call may be inside a transform, where none can be made.
+        """
+        if not hasattr(self._local, "copies"):
+            copies: dict[Any, Any] = {"features": []}
+            tensors = {id(t): t for t in (*self.module.parameters(), *self.module.buffers())}
+            for mode, training in (("train", True), ("evaluate", False)):
+                module = copy.deepcopy(self.module, dict(tensors)).train(training)
+                _stop_counting(module)
+                copies[mode] = module
+                for kind, entries in (("parameters", self.parameters), ("buffers", self.buffers)):
+                    copies[kind, mode] = [[_slot(module, name) for name in e.aliases] for e in entries]
+            keep = copies["features"]
+            copies["evaluate"].get_submodule(self.last).register_forward_pre_hook(lambda m, args: keep.append(args[0]))
+            self._local.copies = copies
+        return self._local.copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._local = threading.local()
+
+
+def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, key = name.rpartition(".")
+    return module.get_submodule(path), key
+
+
+def _stop_counting(module: nn.Module) -> None:
+    """BatchNorm's count of batches stays as it is: it would be moved in place, and nothing reads it."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase):
+            part.num_batches_tracked = None

@@ -1,0 +1,276 @@
+"""One model is one vector: any `nn.Module` as a flat tensor [D], and calls of it at such a vector.
+
+Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: neither
+in the vector nor sent. Tied parameters are one stretch of the vector, in the last layer that has a name of theirs, and
+a pattern matches any of their names.
+Floating-point buffers (BatchNorm's statistics) are a second vector [B], moved only by a training forward pass; integer
+counters are constants.
+"""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from apiece.errors import UserError
+from apiece.vector.calls import Calls
+from apiece.vector.groups import Selector, chooser
+from apiece.vector.layout import Entry, owner, rows, views
+
+BUFFERS = ("average", "local", "drop")
+
+
+class Space:
+    """The vector space of a module's parameters: names, shapes, layers, and where each lies in the vector.
+
+    `buffers` is a policy by name: "average" synchronises BatchNorm's statistics with their layer, "local" leaves them
+    with the client, "drop" normalises by the batch, at evaluation too. Raises UserError for active dropout (it would
+    draw from a hidden generator), for a module without trainable parameters, and for one that cannot be copied or
+    called at parameters of ours (scripted, lazy, or with the older weight_norm).
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        buffers: str = "average",
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        autocast: torch.dtype | None = None,
+    ):
+        if buffers not in BUFFERS:
+            raise UserError(
+                f"buffers={buffers!r} is no policy for BatchNorm's statistics: use one of {', '.join(BUFFERS)}."
+            )
+        self.policy, self.dtype, self.device = buffers, dtype, torch.device(device)
+        self.module = _copy(module).to(device=self.device, dtype=dtype)
+        _refuse_dropout(self.module)
+        whole = dict(self.module.state_dict())
+        if buffers == "drop":
+            _drop_statistics(self.module)
+        self._dropped = {name: whole[name] for name in whole.keys() - self.module.state_dict().keys()}
+        trained = _by_layer((n, p) for n, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad)
+        if not trained:
+            raise UserError("the model has no trainable parameter: give one with requires_grad=True.")
+        stored = [(n, b) for n, b in self.module.named_buffers(remove_duplicate=False) if b.is_floating_point()]
+        self.parameters = _entries(trained, _layers(trained, getattr(self.module, "layer_starts", None)))
+        self.buffers = _entries(stored, _layers_of_owners(stored, self.parameters))
+        self.size = sum(e.size for e in self.parameters)
+        self.buffer_size = sum(e.size for e in self.buffers)
+        self.last = owner(([n for n, p in trained if p.dim() > 1] or [n for n, _ in trained])[-1])
+        self._sizes = [e.size for e in self.parameters]
+        self._calls = Calls(self.module, self.parameters, self.buffers, self.last, dtype, autocast)
+
+    def __repr__(self) -> str:
+        sizes = f"parameters={self.size}, buffers={self.buffer_size}, layers={len(self.layers)}"
+        return f"Space({type(self.module).__name__}, {sizes}, {str(self.dtype).removeprefix('torch.')})"
+
+    # --- vectors ----------------------------------------------------------------------------------------------------
+    def ravel(self, module: nn.Module | None = None) -> Tensor:
+        """The module's parameters as one new vector [D]."""
+        return _flatten(
+            dict((module or self.module).named_parameters(remove_duplicate=False)),
+            self.parameters,
+            self.dtype,
+            self.device,
+        )
+
+    def ravel_buffers(self, module: nn.Module | None = None) -> Tensor:
+        """The module's floating-point buffers as one new vector [B]."""
+        return _flatten(
+            dict((module or self.module).named_buffers(remove_duplicate=False)), self.buffers, self.dtype, self.device
+        )
+
+    def unravel(self, theta: Tensor) -> dict[str, Tensor]:
+        """Views of a vector [D] in the parameters' shapes, by name."""
+        return {
+            e.name: view for e, view in zip(self.parameters, views(theta, self.parameters, self._sizes), strict=True)
+        }
+
+    def by_tensor(self, function: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
+        """The vector [D] of what `function` makes of vectors [D] where one parameter lies, in its shape, for each."""
+        parts = zip(*(views(v, self.parameters, self._sizes) for v in vectors), strict=True)
+        return torch.cat([rows(function(*tensors)).reshape(-1) for tensors in parts])
+
+    def state_dict(self, theta: Tensor, buffers: Tensor | None = None) -> dict[str, Tensor]:
+        """What the module's own `load_state_dict` takes: every name, copies, contiguous; dropped statistics as they
+        began.
+        """
+        state = {k: v.detach().clone() for k, v in (self._dropped | self.module.state_dict()).items()}
+        pairs = [(self.parameters, theta)] + ([] if buffers is None else [(self.buffers, buffers)])
+        for entries, vector in pairs:
+            for entry, view in zip(entries, views(vector, entries), strict=True):
+                for name in entry.aliases:
+                    if name in state:
+                        state[name] = view.detach().clone(memory_format=torch.contiguous_format)
+        return {k: v.contiguous() for k, v in state.items()}
+
+    def from_state_dict(self, state: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The vectors (parameters [D], buffers [B]) of a state dict; raises UserError where names or shapes do not
+        fit.
+        """
+        module = copy.deepcopy(self.module)
+        try:
+            module.load_state_dict({k: v for k, v in state.items() if k not in self._dropped})
+        except RuntimeError as error:
+            raise UserError(f"the saved model does not fit this one: {str(error).splitlines()[-1].strip()}") from None
+        for name, p in module.named_parameters():
+            if not p.requires_grad and not torch.equal(p, self.module.get_parameter(name)):
+                raise UserError(
+                    f"the saved model's frozen {name!r} is not this module's, and what is frozen stays as it is: "
+                    "load the file into the module first."
+                )
+        return self.ravel(module), self.ravel_buffers(module)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+    def outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
+        """The module in evaluation mode at the vector theta [D], buffers [B] left as they are."""
+        return self._calls.outputs("evaluate", theta, x, buffers)[0]
+
+    def training_outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
+        """The module in training mode at theta [D]: its outputs and the buffers [B] after the pass.
+
+        Raises UserError where it cannot be trained on one sample alone (BatchNorm) and is given one.
+        """
+        try:
+            return self._calls.outputs("train", theta, x, buffers)
+        except ValueError as error:
+            if len(tree_leaves(x)[0]) != 1:
+                raise
+            raise UserError(
+                f"the model cannot be trained on a batch of one sample ({error}): give batches of two or more, or "
+                "another normalisation."
+            ) from error
+
+    def features(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
+        """The input of the last layer with weights, in evaluation mode."""
+        self._calls.outputs("evaluate", theta, x, buffers)
+        return self._calls.features()
+
+    def head(self, theta: Tensor, z: Tensor) -> Tensor:
+        """The last layer with weights, as it trains, applied to features z [B, F]."""
+        module = self._calls.placed("train", theta, self.ravel_buffers())
+        return module.get_submodule(self.last)(z)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Space:
+        return self  # immutable once built
+
+    # --- groups of parameters -----------------------------------------------------------------------------------------
+    @property
+    def layers(self) -> list[str]:
+        """The names of the groups of layers, in order: each starts at a weight matrix or kernel (FedALS's groups), or
+        where a name matches one of the patterns in the module's own `layer_starts`.
+        """
+        names: dict[int, str] = {}
+        for e in self.parameters:
+            names.setdefault(e.layer, owner(e.aliases[-1]) or e.name)
+        return [names[layer] for layer in sorted(names)]
+
+    def layer_index(self) -> Tensor:
+        """For every parameter, the number of its group of layers. int64 [D]."""
+        return self._spread(self.parameters, lambda e: e.layer).to(torch.int64)
+
+    def select(self, which: Selector) -> Tensor:
+        """Which parameters are meant: a bool vector [D].
+
+        `None` or "head" is the last layer with weights, "body" the rest, "norm" what belongs to normalisation layers;
+        a string is a pattern (`fc*`, `conv1`, `a|b`) on any of a parameter's names, `!` before it the rest; a number
+        the leading groups of layers; a callable a predicate on names. Raises UserError where nothing matches, with the
+        names there are.
+        """
+        return self._spread(self.parameters, chooser(which, self)).to(torch.bool)
+
+    def select_buffers(self, which: Selector) -> Tensor:
+        """The buffers that belong to the layers of the selected parameters. Bool [B]."""
+        chosen = chooser(which, self)
+        layers = {e.layer for e in self.parameters if chosen(e)}
+        return self._spread(self.buffers, lambda e: e.layer in layers).to(torch.bool)
+
+    def _spread(self, entries: list[Entry], value: Callable[[Entry], float]) -> Tensor:
+        parts = [torch.full((e.size,), float(value(e)), device=self.device) for e in entries]
+        return torch.cat(parts) if parts else torch.zeros(0, device=self.device)
+
+
+def _by_layer(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+    """Layer by layer, as named; what a parametrization makes a weight of lies where the weight would: first."""
+    named = list(named)
+    first = {owner(name): place for place, (name, _) in reversed(list(enumerate(named)))}
+    return sorted(named, key=lambda pair: (first[owner(pair[0])], ".parametrizations." not in pair[0]))
+
+
+def _layers(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int]:
+    """The number of each tensor's layer, by its id: that of the last of its names."""
+
+    def begins(name: str, tensor: Tensor) -> bool:
+        if starts is not None:
+            return any(fnmatch.fnmatchcase(name, pattern) for pattern in starts)
+        return tensor.dim() > 1 and not {"shortcut", "downsample", "original1"} & set(name.split("."))
+
+    layer, last = -1, {}
+    for name, tensor in named:
+        layer = max(layer + begins(name, tensor), 0)
+        last[id(tensor)] = layer
+    numbers = {layer: i for i, layer in enumerate(sorted(set(last.values())))}  # one whose only tensor is tied is gone
+    return {key: numbers[layer] for key, layer in last.items()}
+
+
+def _layers_of_owners(named: Sequence[tuple[str, Tensor]], parameters: list[Entry]) -> dict[int, int]:
+    """A buffer's layer is that of the last parameter of its owner."""
+    last = {owner(name): e.layer for e in parameters for name in e.aliases}
+    return {id(tensor): last.get(owner(name), 0) for name, tensor in reversed(named)}
+
+
+def _entries(named: Sequence[tuple[str, Tensor]], layers: dict[int, int]) -> list[Entry]:
+    """Unique tensors in order, with all their names."""
+    aliases: dict[int, list[str]] = {}
+    tensors: dict[int, Tensor] = {}
+    for name, tensor in named:
+        aliases.setdefault(id(tensor), []).append(name)
+        tensors[id(tensor)] = tensor
+    entries, offset = [], 0
+    for key, names in aliases.items():
+        shape = tensors[key].shape
+        entries.append(Entry(names[0], tuple(names), shape, offset, layers[key]))
+        offset += shape.numel()
+    return entries
+
+
+def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtype, device: torch.device) -> Tensor:
+    parts = [rows(tensors[e.name].detach()).reshape(-1) for e in entries]
+    return torch.cat(parts).to(device=device, dtype=dtype) if parts else torch.zeros(0, dtype=dtype, device=device)
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """A copy of the module; UserError where it is one that cannot be copied, or not be called at other parameters."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UserError("the model is a ScriptModule, which computes at no parameters but its own: give its nn.Module.")
+    if any(nn.parameter.is_lazy(p) for p in module.parameters()):
+        raise UserError("the model has lazy layers that know no shape yet: call it once on a batch of its samples.")
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError as error:  # an attribute that is computed of parameters
+        raise UserError(
+            f"the model cannot be copied ({str(error).partition('.')[0]}): write weight_norm and spectral_norm as in "
+            "torch.nn.utils.parametrizations."
+        ) from None
+
+
+def _refuse_dropout(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise UserError(
+                f"the layer {name!r} is dropout with p={part.p}, which would draw from a hidden generator: "
+                f"set its p to 0 or leave it out."
+            )
+
+
+def _drop_statistics(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase):
+            part.track_running_stats = False
+            part.running_mean = part.running_var = part.num_batches_tracked = None

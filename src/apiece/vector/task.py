@@ -1,0 +1,120 @@
+"""What is learned: a module's vector space and a loss, as functions of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from apiece.vector.space import Space
+
+Differentiate = Callable[[Callable[[Tensor], tuple[Tensor, Any]], Tensor], tuple[Tensor, Tensor, Any]]
+
+
+IGNORED = -100  # the target of padding: in no mean, and the number that torch leaves out
+
+
+def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Mean cross entropy of scores [B, C] against labels [B]; of scores [B, T, V] against tokens [B, T], the mean over
+    all tokens of the batch that are not IGNORED.
+    """
+    if y.dim() > 1 and outputs.shape[:-1] == y.shape:
+        outputs, y = outputs.flatten(0, -2), y.flatten()
+    return F.cross_entropy(outputs, y, ignore_index=IGNORED)
+
+
+def accuracy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Whether each sample's largest score is its label's; of tokens [B, T], the share that is right of those not
+    IGNORED. [B]
+    """
+    right = outputs.argmax(-1) == y
+    return right.to(torch.get_default_dtype()) if y.dim() < 2 else right.sum(-1, dtype=torch.float64) / targets(y)
+
+
+def targets(y: Any) -> Tensor:
+    """How many targets each sample has, by which it weighs in means over samples: 1; of tokens [B, T], those that are
+    not IGNORED. [B]
+    """
+    if isinstance(y, Tensor) and y.dim() > 1 and not y.is_floating_point():
+        return (y != IGNORED).flatten(1).sum(1)
+    first = tree_leaves(y)[0]
+    return torch.ones(len(first), dtype=torch.int64, device=first.device)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model's vector space, the loss of (outputs, y), a metric of (outputs, y) with one value a sample, and
+    augmentation.
+
+    `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only.
+    """
+
+    space: Space
+    loss: Callable[[Any, Any], Tensor] = cross_entropy
+    metric: Callable[[Any, Any], Tensor] = accuracy
+    augment: Any = None
+
+
+class Passes:
+    """The base loss of one descent: a training forward pass that reads and moves the buffers.
+
+    Under vmap and grad a moved buffer belongs to the transformed call, so it is handed out beside the loss as its
+    auxiliary value and never kept in the closure.
+    """
+
+    def __init__(self, task: Task, buffers: Tensor):
+        self.task, self.buffers, self.moved, self.step = task, buffers, buffers, 0
+
+    def loss(self, theta: Tensor, batch: Any) -> Tensor:
+        x, y = batch
+        outputs, self.moved = self.task.space.training_outputs(theta, x, self.buffers)
+        return self.task.loss(outputs, y)
+
+    def with_buffers(
+        self, objective: Callable[[Tensor, Any], Tensor], batch: Any
+    ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """theta -> (objective, the buffers after its pass)."""
+
+        def value(theta: Tensor) -> tuple[Tensor, Tensor]:
+            self.moved = self.buffers
+            out = objective(theta, batch)
+            moved, self.moved = self.moved, self.buffers
+            return out, moved.detach()
+
+        return value
+
+
+class TaskView(NamedTuple):
+    """The task as a piece may use it: evaluation mode, with the client's buffers as they stand; nothing here moves
+    them.
+    """
+
+    task: Task
+    buffers: Tensor
+    differentiate: Differentiate
+
+    def outputs(self, theta: Tensor, x: Any) -> Tensor:
+        return self.task.space.outputs(theta, x, self.buffers)
+
+    def features(self, theta: Tensor, x: Any) -> Tensor:
+        return self.task.space.features(theta, x, self.buffers)
+
+    def head(self, theta: Tensor, z: Tensor) -> Tensor:
+        return self.task.space.head(theta, z)
+
+    def loss(self, outputs: Any, y: Any) -> Tensor:
+        return self.task.loss(outputs, y)
+
+    def by_tensor(self, function: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
+        """A vector [D] made tensor by tensor: `function` of these vectors' parts, in the shape of each parameter."""
+        return self.task.space.by_tensor(function, *vectors)
+
+    def gradient(self, theta: Tensor, batch: Any) -> Tensor:
+        """The task gradient [D] on a batch, in training mode, the buffers left as they are."""
+        passes = Passes(self.task, self.buffers)
+        return self.differentiate(passes.with_buffers(passes.loss, batch), theta)[0]

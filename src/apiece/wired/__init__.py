@@ -1,0 +1,1 @@
+"""Every client a process of its own, spoken to in bytes."""

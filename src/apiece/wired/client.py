@@ -1,0 +1,192 @@
+"""A client in a process of its own: built from the run's text and its own folder, spoken to only in bytes.
+
+A message says which memory of this client was the last that counted, and of which rounds the server may ask again: of
+those counted as of its last two checkpoints. A memory holds the header of the message that it was made for, and so the
+rounds that were needed then. Once it has counted, all before it but those are removed. Nothing else removes a memory:
+no message can alone, whatever it says, for the answer to a message that the server did not send is not counted. So a
+message may be sent again, and a server that falls back one checkpoint finds every client as it was then.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apiece.algebra.broadcast import Pipeline, Setting
+from apiece.algebra.piece import Samples
+from apiece.config.assemble import federated_of
+from apiece.config.settings import from_table
+from apiece.data.federation import Numbered
+from apiece.engine import messages
+from apiece.engine.clients import local_work
+from apiece.engine.federated import Federated, Shared
+from apiece.engine.messages import Header
+from apiece.engine.traffic import arrived, down, up
+from apiece.engine.work import Work, work_of
+from apiece.errors import UserError
+from apiece.lifts.lift import Loop
+from apiece.storage.rows import Row, StoreError
+from apiece.system import files, signals
+from apiece.wired import folder as client_folder
+from apiece.wired.folder import PHASE
+
+NOT_FINITE, REFUSED, FAILED = "not finite", "refused", "failed"  # what an answer's header says instead of the operation
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client between two messages: all that changes is in its folder."""
+
+    folder: Path
+    run: str
+    name: str
+    who: int
+    samples: Samples
+    federated: Federated
+    work: Work
+    seed: int
+
+    @classmethod
+    def build(cls, text: str, folder: Path) -> Client:
+        """The client whose data lie in that folder, in the run of that text: TOML, [config] and what was [resolved].
+
+        Raises StoreError for data that are not there, damaged, or of another run.
+        """
+        table = tomllib.loads(text)
+        config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
+        names = Numbered(resolved["clients"])  # of the others it knows how many there are
+        setting = Setting(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
+        federated = federated_of(config, setting)[1]
+        who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
+        samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))
+        return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed)
+
+    def answer(self, message: bytes) -> bytes:
+        """Do what a message asks: the same again for the same message.
+
+        Raises UserError for one that does not fit: of another run, for another client, not of the form of this
+        round's, or that names a memory which is not here. It has then changed nothing.
+        """
+        try:
+            header, tensors = messages.unpack(message)
+        except UserError as error:
+            raise UserError(f"client {self.name!r} was sent what is no message: {error}") from None
+        self._refuse_other(header)
+        shared, sent = self._asked(header, tensors)
+        each = local_work(
+            self.federated,
+            self.samples,
+            self.name,
+            self.who,
+            header.accepted,
+            self._recall(header),
+            self.work,
+            self.seed,
+            header.round,
+            sent,
+        )
+        reply = getattr(self.federated, header.operation)(Loop(), shared, each)
+        if not bool(reply.finite):
+            return messages.pack(header._replace(operation=NOT_FINITE), {})
+        if header.operation == "embed":  # the first phase is kept for the last
+            files.atomic_write(self.folder / PHASE, messages.pack(header, {"phi": shared.model, "v": reply.said.x}))
+        remembered = client_folder.remember(self.folder, header, reply.row) if reply.row else 0
+        weight = getattr(reply.said, "weight", None)
+        number = 1.0 if weight is None else float(weight.x)
+        said = up(self.federated, reply.said, header.round)
+        return messages.pack(header._replace(memory=remembered, number=number), said)
+
+    def _refuse_other(self, header: Header) -> None:
+        """Raise UserError for the header of a message that cannot be for this client."""
+        if header.run != self.run:
+            raise UserError(
+                f"client {self.name!r} is of run {self.run}, and the message of run {header.run}: send it "
+                "to a client of that run."
+            )
+        if header.client != self.who:
+            raise UserError(
+                f"client {self.name!r} has the number {self.who}, and the message is for number {header.client}: send "
+                "it to that client."
+            )
+        operations = ("train", "embed", "embed_back") if isinstance(self.federated.broadcast, Pipeline) else ("train",)
+        if header.operation not in operations:
+            known = ", ".join(operations)
+            raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
+        if not -1 <= header.older <= header.newer <= header.accepted < header.round:
+            raise self._unfit(
+                header,
+                f"its rounds {header.older}, {header.newer}, {header.accepted} (as of two checkpoints, and the last "
+                f"that counted) and {header.round} are not in order",
+            )
+        if header.memory and header.accepted < 0:
+            raise self._unfit(header, "it names a memory and no round in which that was made")
+        if not 0 <= header.number <= torch.finfo(self.federated.initial.dtype).max:
+            raise self._unfit(header, f"its step size is {header.number:g}")
+
+    def _unfit(self, header: Header, why: str) -> UserError:
+        return UserError(
+            f"client {self.name!r} refuses the message for {header.operation!r} in round {header.round + 1}, as {why}: "
+            "send one that this run makes."
+        )
+
+    def _asked(self, header: Header, tensors: dict[str, Tensor]) -> tuple[Shared, Any]:
+        """(what all were sent, what only this client was), held against the form that the server's messages have."""
+        federated, operation, round = self.federated, header.operation, header.round
+        first = self._first_phase(round) if operation == "embed_back" else {}
+        phi = federated.initial.new_zeros(federated.broadcast.split) if operation == "embed" else federated.initial
+        told = federated.templates["told"]
+        form = Shared(round, header.number, first.get("v", phi), federated.initial_buffers, told)
+        if why := messages.misfit(tensors, down(federated, form, (), header.accepted)):
+            raise self._unfit(header, why)
+        if operation == "train":
+            return arrived(federated, tensors, round, header.number, header.accepted), ()
+        if operation == "embed":
+            return form._replace(model=tensors["model"], told={}), ()
+        return form._replace(model=first["phi"], told={}), tensors["model"]
+
+    def _first_phase(self, round: int) -> dict[str, Tensor]:
+        with suppress(StoreError):
+            _, header, first = client_folder.read(self.folder / PHASE, "the first phase", self.run, "")
+            if header.round == round:
+                return first
+        raise UserError(f"client {self.name!r} lacks the first phase of round {round + 1}: send it.")
+
+    def _recall(self, header: Header) -> Row:
+        """The memory that counts. It takes the place of those before it that were not needed when it was made."""
+        fresh = self.federated.fresh_row()
+        if header.accepted < 0 or not fresh:
+            return fresh
+        made, row = client_folder.recall(self.folder, self.run, self.who, header.accepted, header.memory)
+        client_folder.remove_before(self.folder, header.accepted, {made.accepted, made.older, made.newer})
+        return row
+
+
+def serve(pipe: Any, text: str, folder: str) -> None:
+    """Answer messages until the other side ends: nothing but bytes enters or leaves."""
+    signals.ignore()  # the server ends its clients
+    torch.set_num_threads(1)
+    client = None
+    with suppress(EOFError, OSError):
+        while True:
+            message = pipe.recv_bytes()
+            try:
+                client = client or Client.build(text, Path(folder))
+                answer = client.answer(message)
+            except UserError as error:
+                answer = _instead(REFUSED, str(error))
+            except Exception as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                last = f"{type(error).__name__} at {place.filename}:{place.lineno}: {' '.join(str(error).split())}"
+                answer = _instead(FAILED, traceback.format_exc() + last)
+            pipe.send_bytes(answer)
+
+
+def _instead(why: str, said: str) -> bytes:
+    return messages.pack(Header("", why, -1, -1), {"text": messages.letters(said)})

@@ -1,0 +1,299 @@
+"""Every client a process of its own, spoken to in messages: `apiece run --lift wired`.
+
+A deployment on one machine. Only what `traffic.down` and `traffic.up` declare crosses, as bytes; a process may end
+between any two messages. The server knows of a client how many samples it has and which of its rounds counted. What
+only a simulation may look at, a client's memory for personal accuracies, is read from the client's folder; drift is
+not measured. The run is bitwise that of the sequential lift.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import tomli_w
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from apiece.algebra.broadcast import Pipeline
+from apiece.algebra.piece import Samples
+from apiece.config.assemble import OWN, chosen_algorithm
+from apiece.config.settings import to_table
+from apiece.engine import messages
+from apiece.engine.clients import BadClient, Clients, NotFinite, local_work
+from apiece.engine.messages import Header
+from apiece.engine.state import Reply, Shared, finite
+from apiece.engine.traffic import Traffic, down, measure, received, up
+from apiece.engine.work import Work
+from apiece.errors import UserError
+from apiece.lifts.lift import Loop, Threaded
+from apiece.storage.rows import Layout, Row, Rows, Written
+from apiece.system.temporary import TemporaryFolder
+from apiece.vector.task import accuracy, cross_entropy
+from apiece.wired import folder
+from apiece.wired.client import FAILED, NOT_FINITE, REFUSED
+from apiece.wired.processes import ClientProcesses
+
+if TYPE_CHECKING:
+    from apiece.config.assemble import Experiment
+
+Counts = tuple[int, int, int, int]  # what `measure` gives
+
+
+@dataclass(frozen=True)
+class Wired:
+    """How a run's clients work: so many at a time, each in a process of its own."""
+
+    workers: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, workers: int) -> Wired:
+        """Raises UserError where clients cannot be built from the run's text: it was given objects."""
+        config, task = experiment.config, experiment.federated.task
+        given = {
+            "model": config.model == OWN,
+            "data": config.data == OWN,
+            "loss": task.loss is not cross_entropy,
+            "metric": task.metric is not accuracy,
+            "algorithm": not _named(experiment),
+        }
+        if culprits := [name for name, own in given.items() if own]:
+            raise UserError(
+                f"lift='wired' builds every client from the run's text, and the {' and '.join(culprits)} "
+                "of this run are objects of a program: name them, or take another lift."
+            )
+        return cls(workers)
+
+
+def _named(experiment: Experiment) -> bool:
+    with suppress(UserError):
+        config = experiment.config
+        return repr(chosen_algorithm(config.algorithm, config.plugin)) == repr(experiment.federated.algorithm)
+    return False
+
+
+def text_of(experiment: Experiment, digest: str) -> str:
+    """All that a client is told of a run before the first message, in TOML."""
+    config, dataset = experiment.config, experiment.dataset
+    if config.init is not None:
+        config = replace(config, init=str(Path(config.init).resolve()))
+    shape = list(experiment.federation.test_pool[0].shape[1:])
+    classes = dataset.classes if dataset is not None else 0
+    resolved = {"digest": digest, "shape": shape, "classes": classes, "clients": len(experiment.federation.names)}
+    return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
+
+
+class WiredRows(Rows):
+    """Which memories of each client counted, as far as the last two checkpoints need them; the rows are theirs."""
+
+    def __init__(self, layout: Layout, folder: Callable[[int], Path], run: str) -> None:
+        super().__init__(layout)
+        self._folder, self._run = folder, run
+
+    def get(self, client: int) -> Row | None:
+        """The client's own memory, for a simulation to look at."""
+        return self._recalled(client, self._records[client][-1]) if client in self._records else None
+
+    def remembered(self, round: int, client: int, checksum: int) -> None:
+        """The client has a memory of this round, with this checksum: to be counted."""
+        self._staged[client] = Written(round, checksum, None)
+
+    def counted(self, client: int) -> dict[str, int]:
+        """What a header says of a client's memories: the last that counted, and of which rounds others are needed."""
+        records = self._records.get(client, ())
+        older, newer = (max((w.round for w in records if w.round < n), default=-1) for n in (self._older, self._newer))
+        last = records[-1] if records else Written(-1, 0, None)
+        return {"accepted": last.round, "memory": last.crc, "older": older, "newer": newer}
+
+    def digest(self) -> str:
+        """The memories counted themselves: the server has no other place for them than its checkpoint."""
+        counted = {client: [written[:2] for written in self._records[client]] for client in self.touched()}
+        return json.dumps({"checkpoints": [self._older, self._newer], "memories": counted})
+
+    def check(self, number: int, digest: str | None = None) -> None:
+        for client, made in self._counted(digest)[1].items():
+            self._recalled(client, made[-1], "")
+
+    def restore(self, number: int, digest: str | None = None) -> None:
+        checkpoints, self._records = self._counted(digest)
+        self._staged.clear()
+        self._older, self._newer = max((n for n in checkpoints if n < number), default=0), number
+
+    def _counted(self, digest: str | None) -> tuple[list[int], dict[int, list[Written]]]:
+        """(the checkpoints, the memories counted) of a digest; those from before memories had checksums are adopted."""
+        saved = json.loads(digest or '{"checkpoints": [], "memories": {}}')
+        counted = {int(client): made for client, made in saved.get("memories", saved.get("counted")).items()}
+        if "memories" not in saved:
+            names, adopt = [field[0] for field in self.layout.fields], folder.adopt
+            counted = {c: adopt(self._folder(c), self._run, c, rounds, names) for c, rounds in counted.items()}
+        records = {client: [Written(round, crc, None) for round, crc in made] for client, made in counted.items()}
+        return saved["checkpoints"], records
+
+    def _recalled(self, client: int, made: Written, *advice: str) -> Row:
+        return folder.recall(self._folder(client), self._run, client, made.round, made.crc, *advice)[1]
+
+    def sync(self) -> None:
+        """A client's memory is on its disk before it answers."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _write(self, client: int, round: int, crc: int, payload: bytes) -> None:
+        raise AssertionError("clients write their own rows")
+
+    def _read(self, place: Any) -> bytes:
+        raise AssertionError("clients read their own rows")
+
+    def _release(self, place: Any) -> None:
+        """A client learns which rounds are needed from its next message."""
+
+    def _erase(self, place: Any) -> None:
+        """The same."""
+
+
+class WiredClients(Clients):
+    """Clients in processes of their own: an operation is a message to each, and answers come in the cohort's order."""
+
+    def __init__(self, experiment: Experiment, home: Path, digest: str, lift: Wired) -> None:
+        names = experiment.training.names
+        self.folder = lambda client: home / "clients" / quote(names[client], safe="").replace(".", "%2E")
+        self.counts = WiredRows(Layout.of(experiment.federated.fresh_row()), self.folder, digest)
+        config = experiment.config
+        super().__init__(
+            experiment.federated,
+            experiment.training,
+            experiment.work,
+            config.seed,
+            lift,
+            self.counts,
+            config.on_bad_client,
+        )
+        pool = experiment.federation.test_pool
+        self.run, self.like = digest, tree_map(lambda leaf: leaf.new_zeros(2, *leaf.shape[1:]), pool)
+        parts = [*self.federated.pieces, *self.federated.task.space.module.modules()]
+        modules = {type(part).__module__ for part in parts}
+        self.processes = ClientProcesses(text_of(experiment, digest), modules, config.patience)
+        self._threads = Threaded(lift.workers)  # each waits for a process
+
+    @classmethod
+    def open(cls, experiment: Experiment, folder: Path | None, digest: str, lift: Wired) -> WiredClients:
+        """The clients of a run, in its folder; without one, in a folder that goes when nobody holds them any longer."""
+        if folder is not None:
+            return cls(experiment, folder, digest, lift)
+        home = TemporaryFolder()
+        clients = cls(experiment, home.path, digest, lift)
+        weakref.finalize(clients, home.remove)
+        return clients
+
+    def replies(
+        self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
+    ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
+        """What each client answers; one whose process ended twice at this message is left out, as if it were absent."""
+
+        def ask(how: Any, shared: Shared, client: int) -> tuple[Header, Counts, bytes | None]:
+            counted = self.counts.counted(client) if self.fresh else {}
+            header = Header(self.run, operation, client, round, number=float(shared.lr), **counted)
+            sent = down(self.federated, shared, own.get(client, ()), header.accepted)
+            if not bool(finite(sent)):
+                raise NotFinite(
+                    f"what the server would send to {self._named(client)} in round {round + 1} is not finite: most "
+                    f"likely the step size of {self.federated.server_optimiser!r} is too large; lower it in a new run."
+                )
+            message = messages.pack(header, sent)
+            return header, measure(sent, len(message)), self.processes.ask(self._delivered(client), message)
+
+        answers = self._threads.run(ask, shared, (lambda c=c: c for c in working))
+        for client, (asked, crossed, answer) in zip(working, answers, strict=True):
+            if answer is not None:
+                reply, back = self.answered(asked, answer)
+                yield client, reply, Traffic(*back, *crossed)
+
+    def answered(self, asked: Header, answer: bytes) -> tuple[Reply | BadClient, Counts]:
+        """(what a client answers to the message with this header or why that cannot be taken, its share of the ledger).
+
+        Nothing of an answer that cannot be taken is kept.
+        """
+        try:
+            header, tensors = messages.unpack(answer)
+        except UserError as error:
+            return self._unfit(asked, str(error).partition(":")[0]), measure({}, len(answer))
+        return self._reply(asked, header, tensors), measure(tensors, len(answer))
+
+    def close(self) -> None:
+        """End all processes, and the threads that wait for them."""
+        self.processes.close()
+        self._threads.close()
+
+    @cached_property
+    def forms(self) -> dict[str, Any]:
+        """The form of an answer to each operation, which bytes do not say, from a step on samples that are made up."""
+        federated = self.federated
+        samples, row, work = Samples(self.like, torch.arange(2), 2), federated.fresh_row(), Work(1, None, 2)
+        each, start = local_work(federated, samples, "", 0, -1, row, work, 0, 0, ()), federated.start()
+        shared = federated.shared(start, 1.0)._replace(model=federated.initial)
+        forms = {"train": federated.train(Loop(), shared, each).said}
+        if isinstance(federated.broadcast, Pipeline):
+            shared = shared._replace(model=start.params[: federated.broadcast.split])
+            forms["embed"] = federated.embed(Loop(), shared, each).said
+            forms["embed_back"] = federated.embed_back(Loop(), shared, each._replace(sent=forms["embed"].x)).said
+        return forms
+
+    def _reply(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> Reply | BadClient:
+        if header.operation in (REFUSED, FAILED):
+            return self._declined(asked, header, tensors)
+        stopped, form = header.operation == NOT_FINITE, self.forms[asked.operation]
+        due = asked._replace(operation=NOT_FINITE) if stopped else asked
+        for name in ("run", "operation", "client", "round", "accepted", "older", "newer"):
+            if (found := getattr(header, name)) != (wanted := getattr(due, name)):
+                return self._unfit(asked, f"its {name} is {found!r} where {wanted!r} is expected")
+        if why := messages.misfit(tensors, {} if stopped else up(self.federated, form, asked.round)):
+            return self._unfit(asked, why)
+        if stopped:
+            return Reply((), {}, {}, False)
+        most = self.federation.size(asked.client) if self.federated.weighting == "samples" else 1
+        if not 0 < header.number <= most:
+            return self._unfit(
+                asked, f"its weight is {header.number:g} where more than 0 and at most {most} is expected"
+            )
+        if asked.operation == "train" and self.fresh:
+            self.counts.remembered(asked.round, asked.client, header.memory)
+        return Reply(received(self.federated, tensors, form, asked.round, header.number), {}, {}, True)
+
+    def _declined(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> BadClient:
+        """Why a client gave no answer, in its own words; of what failed in it the last line, the rest as the cause."""
+        said = messages.text(tensors["text"]).split("\n") if "text" in tensors else ["it does not say why."]
+        if header.operation == REFUSED:
+            return BadClient(
+                f"{self._named(asked.client)} refused a message of round {asked.round + 1}: {' '.join(said)}"
+            )
+        bad = BadClient(
+            f"{self._named(asked.client)} failed in round {asked.round + 1} with {said[-1].rstrip('.')}: mend it and "
+            "resume, or go on without such clients: `apiece resume FOLDER --on-bad-client skip`."
+        )
+        bad.__cause__ = RuntimeError("\n".join(said))
+        return bad
+
+    def _unfit(self, asked: Header, why: str) -> BadClient:
+        return BadClient(
+            f"{self._named(asked.client)} sent what is no answer to {asked.operation!r} in round {asked.round + 1}, as "
+            f"{why}: find out what changes its messages, or go on without such clients: `apiece resume FOLDER "
+            "--on-bad-client skip`."
+        )
+
+    def _named(self, client: int) -> str:
+        return f"client {self.federation.names[client]!r}"
+
+    def _delivered(self, client: int) -> Path:
+        """The client's folder; its data are put there once, and stand for data that lie there."""
+        folder, names = self.folder(client), self.federation.names
+        if not (folder / folder.DATA).exists():
+            folder.deliver(folder, self.run, client, names[client], *self.federation.samples(client).all())
+        return folder
