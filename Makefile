@@ -22,6 +22,7 @@ test: $(VENV)/ready  ## all tests and doctests
 lint: $(VENV)/ready
 	$(RUN)/ruff check $(SOURCES)
 	$(RUN)/pyright
+	$(RUN)/lint-imports --no-logo
 	$(RUN)/pylint src/apiece
 
 check: lint test  ## what has to pass before a change goes in

@@ -32,10 +32,10 @@ from timing import Contender, Row, Work, cpu_of, within
 
 from apiece.data.federation import MadeFederation
 from apiece.engine.clients import Clients
+from apiece.engine.cohorts import cohort
 from apiece.engine.federated import Federated
 from apiece.engine.state import Plan
 from apiece.engine.work import Work as LocalWork
-from apiece.engine.work import cohort
 from apiece.experiment.choice import by_rule
 from apiece.language import algorithms
 from apiece.networks import models

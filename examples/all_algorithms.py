@@ -22,7 +22,8 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from apiece.config.settings import Config, flags
+from apiece.config.settings import Config
+from apiece.config.tables import flags
 from apiece.engine.clients import BadClient
 from apiece.experiment.folders import ended
 from apiece.experiment.launch import ensure

@@ -18,7 +18,7 @@ from torch.autograd.functional import vhp
 from apiece.algebra.optim import clip
 from apiece.data.federation import tensors
 from apiece.data.sources import load
-from apiece.lifts.lift import Loop
+from apiece.engine.stepping import Loop
 from apiece.networks import models
 from apiece.vector.space import Space
 from apiece.vector.task import Passes, Task, TaskView

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from apiece.config.settings import Config, flags
+from apiece.config.settings import Config
+from apiece.config.tables import flags
 from apiece.experiment import folders
 from apiece.experiment.launch import ensure
 from apiece.report.results import Run, Runs, read_run

@@ -18,8 +18,9 @@ from apiece.algebra.composition import Algorithm, Client, Period, StepSize, algo
 from apiece.algebra.optim import Sgd
 from apiece.algebra.server_optim import Descent
 from apiece.engine.state import Each, Server
+from apiece.engine.stepping import Loop
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Loop, Sequential
+from apiece.lifts.lift import Sequential
 from apiece.pieces.fednova import FedNova
 from apiece.pieces.per_fedavg import MetaStep
 from apiece.pieces.vhl import VHL

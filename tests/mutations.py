@@ -35,7 +35,7 @@ from apiece.engine.clients import BadClient
 from apiece.engine.messages import Header
 from apiece.engine.state import Plan
 from apiece.errors import UserError
-from apiece.experiment import folders
+from apiece.experiment import identity
 from apiece.storage.rows import Row
 from apiece.wired.client import FAILED, NOT_FINITE, REFUSED, Client
 from apiece.wired.server import Wired, WiredClients, text_of
@@ -70,7 +70,7 @@ class Scene:
 
     def __init__(self, algorithm: str, folder: Path) -> None:
         experiment = assemble(replace(CONFIG, algorithm=algorithm))
-        self.server = WiredClients.open(experiment, folder, folders.digest(experiment.config), Wired(1))
+        self.server = WiredClients.open(experiment, folder, identity.digest(experiment.config), Wired(1))
         self.text, self.built = text_of(experiment, self.server.run), {}
         self.said: list[Sent] = []
         self.server.processes = SimpleNamespace(ask=self.ask, close=lambda: None)  # type: ignore[assignment]

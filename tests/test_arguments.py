@@ -14,11 +14,12 @@ import pytest
 from outer import config
 
 from apiece.algebra.broadcast import Setting
-from apiece.config.assemble import chosen_algorithm, federated_of, make_model
+from apiece.config.assemble import chosen_algorithm, federated_of
 from apiece.config.augmentation import augmentation
+from apiece.config.model import make_model
 from apiece.config.names import SIDES, one
+from apiece.config.splitting import make_split
 from apiece.data.arrays import Dataset, from_arrays
-from apiece.data.split import make_split
 from apiece.errors import UserError
 from apiece.language import algorithms, augmentations, optimisers, schedules, splits, text_models
 from apiece.language.expression import functions

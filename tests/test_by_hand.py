@@ -16,7 +16,8 @@ from apiece.config.assemble import Experiment, assemble
 from apiece.engine.state import Plan
 from apiece.errors import UserError
 from apiece.experiment.personalize import serve
-from apiece.experiment.run import Result, execute
+from apiece.experiment.result import Result
+from apiece.experiment.run import execute
 from apiece.report import page
 
 

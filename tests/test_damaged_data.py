@@ -14,12 +14,13 @@ from outer import run
 from test_bad_input import sentence
 from torch import nn
 
+from apiece.config.splitting import make_split
 from apiece.data.archives import archive
 from apiece.data.arrays import from_arrays, moments
 from apiece.data.federation import tensors
 from apiece.data.partitions import Dirichlet, DirichletRefill, Iid, Natural, Saved, Shards
 from apiece.data.sources import from_huggingface, from_table
-from apiece.data.split import Split, make_split
+from apiece.data.split import Split
 from apiece.errors import UserError
 from apiece.experiment.launch import federate
 from apiece.randomness import generator

@@ -23,8 +23,9 @@ from recipes import RECIPES, SMALL, result
 from torch import Tensor, nn
 
 from apiece import algorithm, federate
-from apiece.algebra.piece import Message, Piece, Samples
+from apiece.algebra.piece import Message, Piece
 from apiece.data.federation import MadeFederation
+from apiece.data.samples import Samples
 from apiece.engine import federated, state
 from apiece.errors import UserError
 from apiece.language import algorithms

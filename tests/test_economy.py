@@ -73,7 +73,7 @@ def test_whose_files_are_whose():
     assert found["fedgen"] == ("pieces/feature_generator.py", "pieces/fedgen.py", "pieces/generator_training.py")
     assert found["vhl"] == ("pieces/contrast.py", "pieces/vhl.py", "pieces/wider_head.py")
     assert found["scaffold"] == ("pieces/first_gradients.py", "pieces/scaffold.py")
-    assert found["pfedhn"] == BESIDE["pfedhn"]
+    assert found["pfedhn"] == (*BESIDE["pfedhn"], "pieces/pfedhn.py")
     assert "samples" not in str(found) and found["fine_tune"] == ("pieces/fine_tune.py",)  # several use both
 
 

@@ -17,9 +17,11 @@ from torch import Tensor, nn
 
 from apiece.config.assemble import assemble
 from apiece.engine.clients import Clients
-from apiece.experiment import folders
-from apiece.experiment.run import Result, execute
-from apiece.lifts.lift import Loop, Parallel, Vectorised
+from apiece.engine.stepping import Loop
+from apiece.experiment import lifecycle
+from apiece.experiment.result import Result
+from apiece.experiment.run import execute
+from apiece.lifts.lift import Parallel, Vectorised
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure import evaluate
 from apiece.measure.evaluate import At, Evaluation, Panel, Personal, _groups
@@ -337,7 +339,7 @@ def test_where_nobody_can_be_measured_it_is_found_out_once(monkeypatch):
 
 
 def test_very_many_clients_are_not_measured_one_by_one(monkeypatch):
-    monkeypatch.setattr(folders, "LISTED", 12)
+    monkeypatch.setattr(lifecycle, "LISTED", 12)
     assert len(made(clients=12, rounds=1, panel=2).accuracy) == 12
     assert len(made(clients=13, rounds=1, panel=2).accuracy) == 3  # and the unseen one
 

@@ -16,14 +16,16 @@ from apiece.algebra.composition import algorithm
 from apiece.algebra.server_optim import Momentum
 from apiece.config.assemble import chosen_algorithm
 from apiece.contract import check
+from apiece.engine.stepping import Batched, Loop
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Batched, Loop, Sequential, Vectorised
-from apiece.measure.observed import read, sheet
+from apiece.lifts.lift import Sequential, Vectorised
+from apiece.measure.observed import sheet
 from apiece.pieces.fedcog import FedCOG, allocation, balance, jensen_shannon
 from apiece.pieces.feddecorr import correlation
 from apiece.pieces.generation import Inputs, Network
 from apiece.pieces.samples import log_probabilities
+from apiece.report.pictures import read
 from apiece.vector.task import TaskView
 
 SEEN: list[Any] = []

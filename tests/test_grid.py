@@ -16,14 +16,15 @@ from subjects import COMPOSITIONS, commands
 from test_bad_input import sentence
 from test_report import Page
 
-from apiece.config.settings import Config, flags
+from apiece.config.settings import Config
+from apiece.config.tables import flags
 from apiece.errors import UserError
 from apiece.experiment import folders, grid, run
 from apiece.experiment.launch import run_config
 from apiece.language.grammar import parse_list
-from apiece.measure.observed import read
 from apiece.report import page as report
 from apiece.report.grid_table import Grid
+from apiece.report.pictures import read
 
 SMALL: dict[str, Any] = TINY | {"rounds": 2, "drift": "none", "panel": 2, "model": "mlp(hidden=[4])"}
 

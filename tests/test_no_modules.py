@@ -15,6 +15,7 @@ EXCEPTIONS = {
     "feature_generator.py": GENERATOR,
     "generator_training.py": GENERATOR,
     "fedgen.py": GENERATOR,
+    "pefll.py": "its two networks are made from descriptors and samples, not from the clients' model",
     "wider_head.py": "what VHL's `prepare` makes of the module, before there is a vector",
 }
 # what leads to a module from a View, from a piece, or by itself

@@ -24,14 +24,16 @@ from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.data.sources import load
 from apiece.engine.clients import Place
+from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.experiment.launch import run_config
 from apiece.experiment.personalize import newcomer as newcomer_of
 from apiece.experiment.personalize import personalize
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Loop, Sequential, Threaded, Vectorised
-from apiece.pieces.pefll import SIZES, Hypernetwork, Pefll, descriptor_size
+from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.networks.hypernetwork import Hypernetwork
+from apiece.pieces.pefll import SIZES, Pefll, descriptor_size
 from apiece.pieces.pfedhn import Pfedhn
 
 SHAPE, CLASSES = (1, 8, 8), 3

@@ -21,11 +21,12 @@ from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.config.settings import Config
 from apiece.contract import check
 from apiece.engine.clients import Clients
+from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.experiment.run import execute
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Loop, Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorised
 from apiece.pieces.fine_tune import passes
 from apiece.pieces.per_fedavg import part
 from apiece.vector.space import Space

@@ -15,13 +15,15 @@ import pytest
 from outer import TINY, cli, config, run
 
 from apiece.config.assemble import chosen_algorithm
-from apiece.config.settings import Config, from_toml, to_table
+from apiece.config.settings import Config
+from apiece.config.tables import from_toml, to_table
 from apiece.errors import UserError
-from apiece.experiment.folders import digest
+from apiece.experiment.identity import digest
 from apiece.experiment.launch import export, federate, resume
 from apiece.experiment.personalize import personalize
 from apiece.language import plugins
 from apiece.report import page
+from apiece.system import provenance
 
 LIGHT = '''"""An algorithm of one's own, whose module loads nothing heavy."""
 
@@ -77,7 +79,7 @@ def install(site: Path, name: str, point: str, module: str = "") -> None:
     folder = site / f"{name}-1.2.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    (folder / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{point}\n")
+    (folder / "entry_points.txt").write_text(f"[{provenance.GROUP}]\n{point}\n")
     (site / f"{name}.py").write_text(module)
 
 

@@ -19,9 +19,9 @@ from test_store_crash import Crash, Disk
 
 from apiece.engine import messages
 from apiece.errors import UserError
-from apiece.experiment import folders
+from apiece.experiment import identity
 from apiece.experiment.launch import federate
-from apiece.experiment.run import Result
+from apiece.experiment.result import Result
 from apiece.report import page
 from apiece.storage import checkpoint
 from apiece.storage.rows import Layout
@@ -130,7 +130,7 @@ def test_seeds_go_on_each(tmp_path):
     """The first seed had ended, the second was stopped, the third had not begun."""
     from dataclasses import replace
 
-    from apiece.config.settings import from_table
+    from apiece.config.tables import from_table
     from apiece.experiment.launch import resume, run_config
 
     config = from_table(SMALL | {"algorithm": "scaffold", "seeds": [0, 1, 2]}, "test")
@@ -240,14 +240,14 @@ def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
     whole = run(tmp_path / "whole", **settings)
     stopped(tmp_path / "old", 3, **settings)
     for path in checkpoints(tmp_path / "old"):
-        number, tensors, about = checkpoint.read(path, folders.digest(whole.experiment.config))
+        number, tensors, about = checkpoint.read(path, identity.digest(whole.experiment.config))
         renamed = {BEFORE.get(name, name): leaf for name, leaf in tensors.items()}
         assert renamed.keys() >= {"memory.0", "optimiser.1"}
         if lift == "wired":  # memories had no checksums either
             rows = json.loads(about["rows"])
             counted = {client: [round for round, _ in made] for client, made in rows.pop("memories").items()}
             about = {"rows": json.dumps(rows | {"counted": counted})}
-        checkpoint.write(tmp_path / "old", number, renamed, about, folders.digest(whole.experiment.config))
+        checkpoint.write(tmp_path / "old", number, renamed, about, identity.digest(whole.experiment.config))
     memories = list((tmp_path / "old").glob("clients/*/round-*"))
     assert bool(memories) == (lift == "wired")
     for path in memories:

@@ -19,11 +19,13 @@ from test_bad_input import sentence
 from test_bad_runs import DIVERGES, content
 
 from apiece.config.assemble import assemble
-from apiece.config.settings import Config, to_table
+from apiece.config.settings import Config
+from apiece.config.tables import to_table
 from apiece.data.federation import Federation
 from apiece.data.split import Split
 from apiece.errors import UserError
 from apiece.experiment import folders
+from apiece.experiment import identity as experiment_identity
 from apiece.experiment.launch import federate, run_config
 from apiece.experiment.run import execute
 from apiece.language import schedules
@@ -201,9 +203,9 @@ def test_seeds_and_references_start_from_the_runs_copy(tmp_path, start):
 def test_the_content_of_the_start_is_part_of_the_identity(tmp_path, start):
     copy = Path(shutil.copy(start, tmp_path / "copy.safetensors"))
     one, two = (config(init=str(path)) for path in (start, copy))
-    assert folders.digest(one) == folders.digest(two)
+    assert experiment_identity.digest(one) == experiment_identity.digest(two)
     another(copy)
-    assert folders.digest(one) != folders.digest(two)
+    assert experiment_identity.digest(one) != experiment_identity.digest(two)
     settings = {"clients": 6, "rounds": 2, "steps": "2", "model": "softmax_regression", "out": str(tmp_path / "run")}
     federate(init=str(start), **settings)
     federate(init=str(start), resume=True, **settings)
@@ -217,20 +219,20 @@ def test_a_folder_from_before_the_start_was_kept_still_opens(tmp_path, start, mo
     folder, old = tmp_path / "old", config(init="start.safetensors", data="digits")
     with monkeypatch.context() as patch:
         patch.setattr(folders, "_keep_init", lambda *_: None)
-        patch.setattr(folders, "digest", lambda one, where=None: _of_words(one))
+        patch.setattr(experiment_identity, "digest", lambda one, where=None: _of_words(one))
         execute(assemble(old), folder)
-    assert folders.digest(old, folder) == _of_words(old) != folders.digest(old)
+    assert experiment_identity.digest(old, folder) == _of_words(old) != experiment_identity.digest(old)
     before = (folder / "model.safetensors").read_bytes()
     assert cli("resume", folder).code == 0 and (folder / "model.safetensors").read_bytes() == before
     assert cli("export", folder, "--out", tmp_path / "model.safetensors").code == 0
-    folders.refuse_another(folder, replace(old, init=str(start)))  # the same file by another name
+    experiment_identity.refuse_another(folder, replace(old, init=str(start)))  # the same file by another name
     federate(out="old", resume=True, init="start.safetensors", clients=6, rounds=3, steps="2", batch=8, split="iid",
              model="softmax_regression")  # fmt: skip
 
 
 def _of_words(one: Config) -> str:
     """The digest as it was made of the settings' words, the path of the start among them."""
-    table = {k: v for k, v in to_table(replace(one, device="cpu")).items() if k not in folders.NOT_IDENTITY}
+    table = {k: v for k, v in to_table(replace(one, device="cpu")).items() if k not in experiment_identity.NOT_IDENTITY}
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 

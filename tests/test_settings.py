@@ -14,12 +14,13 @@ from outer import TINY, cli, config, metrics, run
 from safetensors.torch import load_file
 
 from apiece.config.assemble import assemble
-from apiece.config.settings import flags, from_toml
+from apiece.config.tables import flags, from_toml
 from apiece.data.split import Split
 from apiece.errors import UserError
-from apiece.experiment import folders
+from apiece.experiment import folders, identity
 from apiece.experiment.launch import federate
-from apiece.experiment.run import Result, execute
+from apiece.experiment.result import Result
+from apiece.experiment.run import execute
 from apiece.report import page
 
 
@@ -86,11 +87,11 @@ def test_the_same_on_the_command_line_and_in_toml(text, clients, tmp_path):
 
 def test_one_client_and_all_are_two_runs(tmp_path):
     one, everyone = config(cohort=1, out=str(tmp_path / "run")), config(cohort=1.0)
-    assert folders.digest(one) != folders.digest(everyone)
+    assert identity.digest(one) != identity.digest(everyone)
     folders.write_config(tmp_path / "run", one)
     with pytest.raises(UserError, match=r"cohort is 1 there and 1\.0 here"):
-        folders.refuse_another(tmp_path / "run", everyone)
-    assert folders.digest(config(cohort=3)) == folders.digest(config(cohort=3.0))  # as folders have it that are there
+        identity.refuse_another(tmp_path / "run", everyone)
+    assert identity.digest(config(cohort=3)) == identity.digest(config(cohort=3.0))  # as folders have it that are there
 
 
 @pytest.mark.parametrize("cohort", ["half", "ten%", 0, -1, 0.0, "0%", 1.5, 7, True, "120%", "nan"])
@@ -240,7 +241,7 @@ def test_drift_is_measured_as_asked():
 
 
 def test_every_setting_is_named_in_the_run_toml(tmp_path: Path):
-    from apiece.config.settings import from_toml
+    from apiece.config.tables import from_toml
 
     settings = config(out=str(tmp_path / "run"), clip=1.0, panel=3, target=0.5)
     execute(assemble(settings), tmp_path / "run")

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from apiece.config.splitting import make_split
 from apiece.data.arrays import from_arrays, held_out, moments
 from apiece.data.catalogue import SOURCES
 from apiece.data.partitions import Natural
 from apiece.data.sources import from_huggingface, from_npz, load
-from apiece.data.split import make_split
 from apiece.errors import UserError
 from apiece.randomness import generator
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from apiece.config.splitting import make_split
 from apiece.data.arrays import from_arrays
 from apiece.data.partitions import Classes, Dirichlet, DirichletPrior, DirichletRefill, Iid, Natural, Saved
-from apiece.data.split import Split, divide, make_split
+from apiece.data.split import Split, divide
 from apiece.errors import UserError
 from apiece.randomness import generator
 

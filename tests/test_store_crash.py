@@ -1,8 +1,8 @@
 """A crash at every write, flush and rename: the run that goes on ends as the one that never stopped, to the bit.
 
 `Disk` stands in for the operations of `apiece.system.files`. It stops the run at the n-th of them (a killed process:
-what was written stays, the last write perhaps by half), and models a power cut: of what was written or renamed since the
-last flush any part may be lost, in any order, by halves too.
+what was written stays, the last write perhaps by half), and models a power cut: of what was written or renamed since
+the last flush any part may be lost, in any order, by halves too.
 """
 
 from __future__ import annotations

@@ -16,11 +16,12 @@ from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.data.federation import Federation
+from apiece.engine.stepping import Loop
 from apiece.errors import UserError
 from apiece.experiment.personalize import serve
-from apiece.experiment.run import Result, execute
+from apiece.experiment.result import Result
+from apiece.experiment.run import execute
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Loop
 
 STEP, COHORTS = 0.05, [[0, 1], [2, 3], [1, 2], [0, 3], [0, 1, 2, 3]]
 

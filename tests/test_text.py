@@ -18,13 +18,13 @@ from torch import nn
 from apiece.algebra.composition import algorithm
 from apiece.algebra.optim import AdamW
 from apiece.cli import main
-from apiece.config.assemble import make_model
+from apiece.config.model import make_model
+from apiece.config.splitting import make_split
 from apiece.data.federation import Federation, federation
 from apiece.data.partitions import Natural, Shards
 from apiece.data.sources import load
-from apiece.data.split import make_split
 from apiece.data.texts import from_jsonl
-from apiece.data.tokens import Bytes, Reading
+from apiece.data.tokens import IGNORED, Bytes, Reading
 from apiece.errors import UserError
 from apiece.experiment.launch import federate as program
 from apiece.experiment.launch import resume
@@ -35,7 +35,7 @@ from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.measure import scoring
 from apiece.measure.scoring import score
 from apiece.vector.space import Space
-from apiece.vector.task import IGNORED, Task
+from apiece.vector.task import Task
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,17 +15,19 @@ from torch import nn
 
 from apiece.algebra.broadcast import Setting
 from apiece.algebra.composition import algorithm
+from apiece.algebra.draws import draw
 from apiece.algebra.optim import Sgd
 from apiece.algebra.piece import Draw, Piece, Rows, Uniform
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.contract import check
 from apiece.engine.clients import Clients
-from apiece.engine.work import Work, draw
+from apiece.engine.stepping import Loop
+from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.experiment.launch import federate as program
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Loop, Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorised
 from apiece.pieces.fedgen import FedGen
 from apiece.pieces.fedreg import FedReg
 from apiece.pieces.vhl import VHL, contrast

@@ -31,7 +31,7 @@ from apiece.engine.messages import Header
 from apiece.engine.state import Plan
 from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.experiment import folders
+from apiece.experiment import identity
 from apiece.experiment.launch import export, resume, run_config
 from apiece.experiment.launch import federate as program
 from apiece.experiment.run import execute
@@ -45,7 +45,7 @@ from apiece.system import processes as spawn
 from apiece.wired import processes as client_processes
 from apiece.wired import server as wired
 from apiece.wired.client import REFUSED, Client, serve
-from apiece.wired.folder import DATA, recall
+from apiece.wired.client_folder import DATA, recall
 from apiece.wired.server import Wired, WiredClients
 
 CONFIG = Config(
@@ -308,7 +308,7 @@ def test_a_memory_that_rots_is_named_and_the_checkpoint_before_serves(tmp_path, 
     config = replace(CONFIG, algorithm=RICH, rounds=4, cohort=1.0, absent=0.0, out=str(tmp_path / "run"))
     folder = stopped(config, after=3)
     older, path = sorted(folder.glob("clients/client-3/round-*"))[-2:]  # those of the last two checkpoints
-    whole, digest, checksum = path.read_bytes(), folders.digest(config, folder), int(path.stem.split("-")[2], 16)
+    whole, digest, checksum = path.read_bytes(), identity.digest(config, folder), int(path.stem.split("-")[2], 16)
     for place in (0, 3, 30, 60, 100, 109, 200, len(whole) - 1):
         path.write_bytes(bytes(byte ^ (1 << place % 8) * (at == place) for at, byte in enumerate(whole)))
         with pytest.raises(StoreError, match="the client's memory of round 3 is damaged"):
@@ -368,7 +368,7 @@ def test_rotten_data_are_named(one_round, tmp_path, how):
     if how != "gone":
         (tmp_path / DATA).write_bytes(rotten[how])
     config = replace(CONFIG, algorithm="fedavg", rounds=2, cohort=1.0, absent=0.0, out=str(one_round))
-    text = wired.text_of(assemble(config), folders.digest(config, one_round))
+    text = wired.text_of(assemble(config), identity.digest(config, one_round))
     with pytest.raises(StoreError, match=f"{DATA}: the client's data is .*: remove it and resume"):
         Client.build(text, tmp_path)
 
@@ -387,7 +387,7 @@ def test_rotten_data_end_a_run_with_one_sentence_or_are_left_out(one_round):
 def client(tmp_path_factory) -> tuple[WiredClients, Client, list[bytes]]:
     """The clients of a run, one of them built from its text and folder alone, and the message of its first round."""
     experiment, folder = assemble(replace(CONFIG, algorithm="scaffold")), tmp_path_factory.mktemp("run")
-    clients = WiredClients.open(experiment, folder, folders.digest(experiment.config), Wired(1))
+    clients = WiredClients.open(experiment, folder, identity.digest(experiment.config), Wired(1))
     asked: list[bytes] = []
     clients.processes = SimpleNamespace(ask=lambda folder, message: asked.append(message), close=lambda: None)  # type: ignore
     federated = experiment.federated

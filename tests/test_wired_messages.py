@@ -23,7 +23,7 @@ from apiece.config.assemble import assemble
 from apiece.engine import messages
 from apiece.engine.clients import BadClient, Clients
 from apiece.engine.state import Plan
-from apiece.experiment import folders
+from apiece.experiment import identity, lifecycle
 from apiece.experiment.launch import resume, run_config
 from apiece.experiment.run import execute
 from apiece.lifts.lift import Sequential
@@ -124,7 +124,7 @@ def test_the_client_is_named_and_the_last_checkpoint_is_from_before_it(tmp_path,
     meddle(change)
     with pytest.raises(BadClient, match=f"client 'client-3' sent what is no answer to 'train' in round 2, as {why}"):
         execute(assemble(config), Path(config.out))
-    found = folders.newest(Path(config.out), folders.digest(config, Path(config.out)), print)
+    found = lifecycle.newest(Path(config.out), identity.digest(config, Path(config.out)), print)
     assert found.number == 1 and all(bool(leaf.isfinite().all()) for leaf in found.tensors.values())
     meddle(None)
     resume(Path(config.out))

@@ -9,10 +9,11 @@ import torch
 from oracles import fedcog, fedgen, hypernetwork, pefll, pfedhn, problem, vhl
 from oracles.problem import SAMPLES
 
+from apiece.networks.hypernetwork import Hypernetwork
 from apiece.pieces.ditto import Ditto
 from apiece.pieces.fedcog import FedCOG
 from apiece.pieces.fedgen import FedGen
-from apiece.pieces.pefll import Bound, Hypernetwork, Networks, Pefll
+from apiece.pieces.pefll import Bound, Networks, Pefll
 from apiece.pieces.per_fedavg import MetaStep
 from apiece.pieces.pfedhn import Pfedhn
 from apiece.pieces.vhl import VHL

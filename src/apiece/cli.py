@@ -17,7 +17,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from apiece import __version__
 from apiece.commands import BY_RANKS, COMMANDS, Grid, Run
-from apiece.config.settings import Config, count_or_share, from_toml, shared
+from apiece.config.settings import Config
+from apiece.config.tables import count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError
 from apiece.system import signals
 

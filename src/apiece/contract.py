@@ -32,9 +32,10 @@ from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
+from apiece.engine.cohorts import cohort, silent
 from apiece.engine.federated import Federated
 from apiece.engine.state import Plan, Server, flatten, restore
-from apiece.engine.work import Between, Work, cohort, silent
+from apiece.engine.work import Between, Work
 from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.randomness import generator
 from apiece.storage import checkpoint

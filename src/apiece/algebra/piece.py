@@ -24,7 +24,7 @@ their group; every other leaf passes unmasked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -64,36 +64,6 @@ class View(NamedTuple):
     step: Any = None  # step() -> the number of the local step being taken, 0, 1, ..., for an objective to call
     alike: bool = False  # whether the mean of the models is the clients' uniform mean of start - end: see Bound.alike
     even: bool = False  # whether all clients who answer have taken as many steps since start: see Bound.even
-
-
-class Samples(NamedTuple):
-    """A client's training samples: rows `index` of a pool of tensors, the first `size` of them real."""
-
-    pool: Any
-    index: Tensor
-    size: Any
-
-    def __repr__(self) -> str:
-        return f"Samples(size={self.size})"
-
-    def batch(self, rows: Tensor) -> Any:
-        """The batch of these rows: a tree with a leading sample axis."""
-        where = self.index[rows]
-        return _map(lambda leaf: leaf[where], self.pool)
-
-    def places(self, batches: Any) -> Sequence[Tensor]:
-        """Where in the pool each step's rows lie: looked up once, and each apart, for steps that are to be alike."""
-        return [self.index[rows] for rows in batches]
-
-    def all(self) -> Any:
-        """Every sample (padded by repetition to the common length where clients are stacked)."""
-        return _map(lambda leaf: leaf[self.index], self.pool)
-
-
-def _map(function: Callable[[Any], Any], tree: Any) -> Any:
-    from torch.utils._pytree import tree_map
-
-    return tree_map(function, tree)
 
 
 class Uniform(NamedTuple):

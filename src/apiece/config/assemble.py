@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,29 +15,31 @@ from apiece.algebra.composition import Algorithm
 from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
 from apiece.config.checks import check_outputs, check_small_batches, class_count
-from apiece.config.names import one
+from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
 from apiece.config.settings import Config, check
+from apiece.config.splitting import make_split, one
 from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
 from apiece.data.fingerprint import fingerprint
 from apiece.data.parts import refuse_misfits
 from apiece.data.sources import load
-from apiece.data.split import Split, make_split
+from apiece.data.split import Split
+from apiece.engine.cohorts import bernoulli_cohort, cohort, in_order, silent
 from apiece.engine.federated import Federated
 from apiece.engine.state import Plan
-from apiece.engine.work import Between, Work, bernoulli_cohort, cohort, in_order, silent, work_of
-from apiece.errors import UserError, nearest
-from apiece.language import algorithms, optimisers, plugins, schedules, text_models
-from apiece.language.expression import build, functions, parse
+from apiece.engine.work import Between, Work
+from apiece.errors import UserError
+from apiece.language import algorithms, optimisers, plugins, schedules
+from apiece.language.expression import Call, build, parse
 from apiece.randomness import generator
 from apiece.system import device
 from apiece.system.allocator import enough
 from apiece.vector.space import Space
+from apiece.vector.space import read_model as _read_model
 from apiece.vector.task import Task, accuracy, cross_entropy
 
 DTYPES = {name: torch.float32 for name in ("float32", "tf32", "bfloat16")} | {"float64": torch.float64}
 REFERENCES = ("centralised", "local")
-OWN = "your own"  # said of a model or data that a program gave
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def assemble(
         if dataset is None:
             refuse_own(config.data, "data set")
         dataset = dataset or load(config.data, config.data_dir, reading_of(config.model))
-        config = _for_text(config, dataset, module)
+        config = fitting_text(config, dataset, module)
         split = make_split(dataset, config.split, config.clients, config.seed, config.unseen, config.validation)
         clients = under_noise(config, dataset, split, dtype)
     elif isinstance(clients, Federation):
@@ -191,79 +190,6 @@ def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
     return replace(total, name=text)
 
 
-def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A named model that fits samples of this shape and so many classes."""
-    from apiece.networks import models
-
-    refuse_own(text, "model")
-    if text == "auto":
-        text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
-    call, *more = parse(text)
-    if call.name in text_models.__all__:
-        return one("model", text, text_models).module(shape, classes)
-    named = functions(models)
-    if more or call.name not in named:
-        raise UserError(f"there is no model {text!r}; {nearest(call.name, [*named, *text_models.__all__])}")
-    make = _of_samples(named[call.name], shape, classes)
-    if call.arguments or call.keywords:  # with its own sizes every model fits
-        with enough(f"model {text!r}"), torch.device("meta"), torch.random.fork_rng(devices=()):
-            drawn = build(text, {call.name: make})[0]
-        _refuse_too_large(text, sum(p.numel() for p in drawn.parameters()))
-    return build(text, {call.name: make})[0]
-
-
-def _of_samples(make: Callable[..., nn.Module], shape: tuple[int, ...], classes: int) -> Callable[..., nn.Module]:
-    """A model's function of samples of this shape and so many classes, with its other arguments alone."""
-
-    @functools.wraps(make)
-    def made(*arguments: Any, **keywords: Any) -> nn.Module:
-        return make(shape, classes, *arguments, **keywords)
-
-    signature = inspect.signature(make)
-    made.__signature__ = signature.replace(parameters=[*signature.parameters.values()][2:])  # pyright: ignore
-    return made
-
-
-def _refuse_too_large(text: str, parameters: int) -> None:
-    """Refuse a model of which this machine's memory does not hold four: it, the clients' start, a gradient, a step."""
-    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 4 * 4 * parameters > held:
-        raise UserError(
-            f"model {text!r} has {parameters:,} parameters, {4 * parameters / 1e9:,.0f} GB, too many for a memory of "
-            f"{held / 1e9:,.0f} GB: take a smaller one."
-        )
-
-
-def reading_of(model: str) -> Any:
-    """How a named model reads text; None where it reads none, or is not named."""
-    if model == OWN or parse(model)[0].name not in text_models.__all__:
-        return None
-    return one("model", model, text_models).reading
-
-
-def _for_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Config:
-    """The configuration with the model that `auto` means for text; raises UserError where one wants text and the other
-    is none.
-    """
-    reads = module is None and reading_of(config.model) is not None
-    if reads and not dataset.text:
-        raise UserError(f"model={config.model!r} reads text, and {dataset.name} is none: give a .jsonl file of texts.")
-    if module is not None or not dataset.text or reads:
-        return config
-    if config.model != "auto":
-        raise UserError(f"{dataset.name} is text, which model={config.model!r} does not read: take opt or opt_lm.")
-    return replace(config, model="opt" if dataset.targets_train is None else "opt_lm")
-
-
-def refuse_own(text: str, what: str) -> None:
-    if text == OWN:
-        raise UserError(
-            f"this run's {what} came from a program and is not known by name: go on there with "
-            "federate(..., resume=True), whose result `apiece.experiment.personalize.personalize` takes; `compare` "
-            "wants --no-references."
-        )
-
-
 def _cohort_size(config: Config, registered: int) -> int:
     counted = isinstance(config.cohort, int) or config.cohort > 1
     size = int(config.cohort) if counted else round(config.cohort * registered)
@@ -295,11 +221,21 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
     return pooled, replace(work, steps=round(cohort * (each or 0)), epochs=None), 1
 
 
-def _read_model(path: str, space: Space) -> tuple[torch.Tensor, torch.Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return space.from_state_dict(load_file(path))
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"init={path!r} cannot be read as a model.safetensors: {error}.") from None
+def work_of(config: Config) -> Work:
+    """The local work that a configuration names."""
+    if config.epochs is not None:
+        return Work(None, config.epochs, config.batch)
+    text = config.steps.strip()
+    if text.isdecimal() and int(text):
+        return Work(int(text), None, config.batch)
+    call, *more = parse(text) if text[:1].isalpha() else (Call("none"),)
+    if (
+        call.name != "uniform"
+        or more
+        or len(call.arguments) != 2
+        or not all(isinstance(a, int) for a in call.arguments)
+    ):
+        raise UserError(f"steps={text!r} is no number of local steps: give a whole number, or uniform(10,50).")
+    if not call.arguments[1]:
+        raise UserError(f"steps={text!r} lets nobody take a step: give a larger number.")
+    return Work(Between(*call.arguments), None, config.batch)

@@ -11,7 +11,6 @@ from apiece.errors import UserError
 from apiece.language import algorithms, augmentations, optimisers, plugins, schedules, splits
 from apiece.language.expression import Functions, build, check_names, parse, parse_list
 
-NOTHING = "nothing"  # a grid's column that adds nothing
 SIDES = {"optimizer": optimisers.CLIENTS, "server": optimisers.SERVERS}
 SOURCES: dict[str, ModuleType] = {
     "split": splits,
@@ -37,6 +36,8 @@ def refuse_unknown(config: Config) -> None:
 
 def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
     """The same for a grid's rows and columns too, of which one may be called `nothing`."""
+    from apiece.report.grid_table import NOTHING
+
     refuse_unknown(config)
     for what, text in (("rows", rows), ("columns", columns)) if not config.plugin else ():
         try:

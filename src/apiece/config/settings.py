@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
-import tomllib
 from dataclasses import dataclass
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
 from apiece.data.catalogue import SOURCES
-from apiece.errors import UserError, nearest, said
+from apiece.errors import UserError
 from apiece.language.grammar import Call, parse
 
-COUNT_OR_SHARE = "int | float"  # the type of a setting that is a whole number of something, or a share of all
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
 
 
@@ -195,88 +191,6 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:76]}..."
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """The tables of a TOML file; raises UserError where there is none."""
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
-    except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, a path that no file has
-        raise UserError(f"{repr(str(path))[1:-1]} is no TOML file: {said(error).partition('; use sys.')[0]}.") from None
-    except RecursionError:
-        raise UserError(f"{path} is no file of settings: it has brackets in brackets, thousands deep.") from None
-
-
-def from_toml(path: str | Path) -> Config:
-    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys."""
-    table = read_toml(path)
-    inside = table.get("config", table)
-    return from_table(inside if isinstance(inside, dict) else table, str(path))
-
-
-def from_table(table: dict[str, Any], where: str) -> Config:
-    """The configuration of plain values by field; raises UserError for an unknown field or a value of another type."""
-    fields = {f.name: f for f in dataclasses.fields(Config)}
-    values = {}
-    for key, value in table.items():
-        name = key.replace("-", "_")
-        if name not in fields:
-            raise UserError(f"{where}: there is no setting {key!r}; {nearest(name, fields)}")
-        values[name] = _fitting(name, value, str(fields[name].type), where)
-    return Config(**values)
-
-
-def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
-    value = _plain(value)
-    if isinstance(value, int) and abs(value) >= 2**63:
-        raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be a number of 64 bits.")
-    if value is None and "None" in kind:
-        return None
-    if kind.startswith("tuple") and isinstance(value, (list, tuple, str, Path)):
-        items = value if isinstance(value, (list, tuple)) else (value,)
-        items = tuple(str(v) if isinstance(v, Path) else _plain(v) for v in items)
-        if all(type(v).__name__ == kind[6:].partition(",")[0] for v in items):
-            return items
-    if kind.startswith("Literal"):
-        allowed = [word.strip(" '\"") for word in kind[8:-1].split(",")]
-        if value not in allowed:
-            raise UserError(f"{where}: {name}={shown(value)} is not allowed; {nearest(str(value), allowed)}")
-        return value
-    if "str" in kind and isinstance(value, (str, int, Path)):
-        return str(value)
-    if kind == COUNT_OR_SHARE and isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return count_or_share(value, f"{where}: {name}")
-    if "float" in kind and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is {"bool": bool, "int": int}.get(kind.partition(" ")[0]):
-        return value
-    raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be of type {kind}.")
-
-
-def count_or_share(value: str | int | float, where: str) -> int | float:
-    """A whole number as it is, a share as a float, which `10%` is too; raises UserError for other words.
-
-    >>> [count_or_share(text, "cohort") for text in ("1", "1.0", "100%", "12.5%", "10")]
-    [1, 1.0, 1.0, 0.125, 10]
-    """
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    try:
-        if text.endswith("%"):
-            return float(text[:-1]) / 100
-        return int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        raise UserError(f"{where}={value!r} is not allowed; give a number, a share such as 0.1, or 10%.") from None
-
-
-def _plain(value: Any) -> Any:
-    """A number of NumPy as Python's own, all else as it is."""
-    if isinstance(value, (bool, int, float)) or not isinstance(value, Real):
-        return value
-    return int(value) if isinstance(value, Integral) else float(value)
-
-
 def located(config: Config) -> Config:
     """The configuration with the files that it names by their absolute paths, so that it means them from anywhere."""
     named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
@@ -296,42 +210,3 @@ def _saved(call: Call) -> Call:
     return dataclasses.replace(
         call, arguments=arguments, keywords=tuple((k, _absolute(str(v))) for k, v in call.keywords)
     )
-
-
-def to_table(config: Config) -> dict[str, Any]:
-    """The configuration as TOML takes it: settings without a value are left out.
-
-    A number of clients above 1 is written as a float, as it always was; one client is a whole number, since 1.0 is all.
-    """
-    plain = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
-    kinds = {f.name: str(f.type) for f in dataclasses.fields(Config)}
-    written = {
-        k: float(v) if "float" in kinds[k] and isinstance(v, int) and (kinds[k] != COUNT_OR_SHARE or v != 1) else v
-        for k, v in plain.items()
-        if v is not None and v != ()
-    }
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}
-
-
-def shared(config: Config) -> dict[str, Any]:
-    """The settings that are the same on all machines of a run."""
-    return {name: value for name, value in vars(config).items() if name not in ("data_dir", "workers")}
-
-
-def flags(config: Config) -> str:
-    """The flags of the command line that say this configuration: settings at their defaults are left out.
-
-    >>> flags(Config(clients=100, cohort=0.5, split="classes(2)", seeds=(0, 1)))
-    "--split 'classes(2)' --clients 100 --cohort 0.5 --seeds 0,1"
-    """
-    usual, written = to_table(Config()), []
-    for name, value in to_table(config).items():
-        if repr(value) == repr(usual.get(name)):  # 1 is not 1.0
-            continue
-        if isinstance(value, bool):
-            written.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
-            continue
-        text = ",".join(map(str, value)) if isinstance(value, list) else value
-        text = f"{text:g}" if isinstance(text, float) else str(text)
-        written.append(f"--{name.replace('_', '-')} {shlex.quote(text)}")
-    return " ".join(written)

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Samples
 from apiece.data import sound
 from apiece.data.ahead import Ahead
 from apiece.data.arrays import Dataset
 from apiece.data.batches import channels_first, normalise
+from apiece.data.samples import Samples
 from apiece.data.split import Split
 from apiece.system.device import to_device, to_numpy
 

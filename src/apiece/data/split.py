@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apiece.config.names import one
 from apiece.data.archives import archive
 from apiece.data.catalogue import SOURCES
 from apiece.data.dealing import owned
 from apiece.data.partitions import Natural, Saved, Splitter
 from apiece.errors import UserError
-from apiece.language import splits
 from apiece.randomness import generator
 from apiece.system import files
 
@@ -112,21 +110,20 @@ class Split:
         return figure
 
 
-def make_split(
-    dataset: Dataset, splitter: Splitter | str, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
+def split_over_clients(
+    dataset: Dataset, splitter: Splitter, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
 ) -> Split:
-    """Divide a data set: training samples by `splitter` (or its text, such as "dirichlet(0.1)"), official test samples
-    by each client's own class proportions (those of genres, where samples were sorted by genre).
+    """Divide a data set: training samples by `splitter`, official test samples by each client's own class proportions
+    (those of genres, where samples were sorted by genre).
 
     `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
     of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
     `Natural` and the same people in the test set, all keep their own test samples. A `Saved` split is taken as it is,
     and `unseen` and `validation` may only be 0 or what it was made with.
     """
-    made: Splitter = one("split", splitter, splits) if isinstance(splitter, str) else splitter
-    _refuse_others(dataset, made)
-    if isinstance(made, Saved):
-        return _restore(made, dataset, clients, seed, unseen, validation)
+    _refuse_others(dataset, splitter)
+    if isinstance(splitter, Saved):
+        return _restore(splitter, dataset, clients, seed, unseen, validation)
     strangers = round(unseen * clients) if 0 < unseen < 1 else int(unseen)
     if unseen < 0 or (unseen >= 1 and unseen != strangers) or strangers >= clients:
         raise UserError(
@@ -137,10 +134,10 @@ def make_split(
             f"validation={validation}: give the share of each client's samples to hold out, from 0 to below 1."
         )
     recipe = (
-        f"{dataset.name} by {made!r}, clients={clients}, unseen={strangers}, validation={validation:g}, seed={seed}"
+        f"{dataset.name} by {splitter!r}, clients={clients}, unseen={strangers}, validation={validation:g}, seed={seed}"
     )
-    expecting = getattr(made, "expecting", None)  # DirichletPrior treats unseen clients differently
-    made = expecting(strangers) if expecting else made
+    expecting = getattr(splitter, "expecting", None)  # DirichletPrior treats unseen clients differently
+    made: Splitter = expecting(strangers) if expecting else splitter
 
     labels, natural = dataset.y_train, dataset.natural_train
     parts = made(labels, clients, generator(seed, "split"), natural)

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError, with_extra
-from apiece.vector.task import IGNORED
 
 NO_CODE = {"local_files_only": True, "trust_remote_code": False}  # a folder's own Python is not run, nor asked about
 
@@ -111,3 +110,6 @@ class Reading:
             kept = row[: self.length]
             out[i, : len(kept)] = kept
         return out
+
+
+IGNORED = -100  # the target of padding: in no mean, and the number that torch leaves out

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from torch.utils._pytree import tree_leaves, tree_map
 
+from apiece.algebra.draws import draw
 from apiece.engine.federated import Federated
 from apiece.engine.reduce import Totals
 from apiece.engine.state import Each, Reply, Shared
 from apiece.engine.traffic import Traffic, down, measure, up
-from apiece.engine.work import Work, draw
+from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.randomness import generator
 from apiece.storage.rows import Layout, MemoryRows, Rows

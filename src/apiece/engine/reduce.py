@@ -4,6 +4,7 @@ is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from apiece.algebra.piece import Rows, Sum, Uniform, Weighted
 from apiece.errors import UserError
-from apiece.system.ranks import Ranks, flat
+from apiece.system.ranks import Ranks
 
 MARKS = (Uniform, Weighted, Sum, Rows)
 
@@ -127,3 +128,8 @@ def with_rows(mean: Any, said: list[Any]) -> Any:
 
 def _divide(total: Tensor, by: float) -> Tensor:
     return total / by if by != 1.0 else total
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors as one float64 vector."""
+    return torch.cat([t.reshape(-1).double() for t in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)

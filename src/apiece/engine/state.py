@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
-from apiece.algebra.piece import Samples
+from apiece.data.samples import Samples
+from apiece.storage.rows import numbered
 from apiece.system.device import Crossing, crossing
 
 
@@ -105,11 +104,3 @@ def restore(template: Any, named: dict[str, Tensor], prefix: str) -> Any:
     if not named.keys() >= set(names):
         names = list(numbered(names))
     return tree_unflatten([named[name] for name in names], tree_structure(template))
-
-
-def numbered(names: Iterable[str]) -> Iterator[str]:
-    """The names that leaves had on the disk before pieces gave them theirs: `memory.0`, `memory.1`, ..."""
-    counts: dict[str, count[int]] = {}
-    for name in names:
-        kind, named, _ = name.partition(".")
-        yield f"{kind}.{next(counts.setdefault(kind, count()))}" if named else name

@@ -15,7 +15,8 @@ from types import FunctionType
 from typing import Any
 
 from apiece.algebra.piece import Piece
-from apiece.config.assemble import OWN, Experiment
+from apiece.config.assemble import Experiment
+from apiece.config.model import OWN
 from apiece.engine.clients import Clients
 from apiece.engine.state import Plan
 from apiece.errors import UserError, said

@@ -11,15 +11,10 @@ from apiece.algebra.broadcast import pull, write
 from apiece.engine.clients import Clients
 from apiece.engine.state import Server
 from apiece.engine.traffic import Traffic
-from apiece.randomness import generator
+from apiece.pieces.pfedhn import first
 from apiece.system.device import to_device
 
 ROUNDS = 20  # in which a client never seen learns its descriptor (Scott et al. 2024, appendix A.2)
-
-
-def first(seed: int, name: str, width: int, dtype: torch.dtype) -> Tensor:
-    """A descriptor before any training: N(0, 1), from the client's own stream. [E]"""
-    return torch.from_numpy(generator(seed, "descriptor", name).standard_normal(width)).to(dtype)
 
 
 class New(NamedTuple):

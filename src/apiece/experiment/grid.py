@@ -15,15 +15,15 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from apiece.config.assemble import assemble, chosen_algorithm, federated_of
-from apiece.config.names import NOTHING
-from apiece.config.settings import Config, check, flags
+from apiece.config.settings import Config, check
+from apiece.config.tables import flags
 from apiece.engine.clients import NotFinite
 from apiece.errors import UserError, going_on, nearest
-from apiece.experiment import folders
+from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
 from apiece.language import plugins
 from apiece.language.expression import parse_list
-from apiece.report.grid_table import Grid
+from apiece.report.grid_table import NOTHING, Grid
 from apiece.report.page import write_report
 from apiece.report.results import Runs, Spread, best, read_run, tell_lost
 from apiece.report.table import ACCURACIES, UNBEATEN, percent
@@ -68,7 +68,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
 
         for seed, where in _each(seeds, cells):
             one, folder = of(cells[where], seed)
-            folders.refuse_another(folder, one)
+            identity.refuse_another(folder, one)
     for seed, where in _each(seeds, cells):
         one, folder = of(cells[where], seed)
         if progress and ranks.leads:

@@ -15,15 +15,18 @@ import torch
 from torch import nn
 
 from apiece.algebra.composition import Algorithm
-from apiece.config.assemble import OWN, Experiment, assemble
+from apiece.config.assemble import Experiment, assemble
 from apiece.config.checks import refuse_others, unscaled
-from apiece.config.settings import Config, check, from_table, located, shared, to_table
+from apiece.config.model import OWN
+from apiece.config.settings import Config, check, located
+from apiece.config.tables import from_table, shared, to_table
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.federation import Federation, MadeFederation
 from apiece.data.sources import from_huggingface
 from apiece.errors import UserError, going_on
-from apiece.experiment import folders
-from apiece.experiment.run import Info, Result, execute, trained
+from apiece.experiment import folders, identity, lifecycle
+from apiece.experiment.result import Info, Result
+from apiece.experiment.run import execute, trained
 from apiece.experiment.watchers import Bar, tensorboard
 from apiece.language import plugins
 from apiece.storage.shared import refuse_unshared
@@ -72,7 +75,7 @@ def federate(
         )
     folder = Path(config.out) if config.out else None
     there = resume and folder is not None and join().everyone((folder / "run.toml").is_file())[0]
-    config = folders.as_kept(folder, config) if folder is not None and there else located(config)
+    config = identity.as_kept(folder, config) if folder is not None and there else located(config)
     experiment = _assembled(config, dataset, module, loss, metric, custom, clients)
     return _watched(experiment, folder, on_round, progress, there)
 
@@ -154,7 +157,7 @@ def resume(
     with ranks.together():
         there = folders.recorded(folder)
         parts = [part for _, part in _each(there, folder) if part is not None]
-    if rounds in (None, there.rounds) and ranks.from_first(lambda: all(map(folders.complete, parts))):
+    if rounds in (None, there.rounds) and ranks.from_first(lambda: all(map(lifecycle.complete, parts))):
         if ranks.leads:
             print(f"{folder} has ended after {there.rounds} rounds: see {folder / 'report.html'}; --rounds N goes on.")
         return
@@ -165,7 +168,7 @@ def resume(
         check(config)
         for part in parts:
             if (part / "run.toml").is_file():
-                folders.refuse_rounds(part, config)
+                identity.refuse_rounds(part, config)
     if config.seeds and config.rounds != there.rounds:
         ranks.first(lambda: folders.write_rounds(folder, config.rounds))
     for one, part in _each(config, folder):
@@ -192,8 +195,8 @@ def ensure(config: Config, folder: Path, progress: bool = False) -> None:
     """
     ranks = join()
     with ranks.together():
-        folders.refuse_another(folder, config)
-        config = folders.as_kept(folder, config)
+        identity.refuse_another(folder, config)
+        config = identity.as_kept(folder, config)
     there = ranks.everyone((folder / "run.toml").is_file())[0]
     if ranks.from_first(lambda: whole(config, folder)):
         return

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from apiece.algebra.broadcast import Pipeline, Table
 from apiece.algebra.optim import Freeze
-from apiece.config.assemble import Experiment, assemble, reading_of
+from apiece.config.assemble import Experiment, assemble
+from apiece.config.model import reading_of
 from apiece.data import sound
 from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, numbered
@@ -30,12 +31,14 @@ from apiece.data.texts import from_jsonl
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
 from apiece.engine.state import Each, Server
+from apiece.engine.stepping import Loop
 from apiece.engine.traffic import down
 from apiece.errors import UserError
 from apiece.experiment import folders
 from apiece.experiment.descriptors import ROUNDS, new_descriptor
-from apiece.experiment.run import Result, trained
-from apiece.lifts.lift import Loop, Sequential
+from apiece.experiment.result import Result
+from apiece.experiment.run import trained
+from apiece.lifts.lift import Sequential
 from apiece.measure.scoring import score
 from apiece.pieces.fine_tune import FineTune
 from apiece.system import files

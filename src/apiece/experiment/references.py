@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from apiece.config.assemble import REFERENCES, refuse_own
-from apiece.config.settings import Config, from_table
+from apiece.config.assemble import REFERENCES
+from apiece.config.model import refuse_own
+from apiece.config.settings import Config
+from apiece.config.tables import from_table
 from apiece.errors import going_on
-from apiece.experiment import folders
+from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, tell, whole
 from apiece.report.page import write_report
 from apiece.report.records import Runs
@@ -47,7 +49,7 @@ def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
             refuse_own(given.data, "data set")
             refuse_own(given.model, "model")
             config = replace(given, out=None, seeds=(), absent=0.0, tensorboard=False)
-            found[beside / f"{name}-{folders.digest(config)}"] = config
+            found[beside / f"{name}-{identity.digest(config)}"] = config
     return found
 
 

@@ -10,34 +10,32 @@ rounds goes on.
 
 from __future__ import annotations
 
-import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import BadClient, Clients, NotFinite
-from apiece.engine.state import Plan, Server, finite
+from apiece.engine.state import Plan, finite
 from apiece.errors import UserError
-from apiece.experiment import folders
+from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.choice import cores, lift_of, wired
+from apiece.experiment.result import Info, Result
 from apiece.experiment.saved import State, first, go_on, save, unpacked
-from apiece.lifts.lift import Loop, Parallel, Sequential
+from apiece.lifts.lift import Parallel, Sequential
 from apiece.measure.drift import diverged, of_round
 from apiece.measure.evaluate import Evaluation, Panel
-from apiece.measure.global_average import global_model
 from apiece.storage.disk import DiskRows
 from apiece.storage.log import Log
 from apiece.storage.rows import Layout, MemoryRows, Rows
 from apiece.storage.shared import SharedRows
 from apiece.system.allocator import keep_freed
-from apiece.system.device import multiplying, to_host
+from apiece.system.device import multiplying
 from apiece.system.processes import Lost
 from apiece.system.ranks import Ranks, join
 from apiece.vector.task import cross_entropy
@@ -45,59 +43,6 @@ from apiece.vector.task import cross_entropy
 PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
 LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
 NOBODY = Plan([], frozenset(), 0.0)  # who is asked after the last round
-Info = dict[str, Any]
-
-
-class Result(NamedTuple):
-    """What a run gives back: one record a round, and the models."""
-
-    metrics: list[Info]
-    experiment: Experiment
-    server: Server
-    clients: Clients
-    folder: Path | None
-    accuracy: dict[int, float]
-
-    def __repr__(self) -> str:
-        name, last = (
-            self.experiment.config.algorithm,
-            [m["global_accuracy"] for m in self.metrics if "global_accuracy" in m],
-        )
-        accuracy = f"{last[-1]:.4f}" if last else None
-        where = None if self.folder is None else str(self.folder)
-        return f"Result({name!r}, rounds={len(self.metrics)}, global_accuracy={accuracy}, folder={where!r})"
-
-    def model(self, client: int | str | None = None) -> dict[str, Tensor]:
-        """What `load_state_dict` takes: the global model's, or that which one client, by its number or name, predicts
-        with. Raises UserError for a client that there is not.
-
-        Where the server has no global model, all that it makes models of, by name.
-        """
-        federated = self.experiment.federated
-        client = client if client is None else numbered_client(client, self.experiment.federation.names)
-        theta, buffers, _ = global_model(federated, self.server, self.clients)
-        if client is not None:
-            lr = self.experiment.plan(max(self.server.round - 1, 0)).lr
-            each, shared = self.clients.each(client, self.server.round), federated.shared(self.server, lr)
-            theta = federated.broadcast.model(theta, self.server.broadcast, each)
-            theta, buffers = federated.predicting(Loop(), theta, buffers, shared, each)
-        elif not federated.broadcast.common:
-            return to_host(federated.broadcast.state(theta, self.server.broadcast))
-        return to_host(federated.task.space.state_dict(theta, buffers))
-
-
-def numbered_client(client: int | str, names: Sequence[str]) -> int:
-    """A client's number, from its number or its name; UserError where there is no such client."""
-    try:
-        number = names.index(client) if isinstance(client, str) else operator.index(client)
-    except (TypeError, ValueError):  # no whole number, no name that is known
-        number = -1
-    if 0 <= number < len(names):
-        return number
-    raise UserError(
-        f"there is no client {client!r}: give a number from 0 to {len(names) - 1}, or a name from {names[0]!r} to "
-        f"{names[-1]!r}."
-    )
 
 
 def execute(
@@ -114,11 +59,11 @@ def execute(
     keep_freed()
     config, federated = experiment.config, experiment.federated
     lift = lift_of(experiment, folders.noted(folder).get("lift", "") if folder is not None and resume else "")
-    digest, ranks = folders.digest(config, folder), join()
+    digest, ranks = identity.digest(config, folder), join()
     if folder is not None and not resume:
-        ranks.first(lambda: folders.begin(folder, experiment, lift))
+        ranks.first(lambda: lifecycle.begin(folder, experiment, lift))
     elif folder is not None:
-        folders.refuse_other_data(folder, experiment)
+        identity.refuse_other_data(folder, experiment)
     with ExitStack() as stack:
         if config.device != "cpu":
             stack.enter_context(multiplying(config.precision))
@@ -137,7 +82,7 @@ def execute(
         measured_clients, workers = _measured(experiment, clients), config.workers or cores()
         panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
         evaluation = Evaluation(federated, experiment.federation, measured_clients, panel, workers)
-        one_by_one = len(experiment.federation.names) <= folders.LISTED
+        one_by_one = len(experiment.federation.names) <= lifecycle.LISTED
         trained_in_all = max(panel.size, config.rounds * experiment.cohort)  # who adapts at the end costs no more
         accuracy: dict[int, float] | None = None
         plans = chain(map(experiment.plan, range(state.server.round, config.rounds)), [NOBODY])
@@ -171,7 +116,7 @@ def execute(
             accuracy = evaluation(state.server, experiment.plan(config.rounds - 1).lr, everyone=one_by_one)[1]
         result = Result(metrics, experiment, state.server, measured_clients, folder, accuracy)
         if folder is not None:
-            ranks.first(lambda: folders.finish(folder, result))
+            ranks.first(lambda: lifecycle.finish(folder, result))
         if ranks.leads and (said := diverged(metrics, federated.task.loss is cross_entropy)):
             folders.say(said)
         return result
@@ -181,12 +126,12 @@ def trained(experiment: Experiment, folder: Path) -> Result:
     """What a run's newest whole checkpoint holds, without its log and without going on; UserError where there is none
     yet.
     """
-    digest = folders.digest(experiment.config, folder)
+    digest = identity.digest(experiment.config, folder)
     with folders.alone(folder):
         lift = lift_of(experiment) if wired(experiment) else Sequential()
         clients = _clients(experiment, folder, digest, lift)
         agree = lambda found: clients.restore(found.number, found.about["rows"])
-        found = folders.newest(folder, digest, folders.say, agree=agree)
+        found = lifecycle.newest(folder, digest, folders.say, agree=agree)
         if found is None or not found.number:  # a first round that failed leaves a checkpoint of none
             clients.close()
             raise UserError(f"{str(folder)!r} has no checkpoint yet: run `apiece resume {folder}` first.")

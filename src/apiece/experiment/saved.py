@@ -20,7 +20,7 @@ from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
 from apiece.engine.state import Server, flatten, restore
 from apiece.engine.traffic import Traffic
-from apiece.experiment import folders
+from apiece.experiment import folders, identity, lifecycle
 from apiece.measure.drift import Running
 from apiece.storage import checkpoint
 from apiece.storage.checkpoint_files import path_of
@@ -61,7 +61,7 @@ def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) 
     among others; and one that gets fewer has its last one still to do.
     """
     rounds, there = experiment.config.rounds, folders.recorded(folder).rounds
-    folders.refuse_rounds(folder, experiment.config)
+    identity.refuse_rounds(folder, experiment.config)
     most = rounds if rounds == there else min(rounds, there) - 1
     lines: dict[int, list[bytes]] = {}
 
@@ -69,7 +69,7 @@ def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) 
         lines[found.number] = kept(folder, found.number, found.about.get("log"))
         clients.check(found.number, found.about["rows"])
 
-    found = folders.newest(folder, digest, lambda reason: folders.note(folder, reason), most, agree)
+    found = lifecycle.newest(folder, digest, lambda reason: folders.note(folder, reason), most, agree)
     return Start(found, lines[found.number] if found else [])
 
 
@@ -82,7 +82,7 @@ def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -
     number, begun = ranks.everyone((start.number, start.found is not None) if start else None)[0]
     found = start.found if start else checkpoint.read(path_of(folder, number), digest) if begun else None
     ranks.everyone(None)  # all have read what is now changed
-    ranks.first(lambda: folders.leave_behind(folder, number, experiment.config.rounds))
+    ranks.first(lambda: lifecycle.leave_behind(folder, number, experiment.config.rounds))
     clients.restore(number, found.about["rows"] if found else None)
     log = ranks.first(lambda: Log.rewound(folder, start.lines))
     state = unpacked(found.tensors, first(experiment), number) if found else first(experiment)

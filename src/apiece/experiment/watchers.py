@@ -9,7 +9,7 @@ from typing import Any
 
 from apiece.config.assemble import Experiment
 from apiece.errors import UserError, with_extra
-from apiece.experiment.run import Info
+from apiece.experiment.result import Info
 
 
 class Bar:

@@ -23,8 +23,8 @@ import cloudpickle
 
 from apiece.errors import UserError
 from apiece.language.expression import functions
+from apiece.system.provenance import GROUP
 
-GROUP = "apiece.algorithms"  # of entry points
 MARK = "#sha256="  # between a plug-in's path and the hash of its content
 
 Constructor = Callable[..., Any]
@@ -105,11 +105,6 @@ def _agreed(entry: str, named: Sequence[str], where: str | Path) -> str:
 def hashes(files: Sequence[str]) -> list[str]:
     """The hashes of recorded files: what a result depends on, wherever they lie."""
     return [entry.rpartition(MARK)[2] for entry in files]
-
-
-def versions() -> dict[str, str]:
-    """The versions of the installed distributions that have entry points."""
-    return {point.dist.name: point.dist.version for point in entry_points(group=GROUP) if point.dist}
 
 
 def _read(entry: str) -> tuple[Path, bytes, str]:

@@ -25,7 +25,8 @@ from torch.fx.node import map_aggregate
 from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from apiece.lifts.lift import Batched, mapped, padded, replies, stacked
+from apiece.engine.stepping import Batched
+from apiece.lifts.lift import mapped, padded, replies, stacked
 from apiece.lifts.side_by_side import SideBySide
 from apiece.system.device import Crossing, scalar
 

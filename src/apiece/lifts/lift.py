@@ -13,62 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 
 from apiece.engine.state import Reply
+from apiece.engine.stepping import Batched, Loop
 from apiece.system.device import Crossing, in_turn, to_device
 
 Make = Callable[[], Any]  # makes one client's Each
-
-
-@dataclass(frozen=True)
-class Loop:
-    """One client at a time: autograd's own gradient, and as many steps as the client has."""
-
-    def differentiate(self, function: Callable, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
-        """(gradient [D], value, auxiliary value) of a function theta -> (value, auxiliary value)."""
-        leaf = theta.detach().requires_grad_()
-        value, auxiliary = function(leaf)
-        (gradient,) = torch.autograd.grad(value, leaf)
-        return gradient, value.detach(), auxiliary
-
-    def take(self, pool: Any, places: Tensor) -> Any:
-        """The samples [B, ...] at these places [B] of the pool."""
-        return _leaves(lambda leaf: leaf.index_select(0, places), pool)
-
-    def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
-        """(number of the step, whether it is taken) of a client with so many."""
-        return ((k, True) for k in range(int(count)))
-
-
-@dataclass(frozen=True)
-class Batched:
-    """Many clients in one call: all take `most` steps, those beyond a client's own are masked."""
-
-    most: int
-    ragged: bool
-
-    @classmethod
-    def of(cls, clients: Sequence[Any]) -> Self:
-        """For these clients' numbers of steps."""
-        counts = {int(each.steps) for each in clients}
-        return cls(max(counts), len(counts) > 1)
-
-    def differentiate(self, function: Callable, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
-        gradient, (value, auxiliary) = torch.func.grad_and_value(function, has_aux=True)(theta)
-        return gradient, value, auxiliary
-
-    def take(self, pool: Any, places: Tensor) -> Any:
-        return _leaves(lambda leaf: _lookup(leaf, places), pool)
-
-    def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
-        most = count if isinstance(count, int) else self.most
-        return ((k, k < count if self.ragged else True) for k in range(most))
 
 
 @dataclass(frozen=True)
@@ -184,19 +140,6 @@ class _Written(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.written.get(func, func)(*args, **(kwargs or {}))
-
-
-def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """`tree_map`, at a tenth of its price for the pair of tensors that most batches are."""
-    if isinstance(tree, Tensor):
-        return function(tree)
-    return tuple(_leaves(function, part) for part in tree) if type(tree) is tuple else tree_map(function, tree)
-
-
-def _lookup(leaf: Tensor, places: Tensor) -> Tensor:
-    """leaf[places] as rows of a table: under vmap the one way of three that copies rows whole (3 to 5 times faster)."""
-    rows = torch.embedding(leaf.reshape(len(leaf), -1), places)
-    return rows.reshape(*places.shape, *leaf.shape[1:])
 
 
 def _shapes(clients: list[Any]) -> Iterator[Any]:

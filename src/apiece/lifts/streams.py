@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from apiece.lifts.lift import Loop, Make, Threaded, begun
+from apiece.engine.stepping import Loop
+from apiece.lifts.lift import Make, Threaded, begun
 from apiece.system.device import Crossing
 
 

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from apiece.lifts.lift import Loop, Make, Threaded
+from apiece.engine.stepping import Loop
+from apiece.lifts.lift import Make, Threaded
 from apiece.system import processes, signals
 from apiece.system.allocator import keep_freed
 from apiece.system.device import to_numpy

@@ -16,8 +16,9 @@ from torch import Tensor
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
 from apiece.engine.state import Each, Server
+from apiece.engine.stepping import Loop
 from apiece.errors import UserError
-from apiece.lifts.lift import Loop, Vectorised
+from apiece.lifts.lift import Vectorised
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure.drift import dissimilarity
 from apiece.measure.global_average import HELD, global_model

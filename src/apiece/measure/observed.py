@@ -1,72 +1,38 @@
-"""What pieces show of a client (`Piece.observe`): sheets of pictures, saved at the end of a run and never read back."""
+"""What pieces show of a client (`Piece.observe`), as sheets of pictures. A run never reads them back."""
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from apiece.data.archives import archive
-from apiece.system import files
+from apiece.data.arrays import Dataset
+from apiece.engine.clients import Clients
+from apiece.engine.state import Server
+from apiece.engine.stepping import Loop
+from apiece.measure.global_average import global_model
+from apiece.system.device import to_numpy
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from apiece.experiment.run import Result
-
-NAME, COLUMNS, MOST = "observed.npz", 12, 48  # pictures a row of a sheet, pictures a sheet
+COLUMNS, MOST = 12, 48  # pictures a row of a sheet, pictures a sheet
 
 
-def save(folder: Path, result: Result) -> None:
-    """Write what pieces show of the first client that trained, as sheets of [0, 1]: nothing of its own samples.
+def sheets(clients: Clients, server: Server, dataset: Dataset | None) -> dict[str, np.ndarray]:
+    """What pieces show of the first client that trained, by name, as sheets of [0, 1]: nothing of its own samples.
 
-    Nothing is written where no piece shows anything, or samples are no images of one or three channels.
+    Nothing where no piece shows anything, or samples are no images of one or three channels.
     """
-    from apiece.lifts.lift import Loop
-    from apiece.measure.global_average import global_model
-    from apiece.system.device import to_numpy
-
-    federated, clients, dataset = result.experiment.federated, result.clients, result.experiment.dataset
-    trained = [c for c in clients.touched() if result.experiment.federation.size(c)]
-    shape = result.experiment.federation.test_pool[0].shape
-    if (
-        len(shape) != 4
-        or shape[1] not in (1, 3)
-        or not trained
-        or not any(p.fills("observe") for p in federated.pieces)
-    ):
-        return
-    theta, buffers, _ = global_model(federated, result.server, clients)
-    each = clients.each(trained[0], result.server.round)
-    theta = federated.broadcast.model(theta, result.server.broadcast, each)
-    seen = federated.observed(Loop(), theta, buffers, federated.shared(result.server, 0.0), each)
-    pictures = {name: x for name, x in seen.items() if x.shape[1:] == shape[1:]}
-    mean, std = (dataset.mean, dataset.std) if dataset is not None else (None, None)
-    buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer, allow_pickle=False, **{name: sheet(to_numpy(x.double()), mean, std) for name, x in pictures.items()}
-    )
-    files.atomic_write(folder / NAME, buffer.getvalue())
-
-
-def read(folder: Path) -> dict[str, np.ndarray]:
-    """The sheets of a run's folder, by name; none where there are none."""
-    if not (folder / NAME).is_file():
+    federated, federation = clients.federated, clients.federation
+    trained = [c for c in clients.touched() if federation.size(c)]
+    shape = federation.test_pool[0].shape
+    shown = any(piece.fills("observe") for piece in federated.pieces)
+    if len(shape) != 4 or shape[1] not in (1, 3) or not trained or not shown:
         return {}
-    with archive(folder / NAME) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
-def picture(images: np.ndarray) -> Figure:
-    """A sheet as a panel of the report."""
-    from apiece.report.drawing import blank
-
-    figure, axes = blank(4.2, 4.2 * images.shape[0] / images.shape[1])
-    axes.imshow(images, cmap="gray" if images.ndim == 2 else None, vmin=0, vmax=1, interpolation="none")
-    axes.set_axis_off()
-    return figure
+    theta, buffers, _ = global_model(federated, server, clients)
+    each = clients.each(trained[0], server.round)
+    theta = federated.broadcast.model(theta, server.broadcast, each)
+    seen = federated.observed(Loop(), theta, buffers, federated.shared(server, 0.0), each)
+    mean, std = (dataset.mean, dataset.std) if dataset is not None else (None, None)
+    return {name: sheet(to_numpy(x.double()), mean, std) for name, x in seen.items() if x.shape[1:] == shape[1:]}
 
 
 def sheet(x: np.ndarray, mean: Any = None, std: Any = None) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apiece.algebra.optim import Moments
-from apiece.lifts.lift import Loop
+from apiece.engine.stepping import Loop
 
 
 class Network(nn.Module):

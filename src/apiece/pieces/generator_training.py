@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
+from apiece.algebra.draws import draw
 from apiece.algebra.optim import AdamW, OnServer
 from apiece.algebra.piece import Draw, Rows
-from apiece.engine.work import draw
 from apiece.errors import UserError
 from apiece.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
-from apiece.pieces.pefll import seeded
 from apiece.system.device import to_device
+from apiece.vector.space import seeded
 
 ADAM = AdamW(weight_decay=0.0)
 

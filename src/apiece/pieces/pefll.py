@@ -16,62 +16,24 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from apiece.algebra.broadcast import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline, Setting
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.piece import Rows
 from apiece.errors import UserError
-from apiece.networks import models
-from apiece.randomness import generator
-from apiece.vector.space import Space
+from apiece.networks.hypernetwork import SMALLEST, WIDTH, Hypernetwork, embedding
+from apiece.vector.space import Space, seeded
 
 SIZES = {"S": 1, "M": 3, "L": 5}  # hidden layers
 EMBEDDINGS = ("auto", "linear", "mlp", "cnn")
-WIDTH = 100  # of hidden layers
 DESCRIBED = {"first": FirstBatch(), "batch": OwnBatch(), "all": AllSamples()}  # the samples of a descriptor
 SERVERS = {"adam": 2e-4, "sgd": 1.0}  # step sizes
-SMALLEST = 8  # images that a convolutional embedding takes: the embedding that is not named is then one
-
-
-class Hypernetwork(nn.Module):
-    """Linear(E, width), `hidden` times ReLU and Linear(width, width), then one Linear a tensor, without ReLU."""
-
-    def __init__(self, descriptor: int, sizes: list[int], hidden: int, width: int = WIDTH):
-        super().__init__()
-        layers: list[nn.Module] = [nn.Linear(descriptor, width)]
-        for _ in range(hidden):
-            layers += [nn.ReLU(), nn.Linear(width, width)]
-        self.trunk = nn.Sequential(*layers)
-        self.heads = nn.ModuleList(nn.Linear(width, size) for size in sizes)
-
-    def forward(self, v: Tensor) -> Tensor:
-        z = self.trunk(v)
-        return torch.cat([head(z) for head in self.heads], -1)
-
-
-def embedding(kind: str, shape: tuple[int, ...], classes: int, descriptor: int) -> nn.Module:
-    """phi: `linear` and `mlp` (one hidden layer) see the one-hot label alone, `cnn` an image and a channel a class."""
-    if kind == "linear":
-        return nn.Linear(classes, descriptor)
-    if kind == "mlp":
-        return nn.Sequential(nn.Linear(classes, WIDTH), nn.ReLU(), nn.Linear(WIDTH, descriptor))
-    if len(shape) != 3:
-        raise UserError(f"embedding=cnn is for images, and samples have the shape {list(shape)}: take embedding=mlp.")
-    network = models.lenet if min(shape[1:]) >= 16 else models.cnn
-    return network((shape[0] + classes, *shape[1:]), descriptor)
 
 
 def descriptor_size(clients: int) -> int:
     """l = int(1 + n / 4), n counting the clients too that never train."""
     return int(1 + clients / 4)
-
-
-def seeded(module: Any, seed: int, purpose: str, like: Space) -> Space:
-    """The vector space of a module that `module()` makes, its weights from a stream of this name."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(int(generator(seed, purpose).integers(2**62)))
-        return Space(module(), dtype=like.dtype, device=like.device)
 
 
 class Bound(NamedTuple):

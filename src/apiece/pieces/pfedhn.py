@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -11,10 +12,11 @@ from apiece.algebra.broadcast import GENERATED, Setting, Table
 from apiece.algebra.optim import OnServer, Sgd
 from apiece.algebra.piece import Rows
 from apiece.errors import UserError
-from apiece.experiment.descriptors import first
-from apiece.pieces.pefll import SIZES, Hypernetwork, descriptor_size, seeded
+from apiece.networks.hypernetwork import Hypernetwork
+from apiece.pieces.pefll import SIZES, descriptor_size
+from apiece.randomness import generator
 from apiece.system.device import to_device
-from apiece.vector.space import Space
+from apiece.vector.space import Space, seeded
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,11 @@ class Pfedhn:
         assert setting is not None, "a recipe is completed for a federation"
         width, order = descriptor_size(len(setting.names)), sorted(setting.seen, key=setting.names.__getitem__)
         sizes = [entry.size for entry in space.parameters]
-        made: list[Space] = []
 
+        @cache
         def hypernetwork() -> Space:  # made where it is asked for: on the server
-            if not made:
-                made.append(
-                    seeded(lambda: Hypernetwork(width, sizes, SIZES[self.size]), setting.seed, "hypernetwork", space)
-                )
-            return made[0]
+            make = lambda: Hypernetwork(width, sizes, SIZES[self.size])
+            return seeded(make, setting.seed, "hypernetwork", space)
 
         def initial() -> Tensor:
             rows = [first(setting.seed, setting.names[client], width, space.dtype) for client in order]
@@ -70,3 +69,8 @@ class Pfedhn:
             OnServer(Sgd(self.momentum, self.weight_decay), self.lr, self.clip),
             lambda eta: {f"hypernetwork.{k}": v for k, v in hypernetwork().state_dict(eta).items()},
         )
+
+
+def first(seed: int, name: str, width: int, dtype: torch.dtype) -> Tensor:
+    """A descriptor before any training: N(0, 1), from the client's own stream. [E]"""
+    return torch.from_numpy(generator(seed, "descriptor", name).standard_normal(width)).to(dtype)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from apiece.measure.observed import picture, read
 from apiece.report import curves as measures
 from apiece.report.curves import Measure
 from apiece.report.drawing import (
@@ -26,6 +25,7 @@ from apiece.report.drawing import (
     style,
     whole_numbers,
 )
+from apiece.report.pictures import picture, read
 from apiece.report.results import Curve, Runs
 from apiece.report.table import short
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from apiece.config.names import NOTHING
 from apiece.errors import UserError
 from apiece.report.table import markdown
 from apiece.system.files import atomic_write
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NAME = "grid.json"
+NOTHING = "nothing"  # a grid's column that adds nothing
 
 
 class Grid(NamedTuple):

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from apiece.config.settings import read_toml
 from apiece.errors import UserError
 from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, moving_average, spread
 from apiece.storage import log
 from apiece.storage.checkpoint_files import done
+from apiece.system.files import read_toml
 
 __all__ = [
     "Cost",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from apiece.errors import UserError
+from apiece.errors import UserError, said
 
 
 class Handle(NamedTuple):
@@ -149,3 +150,15 @@ def atomic_write(path: Path, data: bytes) -> None:
             half.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file; raises UserError where there is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
+    except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, a path that no file has
+        raise UserError(f"{repr(str(path))[1:-1]} is no TOML file: {said(error).partition('; use sys.')[0]}.") from None
+    except RecursionError:
+        raise UserError(f"{path} is no file of settings: it has brackets in brackets, thousands deep.") from None

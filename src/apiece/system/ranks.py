@@ -10,16 +10,13 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
@@ -27,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from apiece.errors import UserError
 from apiece.system import network
+from apiece.system.provenance import packages as _packages
 
 MEETING = timedelta(minutes=1)  # for ranks that are all there to connect
 PATIENCE = timedelta(minutes=30)  # for a rank that trains or measures longer than the others
@@ -121,15 +119,6 @@ def join() -> Ranks:
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 
-def _packages() -> dict[str, str]:
-    """What must be alike of what the ranks run: the packages and this one's code. Python and the machine may differ."""
-    from apiece.experiment.folders import versions
-
-    found = {name: version for name, version in versions().items() if name not in ("python", "machine")}
-    code = b"".join(path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py")))
-    return found | {"the fingerprint of apiece's code": f"{zlib.crc32(code):08x}"}
-
-
 @contextmanager
 def alone() -> Iterator[None]:
     """In here this process is alone, as if torchrun had not begun it."""
@@ -170,8 +159,3 @@ def _told(sentence: str = LOST) -> Iterator[None]:
 
 def _lost(sentence: str, said: str) -> NoReturn:
     raise RankLost(sentence.format(said)) from None
-
-
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors as one float64 vector."""
-    return torch.cat([t.reshape(-1).double() for t in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)

@@ -4,45 +4,51 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from torch import nn
 
 from apiece.errors import UserError
 from apiece.vector.layout import Entry, owner
 
-if TYPE_CHECKING:
-    from apiece.vector.space import Space
-
 Selector = str | int | Callable[[str], bool] | None
 EVERYTHING = "*"  # the pattern that every parameter matches
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # InstanceNorm is one of the first
 
 
-def chooser(which: Selector, space: Space) -> Callable[[Entry], bool]:
+class Names(NamedTuple):
+    """A model's parameters, and the names by which groups of them are asked for."""
+
+    parameters: list[Entry]
+    layers: list[str]  # of the groups of layers, in order
+    last: str  # the last layer with weights
+    norms: frozenset[str]  # the normalisation layers
+
+
+def chooser(which: Selector, model: Names) -> Callable[[Entry], bool]:
     """Whether a parameter is meant (`Space.select` says how); raises UserError where none is, with those there are."""
     if which is None or which == "head":
-        return lambda e: any(owner(name) == space.last for name in e.aliases)
+        return lambda e: any(owner(name) == model.last for name in e.aliases)
     if which == "body":
-        return _rest("head", which, space)
+        return _rest("head", which, model)
     if which == "norm":
-        return _by_name(lambda name: isinstance(space.module.get_submodule(owner(name)), NORMS), "norm", space)
+        return _by_name(lambda name: owner(name) in model.norms, "norm", model)
     if isinstance(which, int):
-        count = len(space.layers)
+        count = len(model.layers)
         if not 0 <= which <= count:
             raise UserError(
-                f"{which} leading layers were asked for, but the model has {count}: {', '.join(space.layers)}."
+                f"{which} leading layers were asked for, but the model has {count}: {', '.join(model.layers)}."
             )
         return lambda e: e.layer < which
     if isinstance(which, str) and which.startswith("!"):
-        return _rest(which[1:], which, space)
-    return _by_name(which if callable(which) else lambda name: _matches(name, str(which)), which, space)
+        return _rest(which[1:], which, model)
+    return _by_name(which if callable(which) else lambda name: _matches(name, str(which)), which, model)
 
 
-def _rest(without: Selector, which: Selector, space: Space) -> Callable[[Entry], bool]:
-    inside = chooser(without, space)
-    if all(map(inside, space.parameters)):
-        names = ", ".join(e.name for e in space.parameters)
+def _rest(without: Selector, which: Selector, model: Names) -> Callable[[Entry], bool]:
+    inside = chooser(without, model)
+    if all(map(inside, model.parameters)):
+        names = ", ".join(e.name for e in model.parameters)
         raise UserError(
             f"{which!r} means no parameter: all that the model trains, {names}, is {without!r}; unfreeze "
             "another layer, or name the parameters by a pattern."
@@ -50,8 +56,8 @@ def _rest(without: Selector, which: Selector, space: Space) -> Callable[[Entry],
     return lambda e: not inside(e)
 
 
-def _by_name(matches: Callable[[str], bool], which: Selector, space: Space) -> Callable[[Entry], bool]:
-    names = [name for e in space.parameters for name in e.aliases]
+def _by_name(matches: Callable[[str], bool], which: Selector, model: Names) -> Callable[[Entry], bool]:
+    names = [name for e in model.parameters for name in e.aliases]
     if not any(map(matches, names)):
         raise UserError(f"the pattern {which!r} matches no parameter; there are {', '.join(names)}.")
     return lambda e: any(map(matches, e.aliases))

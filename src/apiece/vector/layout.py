@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import fnmatch
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,3 +43,47 @@ def _shaped(v: Tensor, s: torch.Size) -> Tensor:
     if len(s) == 1:
         return v  # a bias is in shape already: every step counts
     return v.view(s[0], s[2], s[3], s[1]).permute(0, 3, 1, 2) if len(s) == 4 else v.view(s)
+
+
+def by_layer(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+    """Layer by layer, as named; what a parametrization makes a weight of lies where the weight would: first."""
+    named = list(named)
+    first = {owner(name): place for place, (name, _) in reversed(list(enumerate(named)))}
+    return sorted(named, key=lambda pair: (first[owner(pair[0])], ".parametrizations." not in pair[0]))
+
+
+def layers_of(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int]:
+    """The number of each tensor's layer, by its id: that of the last of its names."""
+
+    def begins(name: str, tensor: Tensor) -> bool:
+        if starts is not None:
+            return any(fnmatch.fnmatchcase(name, pattern) for pattern in starts)
+        return tensor.dim() > 1 and not {"shortcut", "downsample", "original1"} & set(name.split("."))
+
+    layer, last = -1, {}
+    for name, tensor in named:
+        layer = max(layer + begins(name, tensor), 0)
+        last[id(tensor)] = layer
+    numbers = {layer: i for i, layer in enumerate(sorted(set(last.values())))}  # one whose only tensor is tied is gone
+    return {key: numbers[layer] for key, layer in last.items()}
+
+
+def layers_of_owners(named: Sequence[tuple[str, Tensor]], parameters: list[Entry]) -> dict[int, int]:
+    """A buffer's layer is that of the last parameter of its owner."""
+    last = {owner(name): e.layer for e in parameters for name in e.aliases}
+    return {id(tensor): last.get(owner(name), 0) for name, tensor in reversed(named)}
+
+
+def entries_of(named: Sequence[tuple[str, Tensor]], layers: dict[int, int]) -> list[Entry]:
+    """Unique tensors in order, with all their names."""
+    aliases: dict[int, list[str]] = {}
+    tensors: dict[int, Tensor] = {}
+    for name, tensor in named:
+        aliases.setdefault(id(tensor), []).append(name)
+        tensors[id(tensor)] = tensor
+    entries, offset = [], 0
+    for key, names in aliases.items():
+        shape = tensors[key].shape
+        entries.append(Entry(names[0], tuple(names), shape, offset, layers[key]))
+        offset += shape.numel()
+    return entries

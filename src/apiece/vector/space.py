@@ -10,8 +10,7 @@ counters are constants.
 from __future__ import annotations
 
 import copy
-import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,9 +18,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from apiece.errors import UserError
+from apiece.randomness import generator
 from apiece.vector.calls import Calls
-from apiece.vector.groups import Selector, chooser
-from apiece.vector.layout import Entry, owner, rows, views
+from apiece.vector.groups import NORMS, Names, Selector, chooser
+from apiece.vector.layout import Entry, by_layer, entries_of, layers_of, layers_of_owners, owner, rows, views
 
 BUFFERS = ("average", "local", "drop")
 
@@ -54,12 +54,12 @@ class Space:
         if buffers == "drop":
             _drop_statistics(self.module)
         self._dropped = {name: whole[name] for name in whole.keys() - self.module.state_dict().keys()}
-        trained = _by_layer((n, p) for n, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad)
+        trained = by_layer((n, p) for n, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad)
         if not trained:
             raise UserError("the model has no trainable parameter: give one with requires_grad=True.")
         stored = [(n, b) for n, b in self.module.named_buffers(remove_duplicate=False) if b.is_floating_point()]
-        self.parameters = _entries(trained, _layers(trained, getattr(self.module, "layer_starts", None)))
-        self.buffers = _entries(stored, _layers_of_owners(stored, self.parameters))
+        self.parameters = entries_of(trained, layers_of(trained, getattr(self.module, "layer_starts", None)))
+        self.buffers = entries_of(stored, layers_of_owners(stored, self.parameters))
         self.size = sum(e.size for e in self.parameters)
         self.buffer_size = sum(e.size for e in self.buffers)
         self.last = owner(([n for n, p in trained if p.dim() > 1] or [n for n, _ in trained])[-1])
@@ -171,6 +171,11 @@ class Space:
             names.setdefault(e.layer, owner(e.aliases[-1]) or e.name)
         return [names[layer] for layer in sorted(names)]
 
+    @property
+    def _names(self) -> Names:
+        norms = frozenset(name for name, part in self.module.named_modules() if isinstance(part, NORMS))
+        return Names(self.parameters, self.layers, self.last, norms)
+
     def layer_index(self) -> Tensor:
         """For every parameter, the number of its group of layers. int64 [D]."""
         return self._spread(self.parameters, lambda e: e.layer).to(torch.int64)
@@ -183,61 +188,17 @@ class Space:
         the leading groups of layers; a callable a predicate on names. Raises UserError where nothing matches, with the
         names there are.
         """
-        return self._spread(self.parameters, chooser(which, self)).to(torch.bool)
+        return self._spread(self.parameters, chooser(which, self._names)).to(torch.bool)
 
     def select_buffers(self, which: Selector) -> Tensor:
         """The buffers that belong to the layers of the selected parameters. Bool [B]."""
-        chosen = chooser(which, self)
+        chosen = chooser(which, self._names)
         layers = {e.layer for e in self.parameters if chosen(e)}
         return self._spread(self.buffers, lambda e: e.layer in layers).to(torch.bool)
 
     def _spread(self, entries: list[Entry], value: Callable[[Entry], float]) -> Tensor:
         parts = [torch.full((e.size,), float(value(e)), device=self.device) for e in entries]
         return torch.cat(parts) if parts else torch.zeros(0, device=self.device)
-
-
-def _by_layer(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
-    """Layer by layer, as named; what a parametrization makes a weight of lies where the weight would: first."""
-    named = list(named)
-    first = {owner(name): place for place, (name, _) in reversed(list(enumerate(named)))}
-    return sorted(named, key=lambda pair: (first[owner(pair[0])], ".parametrizations." not in pair[0]))
-
-
-def _layers(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int]:
-    """The number of each tensor's layer, by its id: that of the last of its names."""
-
-    def begins(name: str, tensor: Tensor) -> bool:
-        if starts is not None:
-            return any(fnmatch.fnmatchcase(name, pattern) for pattern in starts)
-        return tensor.dim() > 1 and not {"shortcut", "downsample", "original1"} & set(name.split("."))
-
-    layer, last = -1, {}
-    for name, tensor in named:
-        layer = max(layer + begins(name, tensor), 0)
-        last[id(tensor)] = layer
-    numbers = {layer: i for i, layer in enumerate(sorted(set(last.values())))}  # one whose only tensor is tied is gone
-    return {key: numbers[layer] for key, layer in last.items()}
-
-
-def _layers_of_owners(named: Sequence[tuple[str, Tensor]], parameters: list[Entry]) -> dict[int, int]:
-    """A buffer's layer is that of the last parameter of its owner."""
-    last = {owner(name): e.layer for e in parameters for name in e.aliases}
-    return {id(tensor): last.get(owner(name), 0) for name, tensor in reversed(named)}
-
-
-def _entries(named: Sequence[tuple[str, Tensor]], layers: dict[int, int]) -> list[Entry]:
-    """Unique tensors in order, with all their names."""
-    aliases: dict[int, list[str]] = {}
-    tensors: dict[int, Tensor] = {}
-    for name, tensor in named:
-        aliases.setdefault(id(tensor), []).append(name)
-        tensors[id(tensor)] = tensor
-    entries, offset = [], 0
-    for key, names in aliases.items():
-        shape = tensors[key].shape
-        entries.append(Entry(names[0], tuple(names), shape, offset, layers[key]))
-        offset += shape.numel()
-    return entries
 
 
 def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -274,3 +235,21 @@ def _drop_statistics(module: nn.Module) -> None:
         if isinstance(part, nn.modules.batchnorm._NormBase):
             part.track_running_stats = False
             part.running_mean = part.running_var = part.num_batches_tracked = None
+
+
+def seeded(module: Any, seed: int, purpose: str, like: Space) -> Space:
+    """The vector space of a module that `module()` makes, its weights from a stream of this name."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(int(generator(seed, purpose).integers(2**62)))
+        return Space(module(), dtype=like.dtype, device=like.device)
+
+
+def read_model(path: str, space: Space) -> tuple[Tensor, Tensor]:
+    """The vectors (parameters [D], buffers [B]) of a file; raises UserError for one that is no saved model."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return space.from_state_dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"init={path!r} cannot be read as a model.safetensors: {error}.") from None

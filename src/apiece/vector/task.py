@@ -11,12 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from apiece.data.tokens import IGNORED
 from apiece.vector.space import Space
 
 Differentiate = Callable[[Callable[[Tensor], tuple[Tensor, Any]], Tensor], tuple[Tensor, Tensor, Any]]
-
-
-IGNORED = -100  # the target of padding: in no mean, and the number that torch leaves out
 
 
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:

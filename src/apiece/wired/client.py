@@ -20,22 +20,22 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.broadcast import Pipeline, Setting
-from apiece.algebra.piece import Samples
-from apiece.config.assemble import federated_of
-from apiece.config.settings import from_table
+from apiece.config.assemble import federated_of, work_of
+from apiece.config.tables import from_table
 from apiece.data.federation import Numbered
+from apiece.data.samples import Samples
 from apiece.engine import messages
 from apiece.engine.clients import local_work
 from apiece.engine.federated import Federated, Shared
 from apiece.engine.messages import Header
+from apiece.engine.stepping import Loop
 from apiece.engine.traffic import arrived, down, up
-from apiece.engine.work import Work, work_of
+from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lifts.lift import Loop
 from apiece.storage.rows import Row, StoreError
 from apiece.system import files, signals
-from apiece.wired import folder as client_folder
-from apiece.wired.folder import PHASE
+from apiece.wired import client_folder
+from apiece.wired.client_folder import PHASE
 
 NOT_FINITE, REFUSED, FAILED = "not finite", "refused", "failed"  # what an answer's header says instead of the operation
 

@@ -24,21 +24,23 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from apiece.algebra.broadcast import Pipeline
-from apiece.algebra.piece import Samples
-from apiece.config.assemble import OWN, chosen_algorithm
-from apiece.config.settings import to_table
+from apiece.config.assemble import chosen_algorithm
+from apiece.config.model import OWN
+from apiece.config.tables import to_table
+from apiece.data.samples import Samples
 from apiece.engine import messages
 from apiece.engine.clients import BadClient, Clients, NotFinite, local_work
 from apiece.engine.messages import Header
 from apiece.engine.state import Reply, Shared, finite
+from apiece.engine.stepping import Loop
 from apiece.engine.traffic import Traffic, down, measure, received, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lifts.lift import Loop, Threaded
+from apiece.lifts.lift import Threaded
 from apiece.storage.rows import Layout, Row, Rows, Written
 from apiece.system.temporary import TemporaryFolder
 from apiece.vector.task import accuracy, cross_entropy
-from apiece.wired import folder
+from apiece.wired import client_folder
 from apiece.wired.client import FAILED, NOT_FINITE, REFUSED
 from apiece.wired.processes import ClientProcesses
 
@@ -132,13 +134,13 @@ class WiredRows(Rows):
         saved = json.loads(digest or '{"checkpoints": [], "memories": {}}')
         counted = {int(client): made for client, made in saved.get("memories", saved.get("counted")).items()}
         if "memories" not in saved:
-            names, adopt = [field[0] for field in self.layout.fields], folder.adopt
+            names, adopt = [field[0] for field in self.layout.fields], client_folder.adopt
             counted = {c: adopt(self._folder(c), self._run, c, rounds, names) for c, rounds in counted.items()}
         records = {client: [Written(round, crc, None) for round, crc in made] for client, made in counted.items()}
         return saved["checkpoints"], records
 
     def _recalled(self, client: int, made: Written, *advice: str) -> Row:
-        return folder.recall(self._folder(client), self._run, client, made.round, made.crc, *advice)[1]
+        return client_folder.recall(self._folder(client), self._run, client, made.round, made.crc, *advice)[1]
 
     def sync(self) -> None:
         """A client's memory is on its disk before it answers."""
@@ -294,6 +296,6 @@ class WiredClients(Clients):
     def _delivered(self, client: int) -> Path:
         """The client's folder; its data are put there once, and stand for data that lie there."""
         folder, names = self.folder(client), self.federation.names
-        if not (folder / folder.DATA).exists():
-            folder.deliver(folder, self.run, client, names[client], *self.federation.samples(client).all())
+        if not (folder / client_folder.DATA).exists():
+            client_folder.deliver(folder, self.run, client, names[client], *self.federation.samples(client).all())
         return folder

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from apiece.engine import messages
 from apiece.engine.messages import Header
-from apiece.engine.state import numbered
 from apiece.errors import UserError
-from apiece.storage.rows import Row, StoreError
+from apiece.storage.rows import Row, StoreError, numbered
 from apiece.system import files
 
 DATA, PHASE = "data.message", "phase.message"

@@ -1,0 +1,96 @@
+"""The model that a configuration names, for samples of one shape and so many classes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from apiece.config.settings import Config
+from apiece.config.splitting import one
+from apiece.data.arrays import Dataset
+from apiece.errors import UserError, nearest
+from apiece.language import text_models
+from apiece.language.expression import build, functions, parse
+from apiece.system.allocator import enough
+
+OWN = "your own"  # said of a model or data that a program gave
+
+
+def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A named model that fits samples of this shape and so many classes."""
+    from apiece.networks import models
+
+    refuse_own(text, "model")
+    if text == "auto":
+        text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
+    call, *more = parse(text)
+    if call.name in text_models.__all__:
+        return one("model", text, text_models).module(shape, classes)
+    named = functions(models)
+    if more or call.name not in named:
+        raise UserError(f"there is no model {text!r}; {nearest(call.name, [*named, *text_models.__all__])}")
+    make = _of_samples(named[call.name], shape, classes)
+    if call.arguments or call.keywords:  # with its own sizes every model fits
+        with enough(f"model {text!r}"), torch.device("meta"), torch.random.fork_rng(devices=()):
+            drawn = build(text, {call.name: make})[0]
+        _refuse_too_large(text, sum(p.numel() for p in drawn.parameters()))
+    return build(text, {call.name: make})[0]
+
+
+def _of_samples(make: Callable[..., nn.Module], shape: tuple[int, ...], classes: int) -> Callable[..., nn.Module]:
+    """A model's function of samples of this shape and so many classes, with its other arguments alone."""
+
+    @functools.wraps(make)
+    def made(*arguments: Any, **keywords: Any) -> nn.Module:
+        return make(shape, classes, *arguments, **keywords)
+
+    signature = inspect.signature(make)
+    made.__signature__ = signature.replace(parameters=[*signature.parameters.values()][2:])  # pyright: ignore
+    return made
+
+
+def _refuse_too_large(text: str, parameters: int) -> None:
+    """Refuse a model of which this machine's memory does not hold four: it, the clients' start, a gradient, a step."""
+    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 4 * 4 * parameters > held:
+        raise UserError(
+            f"model {text!r} has {parameters:,} parameters, {4 * parameters / 1e9:,.0f} GB, too many for a memory of "
+            f"{held / 1e9:,.0f} GB: take a smaller one."
+        )
+
+
+def reading_of(model: str) -> Any:
+    """How a named model reads text; None where it reads none, or is not named."""
+    if model == OWN or parse(model)[0].name not in text_models.__all__:
+        return None
+    return one("model", model, text_models).reading
+
+
+def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Config:
+    """The configuration with the model that `auto` means for text; raises UserError where one wants text and the other
+    is none.
+    """
+    reads = module is None and reading_of(config.model) is not None
+    if reads and not dataset.text:
+        raise UserError(f"model={config.model!r} reads text, and {dataset.name} is none: give a .jsonl file of texts.")
+    if module is not None or not dataset.text or reads:
+        return config
+    if config.model != "auto":
+        raise UserError(f"{dataset.name} is text, which model={config.model!r} does not read: take opt or opt_lm.")
+    return replace(config, model="opt" if dataset.targets_train is None else "opt_lm")
+
+
+def refuse_own(text: str, what: str) -> None:
+    if text == OWN:
+        raise UserError(
+            f"this run's {what} came from a program and is not known by name: go on there with "
+            "federate(..., resume=True), whose result `apiece.experiment.personalize.personalize` takes; `compare` "
+            "wants --no-references."
+        )

@@ -1,0 +1,38 @@
+"""A client's training samples: rows of a pool of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class Samples(NamedTuple):
+    """A client's training samples: rows `index` of a pool of tensors, the first `size` of them real."""
+
+    pool: Any
+    index: Tensor
+    size: Any
+
+    def __repr__(self) -> str:
+        return f"Samples(size={self.size})"
+
+    def batch(self, rows: Tensor) -> Any:
+        """The batch of these rows: a tree with a leading sample axis."""
+        where = self.index[rows]
+        return _map(lambda leaf: leaf[where], self.pool)
+
+    def places(self, batches: Any) -> Sequence[Tensor]:
+        """Where in the pool each step's rows lie: looked up once, and each apart, for steps that are to be alike."""
+        return [self.index[rows] for rows in batches]
+
+    def all(self) -> Any:
+        """Every sample (padded by repetition to the common length where clients are stacked)."""
+        return _map(lambda leaf: leaf[self.index], self.pool)
+
+
+def _map(function: Callable[[Any], Any], tree: Any) -> Any:
+    from torch.utils._pytree import tree_map
+
+    return tree_map(function, tree)

@@ -1,0 +1,94 @@
+"""Whether a folder holds this run or another: the settings that its result depends on, and its data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from apiece.config.settings import Config, located
+from apiece.config.tables import to_table
+from apiece.errors import UserError
+from apiece.experiment.folders import INIT, content_of, noted, recorded
+from apiece.language import plugins, schedules
+from apiece.language.expression import build
+from apiece.storage.checkpoint_files import done
+
+if TYPE_CHECKING:
+    from apiece.config.assemble import Experiment
+NOT_IDENTITY = {  # settings that a result does not depend on by more than rounding
+    "out", "seeds", "data_dir", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client", "patience",
+}  # fmt: skip
+
+
+def as_kept(folder: Path, config: Config) -> Config:
+    """The configuration in the words of the run that lies in the folder, if one does, where both name the same file:
+    a run's identity depends on the words of an earlier day.
+    """
+    config = located(config)
+    if not (folder / "run.toml").is_file():
+        return config
+    there = recorded(folder)
+    same = {name: getattr(there, name) for name in ("init", "data", "split")}
+    return replace(config, **{k: v for k, v in same.items() if getattr(located(there), k) == getattr(config, k)})
+
+
+def digest(config: Config, folder: Path | None = None) -> str:
+    """Sixteen characters for what a run is: every setting that its result depends on by more than rounding, and the
+    content of what it starts from. A folder from before that was kept has its path there. The run in a folder may get
+    another number of rounds; in its identity is the one that it began with.
+    """
+    if folder is not None and (folder / "run.toml").is_file():
+        begun = noted(folder).get("rounds", "")
+        config = replace(config, rounds=int(begun[:9]) if begun.isdecimal() else recorded(folder).rounds)
+    table = {k: v for k, v in to_table(replace(config, device="cpu")).items() if k not in NOT_IDENTITY}
+    if config.plugin:
+        table["plugin"] = plugins.hashes(config.plugin)
+    kept = folder is None or not (folder / "run.toml").is_file() or (folder / INIT).is_file()
+    if config.init is not None and kept:
+        table["init"] = hashlib.sha256(content_of(config.init)).hexdigest()
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def refuse_another(folder: Path, config: Config) -> None:
+    """Raise UserError, naming the settings that differ, where the run of another configuration lies in the folder, or
+    one that cannot have so many rounds.
+    """
+    if not (folder / "run.toml").is_file():
+        return
+    there, config = recorded(folder), as_kept(folder, config)
+    if digest(there, folder) == digest(config, folder):
+        return refuse_rounds(folder, config)
+    one, two = to_table(there), to_table(config)
+    differ = [k for k in one | two if k not in NOT_IDENTITY and repr(one.get(k)) != repr(two.get(k))]
+    told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
+    raise UserError(f"{str(folder)!r} holds a run of another configuration ({told}): take another --out, or remove it.")
+
+
+def refuse_rounds(folder: Path, config: Config) -> None:
+    """Raise UserError where the folder's run cannot have as many rounds as this: fewer than it has done, or its step
+    sizes until now would have been others.
+    """
+    there, past = recorded(folder).rounds, done(folder)
+    if config.rounds < past:
+        raise UserError(
+            f"the run in {str(folder)!r} has done {past} rounds, and rounds={config.rounds} are fewer: ask for {past} "
+            "or more, or begin another with another --out."
+        )
+    (schedule,) = build(config.schedule, schedules)
+    if any(schedule(t, there) != schedule(t, config.rounds) for t in range(past)):
+        raise UserError(
+            f"schedule={config.schedule!r} goes by the number of rounds: in a run of {config.rounds} the {past} rounds "
+            f"that {str(folder)!r} has done of {there} would have had other step sizes: begin one with another --out."
+        )
+
+
+def refuse_other_data(folder: Path, experiment: Experiment) -> None:
+    """Raise UserError where the run in the folder began on other data; one from before these were noted is believed."""
+    began = noted(folder).get("data", "")
+    if began and began != experiment.fingerprint:
+        raise UserError(
+            f"{str(folder)!r} holds a run on other data: give it the same, or begin anew with another --out."
+        )

@@ -1,0 +1,116 @@
+"""A run's folder from its beginning to its end: made, taken up again at a checkpoint, given more rounds, finished."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from apiece.errors import UserError
+from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
+from apiece.experiment.identity import digest
+from apiece.measure.observed import sheets
+from apiece.report import pictures
+from apiece.storage import checkpoint
+from apiece.storage.log import without_infinities
+from apiece.system import files
+
+if TYPE_CHECKING:
+    from apiece.config.assemble import Experiment
+    from apiece.experiment.result import Result
+LISTED = 100_000  # clients up to which each is measured at the end, and has its place in clients.json
+AT_END = ("model.safetensors", "clients.json", pictures.NAME)  # what a run leaves at its end, but for its page
+
+
+def complete(folder: Path) -> bool:
+    """Whether nothing is left to do in this folder: its run has ended, has its page, and is that of its run.toml."""
+    made = ended(folder) and (folder / "report.html").is_file()
+    return made and noted(folder).get("digest") == digest(recorded(folder), folder)
+
+
+def leave_behind(folder: Path, number: int, rounds: int) -> None:
+    """From now on the folder's run has so many rounds, and what comes after checkpoint `number` is none of it.
+
+    What stands at the end goes first where there is to be another end, and run.toml changes last: a crash between
+    leaves the run that it was, to be ended again, or the one that it is to be.
+    """
+    longer = rounds != recorded(folder).rounds
+    if longer:
+        for path in filter(Path.is_file, (folder / name for name in AT_END)):
+            files.remove(path)
+        files.sync_folder(folder)
+    checkpoint.set_aside(folder, number)
+    if longer:
+        write_rounds(folder, rounds)
+        note(folder, f"{folder} goes on from round {number}, and has {rounds} rounds now.")
+
+
+def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
+    """Make the folder of a new run; raises UserError where it exists and is not empty."""
+    refuse_existing(folder)
+    files.make_folder(folder)
+    space = experiment.federated.task.space
+    resolved = {
+        "parameters": space.size,
+        "buffers": space.buffer_size,
+        "layers": space.layers,
+        "lift": repr(lift),
+        "cohort": experiment.cohort,
+        "algorithm": repr(experiment.federated.algorithm),
+        "shape": list(experiment.federation.test_pool[0].shape[1:]),
+        "digest": digest(experiment.config),
+        "classes": experiment.dataset.classes if experiment.dataset else 0,
+        "data": experiment.fingerprint,
+    }
+    write_config(folder, experiment.config, resolved)
+
+
+def newest(
+    folder: Path,
+    digest: str,
+    tell: Callable[[str], None],
+    most: int | None = None,
+    agree: Callable[[checkpoint.Checkpoint], None] | None = None,
+) -> checkpoint.Checkpoint | None:
+    """The run's newest checkpoint that can be used (`checkpoint.latest`), None where it has none yet, and why newer
+    ones were refused is told; UserError where all were.
+    """
+    found, refused = checkpoint.latest(folder, digest, most, agree)
+    if found is None and refused:
+        told = "; ".join(dict.fromkeys(reason.rstrip(".") for reason in refused))
+        raise UserError(
+            f"no checkpoint of {folder} can be used: {told}: put what is lost or damaged back from a copy, or begin "
+            "again with another --out."
+        )
+    for reason in refused:
+        assert found is not None
+        tell(f"{reason} The checkpoint of round {found.number} is taken instead.")
+    return found
+
+
+def finish(folder: Path, result: Result) -> None:
+    """Write what stands at the end of a run: each client's accuracy, the global model, and the report."""
+    import safetensors.torch
+
+    from apiece.report.page import write_report
+
+    experiment = result.experiment
+    place, dataset, split = experiment.federation, experiment.dataset, experiment.split
+    counts = split.counts(dataset.y_train, dataset.classes) if split is not None and dataset is not None else None
+    if len(place.names) <= LISTED:
+        seen = set(place.seen)
+        records = [
+            {
+                "name": name,
+                "seen": i in seen,
+                "samples": place.size(i),
+                "accuracy": result.accuracy.get(i),
+                "counts": counts[i].tolist() if counts is not None else place.label_counts(i),
+            }
+            for i, name in enumerate(place.names)
+        ]
+        files.atomic_write(folder / "clients.json", json.dumps(without_infinities(records), allow_nan=False).encode())
+    files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
+    pictures.save(folder, sheets(result.clients, result.server, dataset))
+    write_report([folder], folder, experiment.config.target)
