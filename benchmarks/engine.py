@@ -20,10 +20,11 @@ import torch.nn.functional as F
 from timing import Contender, Goal, Row, Work, within
 from torch import Tensor, nn
 
-from apiece.algebra.piece import Uniform
+from apiece.algebra.message import Uniform
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Reply
 from apiece.engine.work import Work as LocalWork
 from apiece.language import algorithms
@@ -82,7 +83,7 @@ def evaluation(options: argparse.Namespace) -> Iterator[Work]:
     federation, space = Federation(test, test, rows, rows, names), Space(models.lenet(SHAPE, CLASSES))
 
     def measuring(algorithm: Any) -> Callable[[], Any]:
-        federated = Federated(algorithm, Task(space), space.ravel(), space.ravel_buffers())
+        federated = Federated(Setup(algorithm, Task(space), space.ravel(), space.ravel_buffers()))
         clients = Clients(federated, federation, LocalWork(1, None, TESTED), 0, Sequential())
         for client in range(CLIENTS) if federated.fresh_row() else ():
             row = {k: v + 0.01 * torch.randn_like(v) for k, v in federated.fresh_row().items() if v.is_floating_point()}

@@ -34,6 +34,7 @@ from apiece.data.federation import MadeFederation
 from apiece.engine.clients import Clients
 from apiece.engine.cohorts import cohort
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work as LocalWork
 from apiece.experiment.choice import by_rule
@@ -81,7 +82,7 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     torch.manual_seed(0)
     allocator.keep_freed()
     space = Space(getattr(models, options.model)(SHAPE, CLASSES))
-    federated = Federated(algorithms.scaffold(), Task(space), space.ravel(), space.ravel_buffers())
+    federated = Federated(Setup(algorithms.scaffold(), Task(space), space.ravel(), space.ravel_buffers()))
     made = partial(make, wait=options.wait)
     federation, size = MadeFederation(made, registered, SAMPLES, make(0)), min(options.cohort, registered)
     lift, touched, server = by_rule(space, "cpu", size, options.workers), set(), federated.start()

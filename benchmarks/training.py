@@ -35,6 +35,7 @@ from apiece.algebra.optim import Sgd
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work as LocalWork
 from apiece.experiment.choice import by_rule, compiled, products, vectorised
@@ -162,7 +163,7 @@ def lifts(given: Given) -> dict[str, Entry]:
     orders = [torch.cat(tuple(work.batches(0, 0, name, each, -(-each // work.batch)))) for name in names]
     rows = [number * each + order.argsort() for number, order in enumerate(orders)]
     federation, space = Federation((x, y), (x[:1], y[:1]), rows, rows, names), Space(module)
-    federated = Federated(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers())
+    federated = Federated(Setup(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers()))
     server, plan = federated.start(), Plan(list(range(problem.cohort)), frozenset(), problem.lr)
     chosen = type(by_rule(space, "cpu", problem.cohort, CORES))
 

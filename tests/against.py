@@ -11,13 +11,15 @@ from helpers import KEEPS_ALL, Given, Ran, federate, federation, gap, run
 from oracles import ORACLES, pefll, vhl
 from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
+from torch.utils._pytree import tree_map
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
 from apiece.algebra.broadcast import Setting
 from apiece.algebra.composition import Algorithm, Client, Period, StepSize, algorithm, combine
 from apiece.algebra.optim import Sgd
 from apiece.algebra.server_optim import Descent
-from apiece.engine.state import Each, Server
+from apiece.engine.predicting import predictor
+from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential
@@ -148,7 +150,7 @@ def follow(
         module = piece.prepare(module)
     federated = federate(subject, module, weighting=weights, watch=watch, setting=setting, client=client, **server)
     initial = vhl.widened(f.initial) if wide else f.initial
-    object.__setattr__(federated, "initial", torch.from_numpy(initial))
+    object.__setattr__(federated.setup, "initial", torch.from_numpy(initial))
     table = {(t, f"c{i}"): torch.from_numpy(rows) for (t, i), rows in f.batches.items()}
     own = {(t, f"c{i}"): torch.from_numpy(pefll.own_batch(t, i, len(f.y[i]))) for t, i in f.batches}
     cohorts = [f.cohorts[t - t % alpha] if cohort == "held" else f.cohorts[t] for t in range(f.rounds)]
@@ -159,14 +161,14 @@ def follow(
     control = next((kind for kind in kinds if any(name in kind for name in controls)), "")
     predicts = any(p.fills("personal", "predict", "evaluate") for p in subject.pieces)
     seen: list[Any] = []
-    works: list[list[Each]] = []
+    works: list[list[ClientTask]] = []
 
-    def copied(each: Each) -> Each:
-        return each._replace(row={k: v.clone() for k, v in each.row.items()})
+    def copied(each: ClientTask) -> ClientTask:
+        return each._replace(row=tree_map(torch.clone, each.row))
 
-    def scores(server: Server, lr: float, each: Each) -> torch.Tensor:
+    def scores(server: Server, lr: float, each: ClientTask) -> torch.Tensor:
         shared, theta = federated.shared(server, lr), federated.evaluated(server)
-        return federated.predictor(Loop(), theta, server.buffers, shared, each)(torch.from_numpy(PROBE))
+        return predictor(federated.setup, Loop(), theta, server.buffers, shared, each)(torch.from_numpy(PROBE))
 
     def look(t: int, clients: Any) -> None:
         rows = [clients.row(c)[0] for c in range(f.clients)]

@@ -85,7 +85,7 @@ def gap(oracle: str, case: str) -> float:
 
 def _with_others_personal(oracle: str, subject: Algorithm) -> float:
     """The same where the algorithm itself says which parameters are personal; how it predicts is not compared."""
-    personal = federate(subject, network()).periods.never.numpy()
+    personal = federate(subject, network()).setup.periods.never.numpy()
     gaps = [
         furthest(
             follow(subject, f, weights=weights)[1],

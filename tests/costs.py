@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from test_wired import CONFIG
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
-from apiece.algebra.piece import Rows
+from apiece.algebra.message import Rows
 from apiece.config.assemble import assemble
 from apiece.engine.clients import Clients
 from apiece.engine.reduce import MARKS
@@ -30,7 +30,7 @@ class Listening(NamedTuple):
 
     def run(self, operation: Any, shared: Any, tasks: Any) -> Iterator[Any]:
         for reply in self.lift.run(operation, shared, tasks):
-            self.said[operation.__name__] = reply.said
+            self.said[operation.__name__] = reply.message
             yield reply
 
 
@@ -52,7 +52,7 @@ def cost(text: str, weighting: str = "samples", clients: int = CONFIG.clients) -
     config = replace(CONFIG, steps="2", **settings)
     experiment = assemble(config)
     federated, place = experiment.federated, experiment.training
-    listening, rounds = Listening(Sequential(), {}), int(federated.periods.longest)
+    listening, rounds = Listening(Sequential(), {}), int(federated.setup.periods.longest)
     home = Clients(federated, place, experiment.work, config.seed, listening)
     server, total = federated.start(), Traffic()
     for t in range(rounds):

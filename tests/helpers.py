@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from apiece.data.federation import Federation
 from apiece.engine.clients import Answer, Clients
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server
 from apiece.lifts.lift import Sequential
 from apiece.vector.space import Space
@@ -102,7 +103,7 @@ def federate(
     """An algorithm on a module as it is initialised."""
     space = Space(module, buffers=buffers, dtype=dtype)
     task = Task(space) if loss is None else Task(space, loss)
-    return Federated(algorithm, task, space.ravel(), space.ravel_buffers(), **settings)
+    return Federated(Setup(algorithm, task, space.ravel(), space.ravel_buffers(), **settings))
 
 
 def federation(x: Sequence[Any], y: Sequence[Any], dtype: torch.dtype = torch.float64) -> Federation:

@@ -117,7 +117,7 @@ class Scene:
         if isinstance(reply, BadClient):
             assert not staged, "something of a refused answer was kept"
             raise reply
-        return bool(reply.finite), tree_leaves(reply.said), staged
+        return bool(reply.finite), tree_leaves(reply.message), staged
 
 
 def same(one: Any, two: Any) -> bool:

@@ -111,7 +111,7 @@ def test_a_step_is_the_equation(centred, strength, lift):
     federated = federate(centred.centred(strength), module)
     clients = federation([x, x], [y, y])
     after = rounds(federated, clients, FullBatch(1), [[0, 1]], 0.1, lift).last
-    moved = federated.task.space.state_dict(after)
+    moved = federated.setup.task.space.state_dict(after)
     nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y)).backward()
     for name, parameter in module.named_parameters():
         g = np.zeros(tuple(parameter.shape)) if parameter.grad is None else parameter.grad.numpy()

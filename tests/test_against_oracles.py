@@ -23,9 +23,9 @@ from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep,
 
 from apiece.algebra.broadcast import Frozen
 from apiece.algebra.composition import Period, Server, combine
+from apiece.algebra.message import Rows
 from apiece.algebra.optim import Velocity
 from apiece.algebra.periods import Schedule
-from apiece.algebra.piece import Rows
 from apiece.algebra.server_optim import Adam, Momentum
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Threaded, Vectorised

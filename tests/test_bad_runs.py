@@ -15,6 +15,7 @@ from outer import Ended, cli, metrics, run
 from test_bad_input import sentence
 
 from apiece.config.assemble import assemble
+from apiece.engine import row
 from apiece.experiment import folders, identity
 from apiece.report import page
 from apiece.storage.disk import DiskRows, Layout, StoreError
@@ -208,7 +209,9 @@ def test_rows_that_are_lost_or_another_runs(folder, tmp_path):
 def rot(folder: Path, last: bool) -> str:
     """Flip a bit in a client's newest row, one of the last round's or an earlier one; the client's name."""
     experiment = assemble(folders.recorded(folder))
-    store = DiskRows(folder, Layout.of(experiment.federated.fresh_row()), identity.digest(experiment.config, folder))
+    store = DiskRows(
+        folder, Layout.of(row.write(row.fresh(experiment.federated.setup))), identity.digest(experiment.config, folder)
+    )
     newest = {header.client: (header, store._row_at(slot)) for slot, header in store._scan().items()}
     store.close()
     client, at = next((c, at) for c, (header, at) in newest.items() if (header.round == 3) == last)

@@ -239,7 +239,7 @@ def test_fedcm_follows_the_gradient_where_the_server_has_no_direction():
     subject = named.fedcm(0.2) + named.fedavg_p()
     ran = run(federate(subject, mlp(), watch=KEEPS_ALL), clusters(), FullBatch(1), [[0]])
     plain = run(federate(named.fedavg_p(), mlp(), watch=KEEPS_ALL), clusters(), FullBatch(1), [[0]])
-    head = ran.clients.federated.periods.never
+    head = ran.clients.federated.setup.periods.never
     moved = [models(r)[0] - r.servers[0].params for r in (ran, plain)]
     assert torch.equal(moved[0][head], moved[1][head]) and gap(moved[0][~head], 0.2 * moved[1][~head]) < 1e-15
 
@@ -274,7 +274,7 @@ def test_feddyns_h_is_the_mean_of_all_clients(subject, weighting, lift):
     for server, expected in zip(ran.servers[1:], means, strict=True):
         assert gap(server.memory["FedDyn"].term, expected) < 1e-14
     assert ran.servers[-1].memory["FedDyn"].term.abs().max() > 1e-3
-    assert (ran.servers[-1].memory["FedDyn"].term[ran.clients.federated.periods.never] == 0).all()
+    assert (ran.servers[-1].memory["FedDyn"].term[ran.clients.federated.setup.periods.never] == 0).all()
 
 
 # --- cost: the papers' own numbers are in test_costs.py --------------------------------------------------------------

@@ -98,6 +98,7 @@ def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
         Plan,
         Sequential,
         Setting,
+        Setup,
         Sgd,
         Space,
         Task,
@@ -113,7 +114,7 @@ def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
 
     space, setting = Space(module), Setting((4,), 3, NAMES, range(4), 0)
     options: dict[str, Any] = {"client": Sgd(momentum=0.9), "server": Descent(), "setting": setting}
-    federated = Federated(mine, Task(space), space.ravel(), space.ravel_buffers(), **options)
+    federated = Federated(Setup(mine, Task(space), space.ravel(), space.ravel_buffers(), **options))
     clients, server = Clients(federated, place(), Work(2, batch=8), 0, Sequential()), federated.start()
     for _ in range(3):
         server, answer = federated.round(server, clients, Plan([0, 1, 2, 3], frozenset(), 0.1))
@@ -140,7 +141,9 @@ def test_a_generator_of_models_from_public_names():
     first = torch.linspace(-1, 1, 4 + space.size)
     pipeline = Pipeline(embed, generate, first, 4, Frozen(), OnServer(Sgd(momentum=0.5), 0.1))
     mine, setting = apiece.algorithm(pipeline, name="generated"), Setting((4,), 3, NAMES, range(4), 0)
-    federated = apiece.Federated(mine, apiece.Task(space), space.ravel(), space.ravel_buffers(), setting=setting)
+    federated = apiece.Federated(
+        apiece.Setup(mine, apiece.Task(space), space.ravel(), space.ravel_buffers(), setting=setting)
+    )
     clients = apiece.Clients(federated, place(), apiece.Work(2, batch=8), 0, Sequential())
     server, answer = federated.round(federated.start(), clients, Plan([0, 2, 3], frozenset({3}), 0.1))
     assert answer.answered == [0, 2] and server.broadcast.deviation > 0
@@ -158,7 +161,7 @@ def test_what_a_program_looks_at_is_one_short_line(ended: Result):
     experiment = ended.experiment
     made = apiece.MadeFederation(lambda client: (torch.zeros(2, 4), torch.zeros(2)), 9, 2, (torch.zeros(2, 4), None))
     shown = [ended, experiment, experiment.federated, ended.clients, experiment.federation, made, experiment.dataset]
-    shown += [experiment.split, experiment.federated.task.space, ended.server, experiment.federation.samples(0)]
+    shown += [experiment.split, experiment.federated.setup.task.space, ended.server, experiment.federation.samples(0)]
     for thing in shown:
         text = repr(thing)
         assert text.startswith(f"{type(thing).__name__}(") and len(text) < 160 and "\n" not in text, text

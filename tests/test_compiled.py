@@ -165,7 +165,7 @@ def test_recordings_keep_no_results():
 
 @pytest.mark.parametrize("cohort, chunk", [(1000, 32), (10, 5), (40, 20), (1, 1), (3, 2)])
 def test_calls_of_a_cohort(cohort, chunk):
-    space = federate(named.fedavg(), mlp()).task.space
+    space = federate(named.fedavg(), mlp()).setup.task.space
     assert fitting(space, "cpu", cohort, 2).chunk == chunk
 
 

@@ -13,9 +13,11 @@ from subjects import held, normed
 
 from apiece import pieces
 from apiece.algebra.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
+from apiece.algebra.draws import Draw
+from apiece.algebra.message import Uniform
 from apiece.algebra.optim import AdamW, Sgd
 from apiece.algebra.periods import NEVER
-from apiece.algebra.piece import Draw, Piece, Uniform
+from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
 from apiece.contract import TOLERANCE, Report, check
 from apiece.errors import UserError

@@ -17,6 +17,7 @@ from test_wired import CONFIG, same, sequential
 
 from apiece.config.assemble import assemble
 from apiece.data.federation import Federation
+from apiece.engine.federated import Federated
 from apiece.engine.work import Work
 from apiece.experiment.launch import run_config
 from apiece.experiment.personalize import serve
@@ -76,9 +77,9 @@ def test_feddyn_is_the_same_whether_told_or_derived(other, monkeypatch):
     """Models averaged uniformly: h from the models' mean is h from what clients would report, to the last bit."""
     subject = federate(named.feddyn(0.2) + other, mlp(), weighting="uniform")
     derived = run(subject, clusters(), Work(2, None, 4), SOME, silent={1: {3}})
-    assert subject.alike[0]
-    told = replace(subject)
-    monkeypatch.setitem(told.__dict__, "alike", (False,) * len(subject.pieces))
+    assert subject.setup.mean_is_uniform[0]
+    told = Federated(replace(subject.setup))
+    monkeypatch.setitem(told.setup.__dict__, "mean_is_uniform", (False,) * len(subject.setup.pieces))
     reported = run(told, clusters(), Work(2, None, 4), SOME, silent={1: {3}})
     assert reported.answers[0].traffic.numbers_up > derived.answers[0].traffic.numbers_up
     for one, two in zip(derived.servers, reported.servers, strict=True):
@@ -114,7 +115,7 @@ def test_fedcm_from_the_models_mean_is_the_paper(alpha, monkeypatch):
     """Every client's steps are as many: the oracle, whose clients each divide by their own, and no vector is said."""
     f = fixture(0)
     assert len({f.steps(t, i) for t, cohort in enumerate(f.cohorts) for i in cohort}) == 1
-    monkeypatch.setattr(against, "federate", partial(federate, equal_steps=True))
+    monkeypatch.setattr(against, "federate", partial(federate, equal_work=True))
     ran, ours = against.follow(named.fedcm(alpha), f)
     assert against.furthest(ours, ORACLES["fedcm"].run(f, alpha)) < TIGHT
     assert {a.traffic.control_up for a in ran.answers} == {len(cohort) for cohort in f.cohorts}
@@ -123,8 +124,8 @@ def test_fedcm_from_the_models_mean_is_the_paper(alpha, monkeypatch):
 @pytest.mark.parametrize("steps, equal", [("3", True), ("uniform(1,3)", False)])
 def test_who_takes_how_many_steps_is_known_of_the_work(steps, equal):
     experiment = assemble(replace(CONFIG, algorithm="fedcm", steps=steps, weighting="uniform"))
-    assert experiment.federated.even is equal
-    assert not assemble(replace(CONFIG, epochs=2)).federated.even
+    assert experiment.federated.setup.equal_steps is equal
+    assert not assemble(replace(CONFIG, epochs=2)).federated.setup.equal_steps
 
 
 def test_fedcm_says_one_number_over_the_wire():

@@ -23,10 +23,12 @@ from recipes import RECIPES, SMALL, result
 from torch import Tensor, nn
 
 from apiece import algorithm, federate
-from apiece.algebra.piece import Message, Piece
+from apiece.algebra.message import Message
+from apiece.algebra.piece import Piece
 from apiece.data.federation import MadeFederation
 from apiece.data.samples import Samples
 from apiece.engine import federated, state
+from apiece.engine.row import Row
 from apiece.errors import UserError
 from apiece.language import algorithms
 from apiece.lifts.lift import Sequential, Vectorised
@@ -165,7 +167,7 @@ class Copies:
 
 
 def said(of: Tensor) -> state.Reply:
-    return state.Reply(Message(of, torch.ones(0), (), of.sum()), {"model": of, "steps": of.sum()}, {}, of.sum())
+    return state.Reply(Message(of, torch.ones(0), (), of.sum()), Row(of, steps=of.sum()), {}, of.sum())
 
 
 def test_the_host_waits_once_for_all_that_it_reads(monkeypatch):
@@ -174,7 +176,7 @@ def test_the_host_waits_once_for_all_that_it_reads(monkeypatch):
     monkeypatch.setattr(Tensor, "detach", lambda self: copies.order.append("copied") or self)
     reply = said(torch.ones(2)).crossing(GPU)
     assert copies.order == 4 * ["copied"] + ["begun 1"]
-    assert reply.arrived().row["model"].tolist() == [1, 1]
+    assert reply.arrived().row.model.tolist() == [1, 1]
     assert copies.order[5:] == ["waited for 1"]
 
 
@@ -183,11 +185,11 @@ def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monke
     """So that a GPU has work while its replies are read; and replies come in order, each whole."""
     copies = Copies(monkeypatch)
     samples = Samples((torch.ones(1),), torch.ones(1), 1)
-    each = state.Each((), 0, -1, {}, samples, torch.ones(1, 1), 1, (), (), 1.0)
+    each = state.ClientTask((), 0, -1, Row(), samples, torch.ones(1, 1), 1, (), (), 1.0)
     tasks = [lambda c=c: each._replace(sent=torch.full((2,), float(c))) for c in range(5)]
     told = state.Shared(0, 0.1, (), torch.zeros(0, device="meta"), ())
     replies = lift.run(lambda how, shared, each: said(each.sent), told, tasks)
-    assert [reply.row["model"].tolist() for reply in replies] == [[c, c] for c in range(5)]
+    assert [reply.row.model.tolist() for reply in replies] == [[c, c] for c in range(5)]
     overlapped = [event for call in range(1, calls) for event in (f"begun {call + 1}", f"waited for {call}")]
     assert copies.order == ["begun 1", *overlapped, f"waited for {calls}"]
 

@@ -42,7 +42,7 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
     federated = experiment.federated
     clients = run._clients(experiment, None, "", run.lift_of(experiment))
     state = run.first(experiment)
-    shared, layers = federated.periods.shared, federated.task.space.layer_index()
+    shared, layers = federated.setup.periods.shared, federated.setup.task.space.layer_index()
 
     for t in range(5):
         before = state.server
@@ -56,18 +56,18 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
         distance = (kept - state.server.params) * shared
         direct = float(distance[answered].square().sum(1).mean())
         assert info["divergence_selected"] == pytest.approx(direct, rel=1e-9, abs=1e-14)
-        initial = (state.server.params - federated.initial) * shared
-        every = ((kept - federated.initial) * shared - initial).square().sum(1).mean()
+        initial = (state.server.params - federated.setup.initial) * shared
+        every = ((kept - federated.setup.initial) * shared - initial).square().sum(1).mean()
         assert info["divergence_all"] == pytest.approx(float(every), rel=1e-9, abs=1e-14)
         own = kept[answered]
         spread = ((own - own.mean(0)) * shared).square().mean(0)
-        for number, name in enumerate(federated.task.space.layers):
+        for number, name in enumerate(federated.setup.task.space.layers):
             if shared[layers == number].any():
                 assert info["consensus"][name] == pytest.approx(
                     float(spread[layers == number].sum()), rel=1e-9, abs=1e-14
                 ), name
         assert set(info["consensus"]) == {
-            n for i, n in enumerate(federated.task.space.layers) if shared[layers == i].any()
+            n for i, n in enumerate(federated.setup.task.space.layers) if shared[layers == i].any()
         }
         if algorithm == "fedavg":
             norms = (before.params - own).norm(dim=1)

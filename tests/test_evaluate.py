@@ -16,6 +16,7 @@ from outer import config
 from torch import Tensor, nn
 
 from apiece.config.assemble import assemble
+from apiece.engine import predicting
 from apiece.engine.clients import Clients
 from apiece.engine.stepping import Loop
 from apiece.experiment import lifecycle
@@ -46,7 +47,7 @@ def made(**settings: Any) -> Result:
 
 def outputs(result: Result, theta: Tensor, x: Tensor) -> Tensor:
     federated = result.experiment.federated
-    return federated.task.space.outputs(theta, x, result.server.buffers)
+    return federated.setup.task.space.outputs(theta, x, result.server.buffers)
 
 
 def own_accuracy(result: Result, theta: Tensor, client: int) -> float:
@@ -120,7 +121,7 @@ def test_clients_that_are_measured_together_score_what_each_does():
 
 
 def test_scores_do_not_depend_on_the_pieces(averaged):
-    task, pool = averaged.experiment.federated.task, averaged.experiment.federation.test_pool
+    task, pool = averaged.experiment.federated.setup.task, averaged.experiment.federation.test_pool
     rows = torch.arange(0, 360, 2)
     predict = lambda x: outputs(averaged, averaged.server.params, x)
     whole = score(task, predict, pool, rows)
@@ -144,7 +145,7 @@ def test_the_virtual_average_of_fedals(rounds, cohort, weighting):
     algorithm = f"fedals(alpha={ALPHA}, cohort={cohort})"
     result = made(algorithm=algorithm, cohort=0.4, rounds=rounds, weighting=weighting)
     federated, server = result.experiment.federated, result.server
-    who, body = trained(result, rounds // ALPHA * ALPHA), federated.task.space.select("body")
+    who, body = trained(result, rounds // ALPHA * ALPHA), federated.setup.task.space.select("body")
     theta, _, virtual = global_model(federated, server, result.clients)
     expected = server.params
     if rounds % ALPHA:
@@ -184,7 +185,7 @@ def test_personal_parameters(algorithm):
     """Each predicts with its own; the global model, and a stranger, with the uniform mean of those ever touched."""
     result = made(algorithm=algorithm, cohort=0.4, rounds=2)
     federated, server, clients = result.experiment.federated, result.server, result.clients
-    personal = federated.periods.never
+    personal = federated.setup.periods.never
     theta, _, virtual = global_model(federated, server, clients)
     own = torch.stack([clients.row(c)[0]["model"] for c in clients.touched()])
     assert virtual and 0 < len(own) < 5
@@ -197,7 +198,7 @@ def test_personal_parameters(algorithm):
             continue  # where nothing is shared a newcomer trains its own: tests/test_personal.py
         mine = torch.where(personal, row["model"], server.params) if seen >= 0 else theta
         assert result.accuracy[client] == pytest.approx(own_accuracy(result, mine, client)), client
-        state = federated.task.space.from_state_dict(result.model(client))[0]
+        state = federated.setup.task.space.from_state_dict(result.model(client))[0]
         torch.testing.assert_close(state, mine, rtol=0, atol=0)
 
 
@@ -206,7 +207,7 @@ def test_adapted_is_after_one_rounds_local_work_from_what_a_client_predicts_with
     federated, clients = result.experiment.federated, result.clients
     after = {}
     for client in range(6):
-        theta = federated.task.space.from_state_dict(result.model(client))[0].clone().requires_grad_()
+        theta = federated.setup.task.space.from_state_dict(result.model(client))[0].clone().requires_grad_()
         each = clients.each(client, result.server.round)
         for rows in each.batches:
             x, y = each.samples.batch(rows)
@@ -228,7 +229,9 @@ def after_work(result: Result, client: int) -> tuple[Tensor, Any]:
         (gradient,) = torch.autograd.grad(F.cross_entropy(outputs(result, theta, x), y), theta)
         theta = (theta - 0.1 * gradient).detach().requires_grad_()
     server = result.server
-    predict = federated.adapted(Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)
+    predict = predicting.adapted(
+        federated.setup, Loop(), server.params, server.buffers, federated.shared(server, 0.1), each
+    )
     return theta.detach(), predict
 
 
@@ -257,7 +260,7 @@ def test_after_local_work_a_masked_client_still_predicts_only_its_classes():
 
 def test_after_local_work_neighbours_are_those_of_the_new_features():
     result = made(algorithm="knn_per(count=1, weight=1.0)")
-    space = result.experiment.federated.task.space
+    space = result.experiment.federated.setup.task.space
 
     def nearest(client: int) -> Any:
         theta = after_work(result, client)[0]

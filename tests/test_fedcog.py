@@ -310,8 +310,8 @@ def test_added_to_fedavgm_with_a_network_by_counts():
 @pytest.mark.parametrize("what", ["outputs", "features"])
 def test_outputs_and_features_are_differentiable(how, what):
     federated = federate(named.fedavg(), mlp())
-    task = TaskView(federated.task, federated.initial_buffers, how.differentiate)
-    x, theta = torch.from_numpy(np.random.Generator(np.random.Philox(0)).normal(size=(4, 6))), federated.initial
+    task = TaskView(federated.setup.task, federated.setup.initial_buffers, how.differentiate)
+    x, theta = torch.from_numpy(np.random.Generator(np.random.Philox(0)).normal(size=(4, 6))), federated.setup.initial
     value = lambda at: (getattr(task, what)(at, x).square().sum(), ())
     g, step = (
         how.differentiate(value, theta)[0],

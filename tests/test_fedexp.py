@@ -48,7 +48,7 @@ def test_what_is_evaluated_is_not_trained():
     )
     assert torch.equal(plain.server.params, mean.server.params)
     before = execute(assemble(config(algorithm="fedexp + fedavgm", rounds=2))).server.params
-    space = mean.experiment.federated.task.space
+    space = mean.experiment.federated.setup.task.space
     wanted = space.state_dict((plain.server.params + before) / 2, mean.server.buffers)
     assert all(torch.equal(value, wanted[name]) for name, value in mean.model().items())
     assert mean.metrics[-1]["global_loss"] != plain.metrics[-1]["global_loss"]

@@ -201,7 +201,7 @@ def test_never_is_a_personal_parameter_written_by_hand():
             for k, v in net[0].state_dict().items():
                 mean[k] += data.size(c) * v
         body = {k: v / total for k, v in mean.items()}
-    space = ran.clients.federated.task.space
+    space = ran.clients.federated.setup.task.space
     ours = space.unravel(ran.last)
     assert max(gap(ours[f"0.{k}"], v) for k, v in body.items()) < 1e-12
     assert all(torch.equal(ours[f"2.{k}"], v) for k, v in first.items())  # the server's copy never moves
@@ -228,9 +228,9 @@ def test_outer_step_of_one_is_none_and_of_zero_leaves_the_personal_part():
     )
     assert torch.equal(runs[1.0].last, without.last) and torch.equal(models(runs[1.0]), models(without))
     federated = without.clients.federated
-    head = federated.periods.never
-    assert torch.equal(models(runs[0.0])[:, head], federated.initial[head].expand(CLIENTS, -1))
-    assert gap(models(runs[0.0])[:, ~head], federated.initial[~head]) > 0.01
+    head = federated.setup.periods.never
+    assert torch.equal(models(runs[0.0])[:, head], federated.setup.initial[head].expand(CLIENTS, -1))
+    assert gap(models(runs[0.0])[:, ~head], federated.setup.initial[~head]) > 0.01
 
 
 # --- law 7: conservation --------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift
     for server, expected in zip(ran.servers[1:], means, strict=True):
         assert gap(server.memory["Scaffold"].variate, expected) < 1e-14
     assert ran.servers[-1].memory["Scaffold"].variate.abs().max() > 1e-3
-    assert (ran.servers[-1].memory["Scaffold"].variate[ran.clients.federated.periods.never] == 0).all()
+    assert (ran.servers[-1].memory["Scaffold"].variate[ran.clients.federated.setup.periods.never] == 0).all()
 
 
 # --- law 11: pieces on disjoint slots commute -----------------------------------------------------------------------

@@ -85,18 +85,18 @@ def test_the_round_of_first_gradients_asks_everyone_and_moves_no_model():
     experiment, control = result.experiment, result.server.memory["Scaffold"]
     plan = experiment.plan(0)
     assert len(plan.cohort) == 5 > len(experiment.plan(1).cohort) == 2 and 0 < len(plan.silent) < 5
-    assert torch.equal(result.server.params, experiment.federated.initial)
+    assert torch.equal(result.server.params, experiment.federated.setup.initial)
     rows = [result.clients.row(client)[0]["memory.Scaffold.variate"] for client in range(5)]
     assert all(bool(row.any()) == (client not in plan.silent) for client, row in enumerate(rows))
     assert gap(control.variate, torch.stack(rows).mean(0)) < 1e-6
-    personal = experiment.federated.periods.never
+    personal = experiment.federated.setup.periods.never
     assert not control.variate[personal].any() and control.variate[~personal].any()
 
 
 def test_the_round_of_first_gradients_is_counted():
     """A round like any other, with every client in it: x and c down, x and c_i up, by each that answers."""
     first, later = (finished("scaffold(init_control=grad)", rounds=n, absent=0.0).metrics[-1] for n in (1, 2))
-    size = assemble(replace(CONFIG, algorithm="fedavg")).federated.task.space.size
+    size = assemble(replace(CONFIG, algorithm="fedavg")).federated.setup.task.space.size
     for way in ("numbers_up", "numbers_down"):
         assert first[way] == 5 * 2 * size and later[way] - first[way] == 2 * 2 * size
 
@@ -173,7 +173,7 @@ def test_a_descriptor_of_all_samples_is_the_same_in_training_and_outside(embeddi
     )
     federated, place = experiment.federated, experiment.training
     clients = Clients(federated, place, experiment.work, 0, lift)
-    broadcast, server = federated.broadcast, federated.start()
+    broadcast, server = federated.setup.broadcast, federated.start()
     shared = federated.shared(server, 0.1)._replace(model=server.params[: broadcast.split])
     assert len({place.size(client) for client in place.seen}) > 3
     said = clients.at(place.seen, frozenset(), 0).map("embed", shared).rows

@@ -41,7 +41,7 @@ def test_what_an_algorithm_decides_itself_is_what_its_paper_has():
     for name in ("pefll", "pfedhn"):
         settings = getattr(named, name).paper_defaults
         config = Config(clients=4, model="softmax_regression", optimizer=settings["optimizer"])
-        assert assemble(config).federated.client == chosen_algorithm(name).client
+        assert assemble(config).federated.setup.client == chosen_algorithm(name).client
 
 
 def test_a_plug_in_notes_its_own(tmp_path):

@@ -24,6 +24,7 @@ from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.data.sources import load
 from apiece.engine.clients import Place
+from apiece.engine.predicting import predictor
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError
@@ -57,7 +58,7 @@ def bound(recipe: Any, **settings: Any) -> Any:
 
 def joint(federated: Any, data: Any, ran: Any, who: list[int], weights: list[float]) -> torch.Tensor:
     """The gradient of sum_i w_i <stopgrad(delta_i), theta_i(params)> by autograd through both networks at once."""
-    b, params = federated.broadcast, ran.servers[0].params.clone().requires_grad_()
+    b, params = federated.setup.broadcast, ran.servers[0].params.clone().requires_grad_()
     memory, total = ran.servers[1].broadcast, torch.zeros(())
     for c, w in zip(who, weights, strict=True):
         first = data.samples(c).batch(WORK.batches(0, 0, data.names[c], data.size(c), 3)[0])
@@ -73,7 +74,7 @@ def test_the_protocol_is_the_joint_gradient_of_the_surrogate(embedding, lift):
     data, federated = images(), bound(Pefll(embedding), weighting="uniform")
     ran = run(federated, data, WORK, [COHORT], 0.2, lift, silent={0: {3}})
     g = joint(federated, data, ran, [0, 2, 4], [1 / 3] * 3)
-    assert gap(ran.servers[0].params - ran.last, g) < 1e-12 and g[: federated.broadcast.split].abs().max() > 1e-6
+    assert gap(ran.servers[0].params - ran.last, g) < 1e-12 and g[: federated.setup.broadcast.split].abs().max() > 1e-6
 
 
 def test_who_misses_the_last_phase_is_absent(monkeypatch):
@@ -95,8 +96,8 @@ def test_the_first_descriptor_is_frozen():
     data, federated = images(), bound(Pefll("cnn"))
     ran = run(federated, data, WORK, [(2, 3), (0, 1, 4)], 0.2)
     rows = WORK.batches(0, 0, "c2", data.size(2), 3)[0]
-    split = federated.broadcast.split
-    e = federated.broadcast.embed(ran.servers[0].params[:split], data.samples(2).batch(rows))
+    split = federated.setup.broadcast.split
+    e = federated.setup.broadcast.embed(ran.servers[0].params[:split], data.samples(2).batch(rows))
     assert ran.servers[0].broadcast == Affine(torch.zeros(()), torch.zeros(()))
     assert gap(ran.servers[1].broadcast.mean, e.mean()) == 0 and gap(ran.servers[1].broadcast.deviation, e.std()) == 0
     assert ran.servers[2].broadcast == ran.servers[1].broadcast
@@ -106,18 +107,20 @@ def test_the_descriptor_is_a_mean_over_all_data(monkeypatch):
     data, federated = images(), bound(Pefll("cnn"))
     params = federated.start().params
     each = run(federated, data, WORK, [], 0.1).clients.each(2, 0)
-    whole = federated.broadcast.embed(params[: federated.broadcast.split], each.samples.all())
+    whole = federated.setup.broadcast.embed(params[: federated.setup.broadcast.split], each.samples.all())
     monkeypatch.setattr("apiece.algebra.broadcast.CHUNK", 7)
-    assert gap(federated.broadcast.describe(params, each), whole) < 1e-14
+    assert gap(federated.setup.broadcast.describe(params, each), whole) < 1e-14
     empty = each._replace(samples=each.samples._replace(index=each.samples.index[:0], size=0))
-    assert torch.isfinite(federated.broadcast.model(params, federated.broadcast.memory(params), empty)).all()
+    assert torch.isfinite(
+        federated.setup.broadcast.model(params, federated.setup.broadcast.memory(params), empty)
+    ).all()
 
 
 @pytest.mark.parametrize("size, hidden", SIZES.items())
 def test_hypernetworks(size, hidden):
     """FC1 and so many more layers of 100; ReLUs between these, none before the last, one of which each tensor has."""
     federated = bound(Pefll("linear", size))
-    names = federated.broadcast.state(federated.start().params, ())
+    names = federated.setup.broadcast.state(federated.start().params, ())
     kinds = [type(layer).__name__ for layer in Hypernetwork(2, [5, 3], hidden).trunk]
     assert kinds == ["Linear", *["ReLU", "Linear"] * hidden]
     heads = [names[f"hypernetwork.heads.{i}.weight"].shape for i in range(4)]
@@ -205,8 +208,10 @@ def test_what_crosses(runs):
     """PeFLL, each client and round: down phi, theta, d v; up v, delta, d phi. pFedHN: theta down, delta up."""
     for name, each in (("pefll(lr=0.002)", lambda phi, v, d: phi + d + v), ("pfedhn(lr=0.1)", lambda phi, v, d: d)):
         result = runs[name]
-        broadcast, count = result.experiment.federated.broadcast, 8 * 25
-        size = each(getattr(broadcast, "split", 0), descriptor_size(10), result.experiment.federated.task.space.size)
+        broadcast, count = result.experiment.federated.setup.broadcast, 8 * 25
+        size = each(
+            getattr(broadcast, "split", 0), descriptor_size(10), result.experiment.federated.setup.task.space.size
+        )
         assert result.metrics[-1]["numbers_up"] == result.metrics[-1]["numbers_down"] == count * size
 
 
@@ -228,7 +233,7 @@ def test_what_is_saved(runs):
 
 def test_a_client_without_a_row_has_the_mean_descriptors_model(runs):
     result = runs["pfedhn(lr=0.1)"]
-    b, params = result.experiment.federated.broadcast, result.server.params
+    b, params = result.experiment.federated.setup.broadcast, result.server.params
     table, eta = b.split(params)
     unseen, seen = result.experiment.federation.unseen[0], result.experiment.federation.seen
     assert gap(b.model(params, (), result.clients.each(unseen, 25)), b.generate(eta, table.mean(0))) == 0
@@ -242,8 +247,8 @@ def test_a_mask_leaves_present_classes_alone():
     clients = run(federated, experiment.training, experiment.work, [], 0.1).clients
     each, server = clients.each(0, 0), federated.start()
     x, y = experiment.federation.test_pool
-    scores = federated.predictor(Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)(x)
-    plain = federated.task.space.outputs(server.params, x, server.buffers)
+    scores = predictor(federated.setup, Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)(x)
+    plain = federated.setup.task.space.outputs(server.params, x, server.buffers)
     known = each.samples.all()[1].unique()
     assert set(scores.argmax(-1).tolist()) <= set(known.tolist()) and len(known) == 2
     assert torch.equal(scores[:, known], plain[:, known]) and torch.isinf(scores).sum() == 8 * len(scores)
@@ -271,7 +276,7 @@ def test_several_labels_a_sample(embedding):
     )  # fmt: skip
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
     result = apiece.federate(model, algorithm=f"pefll(embedding={embedding})", **settings)
-    setting = result.experiment.federated.setting
+    setting = result.experiment.federated.setup.setting
     assert setting is not None and setting.classes == 5
     for name in ("class_mask", "knn_per"):
         with pytest.raises(UserError, match=f"{name} .* labels must be classes, one a sample"):
@@ -322,7 +327,7 @@ def test_pefll_serves_by_one_forward_pass(runs, newcomer, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "one forward pass" in said and " 0 local gradients" in said and "test samples" in said
     served = personalize(result.folder, newcomer)
-    b, space = result.experiment.federated.broadcast, result.experiment.federated.task.space
+    b, space = result.experiment.federated.setup.broadcast, result.experiment.federated.setup.task.space
     assert (served.up, served.down, served.steps) == (descriptor_size(10), b.split + space.size, 0)
     state = safetensors.torch.load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(state[k], v) for k, v in served.state.items())
@@ -332,12 +337,12 @@ def test_pefll_serves_by_one_forward_pass(runs, newcomer, tmp_path, capsys):
 
 def test_pfedhn_serves_by_a_new_descriptor(runs, newcomer):
     result = runs["pfedhn(lr=0.1)"]
-    served, size = personalize(result.folder, newcomer), result.experiment.federated.task.space.size
+    served, size = personalize(result.folder, newcomer), result.experiment.federated.setup.task.space.size
     assert (served.up, served.down, served.steps) == (20 * size, 21 * size, 20 * 20) and "new descriptor" in served.way
     assert all(
         torch.equal(a, b) for a, b in zip(personalize(result.folder, newcomer).state.values(), served.state.values())
     )
-    zero_shot = result.experiment.federated.broadcast.split(result.server.params)[0].mean(0)
+    zero_shot = result.experiment.federated.setup.broadcast.split(result.server.params)[0].mean(0)
     assert served.accuracy is not None and served.accuracy > 0.7 and len(zero_shot) == descriptor_size(10)
 
 

@@ -21,6 +21,8 @@ from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.config.settings import Config
 from apiece.contract import check
 from apiece.engine.clients import Clients
+from apiece.engine.predicting import predicting, predictor
+from apiece.engine.row import personal_model
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError
@@ -76,7 +78,7 @@ def predictions(subject: Any, rounds: int = 3, **settings: Any) -> Any:
 def model_of(subject: Any, client: int, **settings: Any) -> torch.Tensor:
     federated, server, clients = predictions(subject, **settings)
     each = clients.each(client, server.round)
-    return federated.predicting(Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)[0]
+    return predicting(federated.setup, Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)[0]
 
 
 # --- periods alone ----------------------------------------------------------------------------------------------------
@@ -131,7 +133,8 @@ def test_fedbn_keeps_norm_layers_and_their_statistics(lift):
     server = ran.servers[-1]
     for i in range(5):
         each = ran.clients.each(i, server.round)
-        state = federated.task.space.state_dict(*federated.personal_model(server.params, server.buffers, each))
+        mine = personal_model(federated.setup, server.params, server.buffers, each.row, each.last_round)
+        state = federated.setup.task.space.state_dict(*mine)
         for k, v in {**shared, **own[i]}.items():
             assert k.endswith("num_batches_tracked") or torch.allclose(state[k], v, rtol=0, atol=1e-12)
 
@@ -148,20 +151,20 @@ def test_norm_layers_are_found_by_their_kind():
 # --- the order of training --------------------------------------------------------------------------------------------
 def test_an_order_is_a_part_of_an_algorithm():
     both = algorithm(Alternate("head", 2), name="one") + named.fedavg()
-    assert both.alternate == Alternate("head", 2) and federate(both, mlp()).recipe.optimiser.count == 2
+    assert both.alternate == Alternate("head", 2) and federate(both, mlp()).setup.recipe.optimiser.count == 2
     with pytest.raises(UserError, match="keep one"):
         _ = named.fedrep() + named.fedalt()
     for wrong in (-1, 1.5):
         with pytest.raises(UserError, match="number of local steps"):
             Alternate("head", wrong)
     with pytest.raises(UserError, match="matches no parameter"):
-        _ = federate(algorithm(Alternate("nothing*", 1), name="none"), mlp()).recipe
+        _ = federate(algorithm(Alternate("nothing*", 1), name="none"), mlp()).setup.recipe
 
 
 def test_a_share_of_steps_is_of_each_clients_own():
     """Three steps of four, and one of two: ragged clients, vectorised too."""
-    moves = federate(named.fedrep(first=0.75), mlp()).recipe.optimiser.moves
-    head = federate(named.fedavg(), mlp()).task.space.select("head")
+    moves = federate(named.fedrep(first=0.75), mlp()).setup.recipe.optimiser.moves
+    head = federate(named.fedavg(), mlp()).setup.task.space.select("head")
     for steps, first in ((4, 3), (2, 2), (1, 1), (8, 6)):
         for k in range(steps):
             assert torch.equal(moves(k, steps), head if k < first else ~head)
@@ -171,9 +174,9 @@ def test_a_share_of_steps_is_of_each_clients_own():
 def test_a_newcomer_leaves_the_shared_part_bitwise_as_it_is():
     federated, server, clients = predictions(named.fedrep(), client=AdamW(weight_decay=0.1))
     each, shared = clients.each(4, server.round), federated.shared(server, 0.1)
-    theta, _ = federated.predicting(Loop(), server.params, server.buffers, shared, each)
-    body = federated.task.space.select("body")
-    assert torch.equal(theta[body], server.params[body]) and (theta[~body] != federated.initial[~body]).any()
+    theta, _ = predicting(federated.setup, Loop(), server.params, server.buffers, shared, each)
+    body = federated.setup.task.space.select("body")
+    assert torch.equal(theta[body], server.params[body]) and (theta[~body] != federated.setup.initial[~body]).any()
 
 
 # --- fine-tuning on top of anything ----------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ def test_fine_tuning_goes_on_from_what_the_client_predicts_with(name, client):
     x, y = clients.each(client, server.round).samples.all()
     for _ in range(2):
         theta = theta - 0.1 * torch.func.grad(
-            lambda v: torch.nn.functional.cross_entropy(federated.task.space.outputs(v, x, server.buffers), y)
+            lambda v: torch.nn.functional.cross_entropy(federated.setup.task.space.outputs(v, x, server.buffers), y)
         )(theta)
     assert (model_of(base + named.fine_tune(2, batch=100), client) - theta).abs().max() < 1e-12
 
@@ -225,8 +228,8 @@ def test_neighbours_without_weight_decide_as_the_model():
     for client in range(5):
         each = clients.each(client, server.round)
         x = each.samples.all()[0]
-        predict = federated.predictor(Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)
-        expected = federated.task.space.outputs(server.params, x, server.buffers).log_softmax(-1)
+        predict = predictor(federated.setup, Loop(), server.params, server.buffers, federated.shared(server, 0.1), each)
+        expected = federated.setup.task.space.outputs(server.params, x, server.buffers).log_softmax(-1)
         assert (predict(x) - expected).abs().max() < 1e-14
         assert (predict(x).logsumexp(-1)).abs().max() < 1e-12
 
@@ -252,7 +255,7 @@ def test_a_clients_own_model_is_withheld_by_no_synchronisation():
     for kind in (named.ditto(), named.apfl(), named.pfedme(lam=1.0)):
         federated = federate(kind + slow, mlp())
         ran = run(federated, clusters(), Work(2, None, 4), [(0, 1)])
-        moved = ran.clients.row(0)[0][f"memory.{type(kind.pieces[0]).__name__}.model"][0] != federated.initial
+        moved = ran.clients.row(0)[0][f"memory.{type(kind.pieces[0]).__name__}.model"][0] != federated.setup.initial
         assert moved.float().mean() > 0.9
 
 

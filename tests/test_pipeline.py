@@ -113,8 +113,8 @@ def test_training_lowers_the_clients_loss():
         for c in range(5):
             batch = data.samples(c).all()
             theta = generate(params[SPLIT:], embed(params[:SPLIT], batch))
-            scores = federated_.task.space.outputs(theta, batch[0], federated_.initial_buffers)
-            out += float(federated_.task.loss(scores, batch[1])) / 5
+            scores = federated_.setup.task.space.outputs(theta, batch[0], federated_.setup.initial_buffers)
+            out += float(federated_.setup.task.loss(scores, batch[1])) / 5
         return out
 
     assert value(ran.last) < 0.7 * value(ran.servers[0].params)

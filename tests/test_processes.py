@@ -16,6 +16,7 @@ import apiece
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work
 from apiece.errors import UserError
@@ -54,7 +55,7 @@ def net() -> nn.Sequential:
 
 def federated(algorithm, loss=None) -> Federated:
     space = Space(net())
-    return Federated(algorithm, Task(space, loss) if loss else Task(space), space.ravel(), space.ravel_buffers())
+    return Federated(Setup(algorithm, Task(space, loss) if loss else Task(space), space.ravel(), space.ravel_buffers()))
 
 
 def rounds(subject: Federated, lift, data: Federation, count: int = 3):
@@ -73,7 +74,7 @@ def test_the_same_run_bitwise(name, lift):
     assert name in {entry.name for entry in catalogue(algorithms)}
     subject, data = federated(getattr(algorithms, name)()), images()
     (one, rows), (two, same) = rounds(subject, Sequential(), data), rounds(subject, lift, data)
-    assert not torch.equal(one.params, subject.initial)
+    assert not torch.equal(one.params, subject.setup.initial)
     assert torch.equal(one.params, two.params) and rows == same
 
 

@@ -14,6 +14,7 @@ from apiece import federate
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work
 from apiece.language import algorithms as named
@@ -88,7 +89,7 @@ def images() -> Federation:
 def trained(subject: Any, lift: Any) -> Tensor:
     torch.manual_seed(0)
     space = Space(Net(), dtype=torch.float64)
-    federated = Federated(subject, Task(space), space.ravel(), space.ravel_buffers())
+    federated = Federated(Setup(subject, Task(space), space.ravel(), space.ravel_buffers()))
     clients, server = Clients(federated, images(), Work(3, None, 4), 0, lift), federated.start()
     for t in range(3):
         server, _ = federated.round(server, clients, Plan([t, 3, 4], frozenset(), 0.1))

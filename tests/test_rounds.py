@@ -12,8 +12,9 @@ from helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
 from torch import nn
 
 from apiece.algebra.composition import Period, Server, algorithm
+from apiece.algebra.message import Uniform
 from apiece.algebra.optim import AdamW, Freeze, Sgd
-from apiece.algebra.piece import Piece, Uniform
+from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Adam, Momentum
 from apiece.data.federation import MadeFederation
 from apiece.engine.clients import BadClient, Clients
@@ -174,7 +175,7 @@ def test_alpha_of_one_is_fedavg_bitwise():
 def test_the_body_rests_on_the_server_between_synchronisations(server):
     """Bitwise, with the optimiser's state and the control variate of it; the head moves in every round."""
     ran = run(federate(named.fedals(3) + named.scaffold(), mlp(), server=server), clusters(), WORK, SOME)
-    body = ran.clients.federated.periods.every == 3
+    body = ran.clients.federated.setup.periods.every == 3
     for t, (before, after) in enumerate(zip(ran.servers, ran.servers[1:], strict=False)):
         for a, b in zip(leaves(before), leaves(after), strict=True):
             if len(a):
@@ -191,10 +192,10 @@ def test_everyone_starts_from_one_body_after_a_synchronisation(cohort):
 
     def look(t, clients):
         sent.append({c: clients.row(c)[0]["sent"] for c in cohorts[t]})
-        kept.append({c: clients.row(c)[0]["model"][clients.federated.periods.slow] for c in cohorts[t]})
+        kept.append({c: clients.row(c)[0]["model"][clients.federated.setup.periods.slow] for c in cohorts[t]})
 
     ran = run(federate(subject, mlp(), watch=KEEPS_ALL, weighting="uniform"), clusters(), WORK, cohorts, after=look)
-    slow = ran.clients.federated.periods.slow
+    slow = ran.clients.federated.setup.periods.slow
     for t, models_ in enumerate(
         sent
     ):  # what a client was sent at the start of its interval is the server's body, all through it
@@ -286,7 +287,7 @@ def test_a_second_training_is_the_first_again(lift, client):
 @pytest.mark.parametrize("lift", [Sequential(), Vectorised(5)], ids=lambda lift: type(lift).__name__)
 def test_a_frozen_group_rests_while_it_is_frozen(lift):
     """FedRep's order: the head alone, then the body; decay and momentum rest too, the variate counts its own steps."""
-    space = federate(named.fedavg(), mlp()).task.space
+    space = federate(named.fedavg(), mlp()).setup.task.space
     head, last = space.select("head"), []
     for count in (2, 1, 0):
         client = Freeze(Sgd(0.9, 0.1), head, count)
@@ -363,7 +364,7 @@ class Watched:
     def run(self, operation, shared, tasks):
         for number, reply in enumerate(self.inner.run(operation, shared, tasks)):
             self.alive.add(number)
-            weakref.finalize(reply.said.delta.x, self.alive.discard, number)
+            weakref.finalize(reply.message.delta.x, self.alive.discard, number)
             self.most = max(self.most, len(self.alive))
             yield reply
             del reply

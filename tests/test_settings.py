@@ -144,7 +144,7 @@ def test_when_nobody_answers_nothing_changes(algorithm, tmp_path):
     assert len({info["global_loss"] for info in infos}) == 1
     experiment = assemble(config(**settings))
     result = execute(experiment)
-    assert torch.equal(vector(result), experiment.federated.initial) and not result.clients.touched()
+    assert torch.equal(vector(result), experiment.federated.setup.initial) and not result.clients.touched()
     assert all(
         not leaf.any() for leaf in torch.utils._pytree.tree_leaves((result.server.optimiser, result.server.memory))
     )

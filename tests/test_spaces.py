@@ -144,7 +144,7 @@ def test_one_client_is_torchs_loop(net, lift):
     ran = run(
         federate(named.fedavg(), net(), client=Sgd(0.9), optimiser_state="kept"), data, WORK, [[0]] * 3, lift=lift
     )
-    space, server = ran.clients.federated.task.space, ran.servers[-1]
+    space, server = ran.clients.federated.setup.task.space, ran.servers[-1]
     expected, ours = torchs(net(), data, 3).state_dict(), space.state_dict(server.params, server.buffers)
     assert max(gap(ours[k].double(), v.double()) for k, v in expected.items() if "num_batches" not in k) < 1e-13
 
@@ -212,7 +212,7 @@ def test_local_statistics_go_on_from_the_clients_own():
         after=lambda t, c: buffers.append(c.row(0)[0]["buffers"]),
     )
     assert torch.equal(buffers[0], buffers[1]) and not torch.equal(buffers[1], buffers[2])
-    space, net = ran.clients.federated.task.space, Normed().double().train()
+    space, net = ran.clients.federated.setup.task.space, Normed().double().train()
     net.load_state_dict(space.state_dict(ran.servers[2].params, buffers[1]))
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
     for rows in WORK.batches(0, 2, "c0", data.size(0), 2):
@@ -249,16 +249,16 @@ def half_frozen() -> nn.Module:
 def test_algorithms_under_which_nothing_would_be_sent_are_refused(name):
     says = "clients would send nothing: all that the model trains, 2.weight, 2.bias, is personal.*a pattern.*unfreeze"
     with pytest.raises(UserError, match=says):
-        _ = federate(getattr(named, name)(), half_frozen()).periods
-    some = federate(getattr(named, name)("2.bias"), half_frozen()).periods
+        _ = federate(getattr(named, name)(), half_frozen()).setup.periods
+    some = federate(getattr(named, name)("2.bias"), half_frozen()).setup.periods
     assert some.personal and not bool(some.never.all())
 
 
 @pytest.mark.parametrize("subject", [named.fedals(5), named.lg_fedavg()], ids=lambda a: a.name)
 def test_a_body_without_a_trained_parameter_is_refused(subject):
     with pytest.raises(UserError, match="'body' means no parameter: all that the model trains, 2.weight, 2.bias"):
-        _ = federate(subject, half_frozen()).periods
+        _ = federate(subject, half_frozen()).setup.periods
 
 
 def test_what_is_all_personal_by_its_name_is_not_refused():
-    assert bool(federate(named.local(), half_frozen()).periods.never.all())
+    assert bool(federate(named.local(), half_frozen()).setup.periods.never.all())

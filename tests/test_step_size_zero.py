@@ -20,7 +20,7 @@ def test_a_group_may_rest(algorithm):
     """Personal parameters without a step size stay what they were, whatever divides by it."""
     resting = f"fedavg_p(personal='head.*', inner_personal=0.0) + {algorithm}"
     result = federate(**SMALL | {"rounds": 2, "algorithm": resting})
-    space, first = result.experiment.federated.task.space, result.experiment.federated.initial
+    space, first = result.experiment.federated.setup.task.space, result.experiment.federated.setup.initial
     own, initial = result.model(result.clients.touched()[0]), space.unravel(first)
     assert torch.equal(own["head.weight"], initial["head.weight"])
     assert not torch.equal(own["fc1.weight"], initial["fc1.weight"])

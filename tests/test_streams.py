@@ -69,7 +69,7 @@ def operation(how: Any, shared: Any, client: int) -> Reply:
     own = torch.cuda.current_stream()
     assert "shared" in own.known, "read before it was made"
     own.known.add(client)
-    return Reply({"model": torch.full((2,), float(client))}, {}, {}, True)
+    return Reply({"model": torch.full((2,), float(client))}, (), {}, True)
 
 
 def told() -> Any:
@@ -86,7 +86,7 @@ def test_what_is_read_was_made_before(callers, recorded, workers):
     callers.known.add("shared")
     for client, reply in enumerate(lift.run(operation, told(), tasks())):
         assert client in callers.known, "a reply that is not waited for"
-        assert client == 0 or any(leaf is reply.said["model"] and of is callers for leaf, of in recorded)
+        assert client == 0 or any(leaf is reply.message["model"] and of is callers for leaf, of in recorded)
     assert client == CLIENTS - 1
     lift.close()
 
@@ -160,7 +160,9 @@ def test_clients_of_several_threads_have_several_streams(callers, recorded):
 def test_threads_on_a_gpu_have_streams_and_those_of_the_cpu_none():
     def experiment(device: str) -> Any:
         config = SimpleNamespace(lift="threaded", device=device, workers=2)
-        return SimpleNamespace(config=config, federated=SimpleNamespace(task=SimpleNamespace(space=None)))
+        return SimpleNamespace(
+            config=config, federated=SimpleNamespace(setup=SimpleNamespace(task=SimpleNamespace(space=None)))
+        )
 
     assert type(lift_of(experiment("cuda:1"))) is Streamed and type(lift_of(experiment("cpu"))) is Threaded
     convolutional = SimpleNamespace(parameters=[SimpleNamespace(shape=(1, 1, 3, 3))], size=1000)

@@ -16,6 +16,7 @@ from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.data.federation import Federation
+from apiece.engine.predicting import predicting
 from apiece.engine.stepping import Loop
 from apiece.errors import UserError
 from apiece.experiment.personalize import serve
@@ -116,7 +117,7 @@ def test_a_ditto_of_personal_parameters_is_held_near_the_clients_own():
         seen[t] = [clients.row(client)[0] for client in range(4)]
 
     run(federated, clusters((12, 5, 26, 3)), FullBatch(40), [[0, 1, 2, 3]] * 3, STEP, after=after)
-    head, initial = federated.periods.never, federated.initial
+    head, initial = federated.setup.periods.never, federated.setup.initial
     for before, now in zip(seen[1], seen[2], strict=True):
         began, beside = before["model"], now["memory.Ditto.model"][0][head]
         assert gap(beside, began) < 0.2 * gap(began, initial[head]) and gap(began, now["model"]) > 0.05
@@ -129,11 +130,11 @@ def test_a_last_layer_that_is_personal_is_not_said(subject):
     setting = Setting((6,), 3, place.names, place.seen, 0)
     federated = federate(chosen_algorithm(subject), mlp(), setting=setting)
     ran = run(federated, place, FullBatch(3), [[0, 1]], STEP)
-    head = federated.task.space.select("head")
+    head = federated.setup.task.space.select("head")
     for client, row in ran.answers[0].rows.items():
         origin, *units = row.reports[-1].scores.x
         said = torch.cat([(torch.stack(units) - origin).T.reshape(-1), origin])
-        assert (gap(said, federated.initial[head]) < 1e-12) == ("fedper" in subject), client
+        assert (gap(said, federated.setup.initial[head]) < 1e-12) == ("fedper" in subject), client
 
 
 # --- statistics go with the parameters that they were made with ------------------------------------------------------
@@ -142,12 +143,12 @@ def statistics(text: str, client: int) -> tuple[Tensor, Result]:
     result = made(algorithm=text, model="resnet20", clients=3, steps="2", lr=0.02, buffers="average")
     federated, server, clients = result.experiment.federated, result.server, result.clients
     each, shared = clients.each(client, server.round), federated.shared(server, 0.02)
-    return federated.predicting(Loop(), server.params, server.buffers, shared, each)[1], result
+    return predicting(federated.setup, Loop(), server.params, server.buffers, shared, each)[1], result
 
 
 def test_a_newcomers_own_statistics_are_of_its_own_data():
     found, result = statistics("local(epochs=1)", client=2)
-    assert gap(found, result.experiment.federated.initial_buffers) > 0.01
+    assert gap(found, result.experiment.federated.setup.initial_buffers) > 0.01
 
 
 def test_a_served_clients_own_statistics_are_of_its_own_data():

@@ -321,8 +321,8 @@ def test_training_is_that_of_torch_and_transformers():
             optimiser.step()
     federated = federate(named.fedavg(), model("opt_lm"), client=AdamW(), optimiser_state="kept")
     ours = run(federated, data, work, [(0,)] * 2, lr=0.01)
-    assert gap(ours.last, federated.task.space.ravel(net)) < 1e-12
-    assert gap(ours.last, federated.initial) > 0.01
+    assert gap(ours.last, federated.setup.task.space.ravel(net)) < 1e-12
+    assert gap(ours.last, federated.setup.initial) > 0.01
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,12 +10,13 @@ import torch
 from outer import config, metrics, run
 from torch import nn
 
+from apiece.algebra.message import Message, Sum
 from apiece.algebra.periods import NEVER, Schedule
-from apiece.algebra.piece import Message, Sum
 from apiece.config.assemble import assemble
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Reply
 from apiece.engine.traffic import Traffic, down, measure, up
 from apiece.engine.work import Work
@@ -48,7 +49,7 @@ class Idle(NamedTuple):
 def ledger(module: nn.Module, alpha: int, rounds: int) -> tuple[Federated, Traffic]:
     """The traffic of an actual run of one client that trains nothing."""
     space = Space(module)
-    federated = Federated(algorithms.fedals(alpha=alpha), Task(space), space.ravel(), space.ravel_buffers())
+    federated = Federated(Setup(algorithms.fedals(alpha=alpha), Task(space), space.ravel(), space.ravel_buffers()))
     pool = (torch.zeros(1, 3, 32, 32), torch.zeros(1, dtype=torch.int64))
     place = Federation(pool, pool, [torch.zeros(1, dtype=torch.int64)], [], ["one"])
     clients = Clients(
@@ -67,10 +68,12 @@ def by_pattern(federated: Federated, rounds: int) -> Traffic:
     server, known, total = federated.start(), {}, Traffic()
     said = Idle(torch.zeros_like(server.params), torch.zeros_like(server.buffers)).said
     for t in range(rounds):
-        form = federated.periods.pattern(t, t - 1), federated.periods.pattern(t + 1, t)
+        form = federated.setup.periods.pattern(t, t - 1), federated.setup.periods.pattern(t + 1, t)
         if form not in known:
             shared = federated.shared(server._replace(round=t), 0.1)._replace(model=server.params)
-            known[form] = Traffic(*measure(up(federated, said, t)), *measure(down(federated, shared, (), t - 1)))
+            known[form] = Traffic(
+                *measure(up(federated.setup, said, t)), *measure(down(federated.setup, shared, (), t - 1))
+            )
         total = total.plus(known[form])
     return total
 
@@ -84,7 +87,7 @@ def test_fedals_table_is_the_ledgers(alpha):
     assert by_pattern(federated, some) == total
     whole = by_pattern(federated, rounds)
     assert whole == Traffic(*(rounds // some * number for number in total))
-    head = int(federated.task.space.select("head").sum())
+    head = int(federated.setup.task.space.select("head").sum())
     closed = 2 * rounds * head + 2 * (rounds // alpha) * (292_954 - head)
     assert head == 650 and whole.parameters_up + whole.parameters_down == closed
     assert round(closed / 1e9, 3) == PAPER[alpha]

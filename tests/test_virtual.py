@@ -15,13 +15,15 @@ from torch import nn
 
 from apiece.algebra.broadcast import Setting
 from apiece.algebra.composition import algorithm
-from apiece.algebra.draws import draw
+from apiece.algebra.draws import Draw, draw
+from apiece.algebra.message import Rows, Uniform
 from apiece.algebra.optim import Sgd
-from apiece.algebra.piece import Draw, Piece, Rows, Uniform
+from apiece.algebra.piece import Piece
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.contract import check
 from apiece.engine.clients import Clients
+from apiece.engine.predicting import predicting
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError
@@ -142,12 +144,12 @@ def test_draws_of_a_run_are_the_same_for_everyone():
 def test_the_wider_head_keeps_what_was_there_and_is_drawn_from_the_seed():
     config = Config(algorithm="vhl", clients=4, model="mlp(hidden=[8])")
     plain = assemble(replace(config, algorithm="fedavg")).federated
-    state = lambda: (lambda f: f.task.space.state_dict(f.initial))(assemble(config).federated)
+    state = lambda: (lambda f: f.setup.task.space.state_dict(f.setup.initial))(assemble(config).federated)
     torch.manual_seed(5)
     one = state()
     torch.manual_seed(6)
     two = state()
-    was = plain.task.space.state_dict(plain.initial)
+    was = plain.setup.task.space.state_dict(plain.setup.initial)
     assert one["head.weight"].shape == (20, 8) and all(torch.equal(a, b) for a, b in zip(one.values(), two.values()))
     assert torch.equal(one["fc1.weight"], was["fc1.weight"])
     assert torch.equal(one["head.weight"][:10], was["head.weight"]) and one["head.weight"][10:].abs().min() > 0
@@ -155,7 +157,7 @@ def test_the_wider_head_keeps_what_was_there_and_is_drawn_from_the_seed():
 
 def test_extra_classes_are_scored_in_training_alone():
     federated = prepared(QUICK["vhl"])
-    space, theta, none = federated.task.space, federated.initial, federated.initial_buffers
+    space, theta, none = federated.setup.task.space, federated.setup.initial, federated.setup.initial_buffers
     x = torch.randn(7, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     outputs, scores = space.outputs(theta, x, none), space.training_outputs(theta, x, none)[0]
     assert outputs.shape == (7, 3) and scores.shape == (7, 6) and torch.equal(outputs, scores[:, :3])
@@ -199,12 +201,12 @@ def test_the_noise_is_one_set_in_an_order_of_each_client():
 
 
 def clients_draws(view: Any, piece: VHL) -> dict[str, torch.Tensor]:
-    space = prepared(algorithm(piece, name="vhl")).task.space
+    space = prepared(algorithm(piece, name="vhl")).setup.task.space
     return draw(piece.draws(space), 0, view.round, f"c{view.who}", "VHL", 4, torch.float64, (6,))
 
 
 def test_images_are_coarse():
-    coarse = VHL(samples=20).draws(prepared(algorithm(VHL(), name="vhl")).task.space)[:2]
+    coarse = VHL(samples=20).draws(prepared(algorithm(VHL(), name="vhl")).setup.task.space)[:2]
     assert [d.shape((3, 32, 32)) for d in coarse] == [(3, 3, 8, 8), (20, 3, 8, 8)]
     assert [d.shape((1, 7, 28)) for d in coarse] == [(3, 1, 7, 8), (20, 1, 7, 8)]
 
@@ -290,7 +292,7 @@ def test_clients_say_their_last_layer_and_labels_and_are_told_the_generator():
     federated = prepared(QUICK["fedgen"])
     ran = run(federated, skewed(), FullBatch(2), [[0, 1, 2]] * 2)
     told = sum(leaf.numel() for leaf in federated.shared(ran.servers[-1], 0.1).told["FedGen"])
-    size = federated.task.space.size
+    size = federated.setup.task.space.size
     for answer in ran.answers:
         assert answer.traffic.control_up == 3 * (6 * 3 + 3) and answer.traffic.parameters_up == 3 * size
         assert answer.traffic.control_down == 3 * told
@@ -298,7 +300,7 @@ def test_clients_say_their_last_layer_and_labels_and_are_told_the_generator():
             assert row.reports[0].counts.x.tolist() == [(30, 24, 18)[client] * (client == c) for c in range(3)]
     layer = answer.rows[2].reports[0].scores.x
     end = models(run(prepared(QUICK["fedgen"], watch=KEEPS_ALL), skewed(), FullBatch(2), [[0, 1, 2]] * 2))[2]
-    parts = federated.task.space.unravel(end)
+    parts = federated.setup.task.space.unravel(end)
     assert gap(layer[0], parts["2.bias"]) < 1e-14 and gap(layer[1:] - layer[0], parts["2.weight"].T) < 1e-14
 
 
@@ -306,25 +308,25 @@ def test_the_generator_learns_what_the_classifiers_agree_on():
     """Features of a class are scored as it by those clients that have it; before, by chance."""
     piece = FedGen(epochs=60, lr=0.01, hidden=16, noise=4, alpha=1.0, beta=1.0)
     ran = run(prepared(algorithm(piece, name="fedgen")), skewed(), FullBatch(5), [[0, 1, 2]] * 5, 0.3)
-    completed = ran.clients.federated.pieces[0]
+    completed = ran.clients.federated.setup.pieces[0]
     noise = torch.rand(90, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = torch.arange(90) % 3
 
     def right(server: Any) -> float:
         weights, statistics = server.memory["FedGen"].generator
         z = completed.network.outputs(weights, (noise, y), statistics)
-        return float((ran.clients.federated.task.space.head(ran.last, z).argmax(1) == y).double().mean())
+        return float((ran.clients.federated.setup.task.space.head(ran.last, z).argmax(1) == y).double().mean())
 
     assert right(ran.servers[0]) < 0.6 < 0.95 < right(ran.servers[-1])
 
 
 def test_the_servers_draws_are_of_its_trainings_alone():
     """Whoever takes part: two runs with other cohorts train on the same numbers, each training on others."""
-    pieces = [prepared(QUICK["fedgen"]).pieces[0] for _ in range(2)]
+    pieces = [prepared(QUICK["fedgen"]).setup.pieces[0] for _ in range(2)]
     one, two = (piece.drawn(1) for piece in pieces)
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not torch.equal(one["noise"], pieces[0].drawn(2)["noise"])
-    space = prepared(QUICK["fedgen"]).task.space
+    space = prepared(QUICK["fedgen"]).setup.task.space
     other = replace(QUICK["fedgen"].pieces[0]).complete(space, SETTING._replace(seed=1), Sgd())
     assert not torch.equal(one["noise"], other.drawn(1)["noise"])
     ran = run(prepared(QUICK["fedgen"]), skewed(), FullBatch(1), [[0], [1, 2], [0, 1]], silent={1: {1, 2}})
@@ -337,6 +339,6 @@ def test_a_new_clients_share_is_the_global_model():
         ran = run(federated, skewed(), FullBatch(1), [[0, 1]] * 2)
         clients = Clients(federated, skewed(), Work(1, None, 4), 0, Sequential())
         each, shared = clients.each(2, 2), federated.shared(ran.servers[-1], 0.1)
-        theta = federated.predicting(Loop(), ran.last, ran.servers[-1].buffers, shared, each)[0]
+        theta = predicting(federated.setup, Loop(), ran.last, ran.servers[-1].buffers, shared, each)[0]
         assert torch.equal(theta, ran.last), name
         assert not ran.clients.fresh, name  # and nothing is stored on clients

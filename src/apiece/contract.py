@@ -31,16 +31,19 @@ from apiece.algebra.optim import Sgd
 from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.data.federation import Federation
+from apiece.engine import row
 from apiece.engine.clients import Clients
 from apiece.engine.cohorts import cohort, silent
 from apiece.engine.federated import Federated
-from apiece.engine.state import Plan, Server, flatten, restore
+from apiece.engine.setup import Setup
+from apiece.engine.state import Plan, Server
 from apiece.engine.work import Between, Work
 from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.randomness import generator
 from apiece.storage import checkpoint
 from apiece.storage.disk import DiskRows
 from apiece.storage.rows import Layout
+from apiece.storage.trees import flatten, restore
 from apiece.vector.space import Space
 from apiece.vector.task import Task
 
@@ -205,11 +208,12 @@ class _Trial:
         given = {"client": Sgd(momentum=0.9, weight_decay=1e-3), "clip": 1.0} | self.settings
         names = [NAMES[i] for i in order or range(len(NAMES))]
         setting = Setting((FEATURES,), CLASSES, names, range(len(NAMES)), SEED)
-        return Federated(self.subject, Task(space), initial, space.ravel_buffers(), setting=setting, **given)
+        setup = Setup(self.subject, Task(space), initial, space.ravel_buffers(), setting=setting, **given)
+        return Federated(setup)
 
     @property
     def layout(self) -> Layout:
-        return Layout.of(self.federated().fresh_row())
+        return Layout.of(row.write(row.fresh(self.federated().setup)))
 
     def begin(self, lift: Any, rows: Any = None, order: list[int] | None = None) -> _Here:
         federated = self.federated(order)
@@ -218,7 +222,7 @@ class _Trial:
 
     def round(self, here: _Here, t: int) -> Server:
         clients, names = here.clients, list(here.clients.federation.names)
-        periods = clients.federated.periods
+        periods = clients.federated.setup.periods
         held = int(periods.interval(t, periods.longest)) * periods.longest if self.subject.cohort == "held" else t
         asked = cohort(SEED, held, names, clients.federation.seen, ASKED)
         absent = silent(SEED, t, names, asked, ABSENT)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Rows, Weighted
+from apiece.algebra.message import Rows, Weighted
 from apiece.system.device import to_device
 
 Embed = Callable[[Tensor, Any], Tensor]  # (phi, batch) -> [E], a mean over the batch

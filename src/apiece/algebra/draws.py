@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Draw
 from apiece.randomness import generator
 
 
@@ -33,3 +35,16 @@ def draw(
         values = rng.standard_normal(shape) if request.distribution == "normal" else rng.random(shape)
         out[request.name] = torch.from_numpy(np.asarray(values)).to(dtype)
     return out
+
+
+class Draw(NamedTuple):
+    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step, a
+    training sample or a run; those of a run are the same for every client and round.
+
+    Where it follows from the data, the shape is a function of the shape of one sample's input.
+    """
+
+    name: str
+    shape: tuple[int, ...] | Callable[[tuple[int, ...]], tuple[int, ...]]
+    distribution: str = "normal"
+    each: str = "round"

@@ -15,7 +15,7 @@ from torch import Tensor
 from apiece.errors import UserError
 from apiece.system.device import scalar
 
-StepSize = float | Tensor
+Rate = float | Tensor
 
 
 class Optimiser(Protocol):
@@ -23,7 +23,7 @@ class Optimiser(Protocol):
 
     def init(self, theta: Tensor) -> Any: ...
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]: ...
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate) -> tuple[Tensor, Any]: ...
 
 
 class Velocity(NamedTuple):
@@ -44,7 +44,7 @@ class Sgd:
     def init(self, theta: Tensor) -> Any:
         return Velocity(torch.zeros_like(theta)) if self.momentum else ()
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]:
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate) -> tuple[Tensor, Any]:
         if self.weight_decay:
             gradient = gradient + self.weight_decay * theta
         if self.momentum:
@@ -78,7 +78,7 @@ class AdamW:
     def init(self, theta: Tensor) -> Moments:
         return Moments(torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros_like(theta))
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Moments, lr: StepSize) -> tuple[Tensor, Moments]:
+    def step(self, gradient: Tensor, theta: Tensor, state: Moments, lr: Rate) -> tuple[Tensor, Moments]:
         steps = state.steps + 1
         first = self.beta1 * state.first + (1 - self.beta1) * gradient
         second = self.beta2 * state.second + (1 - self.beta2) * gradient * gradient
@@ -110,7 +110,7 @@ class Freeze:
         count = torch.round(scalar(steps, self.first, torch.float64) * self.count)
         return torch.where(step < count, self.first, ~self.first)
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize) -> tuple[Tensor, Any]:
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate) -> tuple[Tensor, Any]:
         return self.optimiser.step(gradient, theta, state, lr)
 
 
@@ -138,6 +138,6 @@ class OnServer:
         counts = isinstance(state, Moments)  # all take the same steps
         return state._replace(steps=theta.new_zeros(())) if counts else state
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate = 1.0) -> tuple[Tensor, Any]:
         g = gradient if self.norm is None else clip(gradient, self.norm)
         return self.optimiser.step(g, theta, state, self.lr * lr)

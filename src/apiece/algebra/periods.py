@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 from apiece.system.device import scalar
 
 NEVER = math.inf
+Mask = Tensor | Literal[True]  # which parameters: bool [D], or True for all
 
 
 def select(mask: Any, new: Any, old: Any) -> Any:

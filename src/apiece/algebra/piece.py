@@ -26,93 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-Loss = Callable[[Tensor, Any], Tensor]  # (theta [D], batch) -> scalar
-Rule = Callable[[Any, Tensor, Tensor, Any], tuple[Any, Tensor]]  # (scratch, g, theta, batch) -> (scratch, g)
-
-
-class View(NamedTuple):
-    """What a piece may know of one client in one round, and nothing else. Vectors are [D]."""
-
-    sent: Tensor  # the model that the server sent
-    model: Tensor  # the client's own model as it last kept it; where it never trained, the initial model
-    start: Tensor  # where the current interval of training began
-    end: Tensor  # where training is now
-    steps: Tensor  # local steps taken since `start`; [] or [D] where groups differ
-    gradient: Any  # mean task gradient since `start`, after the clip, before every correction; see Piece.reads
-    shared: Tensor  # which parameters are ever synchronised, bool [D]
-    lr: Any  # the local step size of this round: a number, or [D]
-    round: Any  # number of rounds before this one
-    fresh: Any  # whether the client takes part for the first time: bool []
-    who: Any  # the client's number
-    data: Any  # the client's training samples: Samples
-    planned: Any  # how many local steps the client takes in this round, []
-    batches: (
-        Any  # the rows of every local step's batch; where clients are stacked, padded to the longest: see `planned`
-    )
-    draws: Any  # what this piece declared to be drawn
-    server: Any  # what this piece's server memory tells its clients
-    client: Any  # this piece's memory on this client
-    scratch: Any  # what this piece carried from step to step
-    message: Any  # what leaves the client; () before the slot `upload`
-    task: Any  # outputs(theta, x), features(theta, x), head(theta, z), loss(outputs, y), gradient(theta, batch),
-    # by_tensor(function, *vectors): parameter by parameter, in its shape
-    descend: Any  # descend(start, objective, batches, optimiser, lr, correct) -> end: the engine's own local loop
-    step: Any = None  # step() -> the number of the local step being taken, 0, 1, ..., for an objective to call
-    alike: bool = False  # whether the mean of the models is the clients' uniform mean of start - end: see Bound.alike
-    even: bool = False  # whether all clients who answer have taken as many steps since start: see Bound.even
-
-
-class Uniform(NamedTuple):
-    """A report averaged over those who answered, without weights."""
-
-    x: Any
-
-
-class Weighted(NamedTuple):
-    """A report averaged over those who answered, with the weights of the models."""
-
-    x: Any
-
-
-class Sum(NamedTuple):
-    """A report summed over those who answered."""
-
-    x: Any
-
-
-class Rows(NamedTuple):
-    """A report that the server sees client by client: secure aggregation is refused where one is asked for.
-
-    `learn` is given those of all who answered, in the cohort's order, with a leading axis.
-    """
-
-    x: Any
-
-
-class Message(NamedTuple):
-    """All that leaves a client at the end of its training."""
-
-    delta: Any  # sent - kept, on the groups that are due [D]; marked like a report when it is said
-    buffers: Any  # the same for BatchNorm's statistics
-    reports: tuple  # one a piece: marked leaves
-    weight: Any  # this client's weight in weighted means
-
-
-class Draw(NamedTuple):
-    """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step, a
-    training sample or a run; those of a run are the same for every client and round.
-
-    Where it follows from the data, the shape is a function of the shape of one sample's input.
-    """
-
-    name: str
-    shape: tuple[int, ...] | Callable[[tuple[int, ...]], tuple[int, ...]]
-    distribution: str = "normal"
-    each: str = "round"
+from apiece.algebra.draws import Draw
+from apiece.algebra.message import Message
+from apiece.algebra.view import Loss, Rule, View
 
 
 @dataclass(frozen=True)
@@ -136,6 +56,11 @@ class Piece:
     newcomers: ClassVar[bool] = False
     members: ClassVar[bool] = False
     asks_all: ClassVar[bool] = False
+
+    @property
+    def stream(self) -> str:
+        """The name that this piece's draws and memories go by: that of its class."""
+        return type(self).__name__
 
     def fills(self, *slots: str) -> bool:
         """Whether it says something in one of these slots, by name."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.optim import StepSize, Velocity
+from apiece.algebra.optim import Rate, Velocity
 from apiece.errors import UserError
 
 
@@ -32,7 +32,7 @@ class Descent:
     def init(self, theta: Tensor) -> Any:
         return ()
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate = 1.0) -> tuple[Tensor, Any]:
         return theta - (self.lr * lr) * gradient, state
 
 
@@ -63,7 +63,7 @@ class Momentum:
         velocity = self.beta * state.momentum + gradient
         return velocity, Velocity(velocity)
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: StepSize = 1.0) -> tuple[Tensor, Any]:
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate = 1.0) -> tuple[Tensor, Any]:
         direction, state = self.move(gradient, state)
         return theta - (self.lr * lr) * direction, state
 
@@ -142,7 +142,7 @@ class _AdaptiveServer:
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def step(self, gradient: Tensor, theta: Tensor, state: Adaptive, lr: StepSize = 1.0) -> tuple[Tensor, Adaptive]:
+    def step(self, gradient: Tensor, theta: Tensor, state: Adaptive, lr: Rate = 1.0) -> tuple[Tensor, Adaptive]:
         first = self.beta1 * state.first + (1 - self.beta1) * gradient
         second = self.second(state.second, gradient * gradient)
         return theta - (self.lr * lr) * first / (second.sqrt() + self.tau), Adaptive(first, second)

@@ -26,6 +26,7 @@ from apiece.data.sources import load
 from apiece.data.split import Split
 from apiece.engine.cohorts import bernoulli_cohort, cohort, in_order, silent
 from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Between, Work
 from apiece.errors import UserError
@@ -58,7 +59,7 @@ class Experiment:
     split: Split | None = None
 
     def __repr__(self) -> str:
-        c, parameters = self.config, self.federated.task.space.size
+        c, parameters = self.config, self.federated.setup.task.space.size
         return (
             f"Experiment({c.algorithm!r}, data={c.data!r}, model={c.model!r}, parameters={parameters}, "
             f"clients={len(self.federation.names)}, cohort={self.cohort}, rounds={c.rounds})"
@@ -75,10 +76,10 @@ class Experiment:
 
     def cohort_of(self, round: int) -> list[int]:
         """The clients asked in round 0, 1, ...; `held` keeps a cohort for the whole interval of the longest period."""
-        place, periods = self.training, self.federated.periods
-        if round == 0 and any(piece.asks_all for piece in self.federated.pieces):
+        place, periods = self.training, self.federated.setup.periods
+        if round == 0 and any(piece.asks_all for piece in self.federated.setup.pieces):
             return list(in_order(place.names, place.seen))
-        held = self.federated.algorithm.cohort == "held"
+        held = self.federated.setup.algorithm.cohort == "held"
         draw = int(periods.interval(round, periods.longest)) if held else round
         if self.config.sampling == "bernoulli" and len(place.seen) > 1:
             share = self.cohort / len(place.seen)
@@ -120,10 +121,14 @@ def assemble(
     classes = dataset.classes if dataset is not None else class_count(clients, loss is None, module is None)
     setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
     module, federated = federated_of(config, setting, module, loss, metric, chosen)
-    clients = clients.on(federated.initial.device)
-    check_outputs(federated.task, federated.initial, federated.initial_buffers, clients, classes, loss is None)
+    clients = clients.on(federated.setup.initial.device)
+    check_outputs(
+        federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, classes, loss is None
+    )
     size = _cohort_size(config, len(clients.seen))
-    check_small_batches(federated.task, federated.initial, federated.initial_buffers, clients, work_of(config))
+    check_small_batches(
+        federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
+    )
     training, work, size = _reference(chosen, clients, work_of(config), size)
     schedule = one("schedule", config.schedule, schedules)
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)
@@ -157,7 +162,7 @@ def federated_of(
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
     wanted -= set() if chosen.broadcast.common else {"divergence"}  # from a global model, which there is none of
     watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
-    federated = Federated(
+    setup = Setup(
         chosen,
         task,
         theta,
@@ -172,8 +177,8 @@ def federated_of(
         work_of(config).equal,
     )
     with enough(f"algorithm={chosen.name!r}"):
-        _ = federated.periods, federated.recipe, federated.broadcast  # patterns that match nothing are told now
-    return made, federated
+        _ = setup.periods, setup.recipe, setup.broadcast  # patterns that match nothing are told now
+    return made, Federated(setup)
 
 
 def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 from torch.utils._pytree import tree_leaves, tree_map
 
 from apiece.algebra.draws import draw
+from apiece.engine import row
 from apiece.engine.federated import Federated
 from apiece.engine.reduce import Totals
-from apiece.engine.state import Each, Reply, Shared
+from apiece.engine.setup import Setup
+from apiece.engine.state import ClientTask, Reply, Shared
 from apiece.engine.traffic import Traffic, down, measure, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
@@ -63,7 +65,7 @@ class Clients:
     ranks: Ranks = Ranks()
 
     def __post_init__(self) -> None:
-        self.fresh = self.federated.fresh_row()
+        self.fresh = row.write(row.fresh(self.federated.setup))
         if self.rows is None:
             self.rows = MemoryRows(Layout.of(self.fresh))
         self.rows.names = self.federation.names
@@ -94,7 +96,7 @@ class Clients:
 
     def steps(self, client: int, round: int) -> int:
         planned = self.work.count(self.seed, round, self.federation.names[client], self.federation.size(client))
-        return self.federated.local_steps(planned, round)
+        return self.federated.setup.local_steps(planned, round)
 
     def row(self, client: int) -> tuple[dict, int]:
         """(the client's row, the round it was last counted in): a fresh one and -1 where it never took part."""
@@ -135,27 +137,21 @@ class Clients:
     def seen(self, client: int) -> int:
         return self.rows.seen(client) if self.fresh else -1
 
-    def each(self, client: int, round: int, sent: Any = ()) -> Each:
+    def each(self, client: int, round: int, sent: Any = ()) -> ClientTask:
         """All that one client works on in this round."""
-        row, seen = self.row(client)
+        named, last_round = self.row(client)
+        kept, samples = row.read(self.federated.setup, named), self.federation.samples(client)
+        name = self.federation.names[client]
         return local_work(
-            self.federated,
-            self.federation.samples(client),
-            self.federation.names[client],
-            client,
-            seen,
-            row,
-            self.work,
-            self.seed,
-            round,
-            sent,
+            self.federated.setup, samples, name, client, last_round, kept, self.work, self.seed, round, sent
         )
 
-    def at_rest(self, client: int) -> Each:
+    def at_rest(self, client: int) -> ClientTask:
         """What one client has, where it is looked at and takes no step: nothing is drawn for it."""
-        (row, seen), samples = self.row(client), self.federation.samples(client)
-        each = Each((), client, seen, row, samples, (), 0, (), ((),) * len(self.federated.pieces), 1.0)
-        return to_device(each, self.federated.initial.device)
+        (named, last_round), setup = self.row(client), self.federated.setup
+        kept, samples, nothing = row.read(setup, named), self.federation.samples(client), ({},) * len(setup.pieces)
+        task = ClientTask((), client, last_round, kept, samples, (), 0, (), nothing, 1.0)
+        return to_device(task, setup.initial.device)
 
     def replies(
         self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
@@ -168,43 +164,41 @@ class Clients:
             own[c].clone() if c in own else ()
         )  # as on a wire: the last bit can depend on where a vector lies
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
-        replies = self.lift.run(getattr(self.federated, operation), shared, tasks)
+        replies = self.lift.run(self.federated.operations[operation], shared, tasks)
         for client, reply in zip(working, replies, strict=True):
             yield client, reply, count.of(own.get(client, ()), reply, self.seen(client))
 
 
 def local_work(
-    federated: Federated,
+    setup: Setup,
     samples: Any,
     name: str,
     who: int,
-    seen: int,
-    row: dict,
+    last_round: int,
+    kept: row.Row,
     work: Work,
     seed: int,
     round: int,
     sent: Any,
-) -> Each:
+) -> ClientTask:
     """What a client draws for itself: batches, augmentation and the pieces' draws, from streams of its own name."""
-    steps = federated.local_steps(work.count(seed, round, name, samples.size), round)
+    steps = setup.local_steps(work.count(seed, round, name, samples.size), round)
     batches = work.batches(seed, round, name, samples.size, steps) if steps else ()
     augment: Any = ()
-    if federated.task.augment is not None and steps:
+    if setup.task.augment is not None and steps:
         size = max(len(rows) for rows in batches)
-        drawn = federated.task.augment.draw(generator(seed, "augment", round, name), steps * size)
+        drawn = setup.task.augment.draw(generator(seed, "augment", round, name), steps * size)
         augment = tree_map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), drawn)
-    dtype = federated.initial.dtype
-    sample = tuple(tree_leaves(samples.pool)[0].shape[1:]) if federated.pieces else ()
+    dtype = setup.initial.dtype
+    sample = tuple(tree_leaves(samples.pool)[0].shape[1:]) if setup.pieces else ()
     draws = tuple(
-        draw(
-            p.draws(federated.task.space), seed, round, name, type(p).__name__, steps, dtype, sample, int(samples.size)
-        )
-        for p in federated.pieces
+        draw(p.draws(setup.task.space), seed, round, name, p.stream, steps, dtype, sample, int(samples.size))
+        for p in setup.pieces
     )
-    described = work.described(seed, round, name, samples.size) if federated.broadcast.own_batch else ()
-    weight = federated.weight(samples.size)
-    each = Each(sent, who, seen, row, samples, batches, steps, augment, draws, weight, described)
-    return to_device(each, federated.initial.device)
+    described = work.described(seed, round, name, samples.size) if setup.broadcast.own_batch else ()
+    weight = setup.weight(samples.size)
+    task = ClientTask(sent, who, last_round, kept, samples, batches, steps, augment, draws, weight, described)
+    return to_device(task, setup.initial.device)
 
 
 @dataclass(frozen=True)
@@ -237,12 +231,12 @@ class Place:
                     break
                 skipped.append(client)
                 continue
-            weight = getattr(reply.said, "weight", None)
-            totals.add(client, reply.said, 1.0 if weight is None else float(weight.x))
-            if reply.watched:
-                watched.add(client, reply.watched)
-            if reply.row:
-                home.rows.stage(self.round, client, reply.row)
+            weight = getattr(reply.message, "weight", None)
+            totals.add(client, reply.message, 1.0 if weight is None else float(weight.x))
+            if reply.diagnostics:
+                watched.add(client, reply.diagnostics)
+            if home.fresh and reply.row:
+                home.rows.stage(self.round, client, row.write(reply.row))
         told = home.ranks.everyone((stop, skipped, traffic))
         if stop := next(filter(None, (stop for stop, _, _ in told)), None):
             raise stop
@@ -259,7 +253,7 @@ def _plain(mean: Any) -> Any:
 
 
 def _cause(home: Clients, client: int, round: int, lr: float) -> BadClient:
-    pieces = ", ".join(repr(p) for p in home.federated.pieces)
+    pieces = ", ".join(repr(p) for p in home.federated.setup.pieces)
     suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
     return BadClient(
         f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is "
@@ -277,10 +271,10 @@ class _Count:
         self._up: tuple[int, int, int, int] | None = None
 
     def of(self, own: Any, reply: Reply, seen: int) -> Traffic:
-        key = self.federated.periods.pattern(self.round, seen)
+        key = self.federated.setup.periods.pattern(self.round, seen)
         if key not in self._known:
-            self._known[key] = measure(down(self.federated, self.shared, own, seen))
+            self._known[key] = measure(down(self.federated.setup, self.shared, own, seen))
         if not bool(reply.finite):  # it is told of by a message without tensors
             return Traffic(*measure({}), *self._known[key])
-        self._up = self._up or measure(up(self.federated, reply.said, self.round))
+        self._up = self._up or measure(up(self.federated.setup, reply.message, self.round))
         return Traffic(*self._up, *self._known[key])

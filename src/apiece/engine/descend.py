@@ -9,6 +9,7 @@ from torch import Tensor
 
 from apiece.algebra.optim import clip
 from apiece.algebra.periods import select
+from apiece.engine.stepping import Stepping
 from apiece.vector.task import Passes, Task
 
 
@@ -44,7 +45,7 @@ class Recipe(NamedTuple):
 
 
 def descend(
-    how: Any,
+    stepping: Stepping,
     recipe: Recipe,
     passes: Passes,
     objective: Callable,
@@ -56,14 +57,14 @@ def descend(
 ) -> Local:
     """Take the local steps: `feed(k)` is the k-th batch, `rules` are (piece's number, its correction).
 
-    `how` says how a gradient is taken and which of the steps are this client's (a lift's business).
+    `stepping` says how a gradient is taken and which of the steps are this client's (a lift's business).
     """
     here = first
     moves = getattr(recipe.optimiser, "moves", None)
-    for k, active in how.steps(steps):
+    for k, active in stepping.steps(steps):
         batch = feed(k)
         passes.buffers, passes.step = here.buffers, k
-        g, loss, buffers = how.differentiate(passes.with_buffers(objective, batch), here.theta)
+        g, loss, buffers = stepping.differentiate(passes.with_buffers(objective, batch), here.theta)
         if recipe.clip is not None:
             g = clip(g, recipe.clip)
         mask = True if moves is None else moves(k, steps)

@@ -1,69 +1,75 @@
-"""One round, whatever the algorithm: what the server does.
-
-`Federated` binds an algorithm to a task. `round(server, clients, plan)` is pure in the server; rows of clients are
-staged in their place and count once the caller commits them. What clients do is in `client.py`.
-"""
+"""One round, whatever the algorithm: what the server does. What a client does is in `client.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial, update_wrapper
 from typing import Any
 
 from torch import Tensor
 
 from apiece.algebra.periods import select
 from apiece.algebra.piece import Piece
-from apiece.engine.client import OnClient
+from apiece.engine.client import OPERATIONS
 from apiece.engine.reduce import with_rows
+from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server, Shared
 from apiece.errors import UserError
 
 
 @dataclass(frozen=True)
-class Federated(OnClient):
-    """An algorithm on a task: its server's side, and through its bases what clients do and keep."""
+class Federated:
+    """An algorithm on a task, round by round: `round` is pure in the server, and clients' rows are staged in their
+    place until the caller commits them.
+    """
+
+    setup: Setup
 
     def __repr__(self) -> str:
-        return f"Federated({self.algorithm.name!r}, parameters={self.task.space.size}, weighting={self.weighting!r})"
+        s = self.setup
+        return f"Federated({s.algorithm.name!r}, parameters={s.task.space.size}, weighting={s.weighting!r})"
+
+    @cached_property
+    def operations(self) -> dict[str, Callable[..., Any]]:
+        """What a cohort is asked for, by name: (stepping, shared, client) -> Reply."""
+        return {name: update_wrapper(partial(what, self.setup), what) for name, what in OPERATIONS.items()}
 
     def start(self) -> Server:
         """The server before the first round."""
-        params = self.broadcast.initial(self.initial)
-        memory = self.by_piece(p.server_memory(self.initial) for p in self.pieces)
-        optimiser, own = self.server_optimiser.init(params), self.broadcast.memory(params)
-        return Server(0, params, self.initial_buffers, optimiser, memory, own)
+        setup = self.setup
+        params = setup.broadcast.initial(setup.initial)
+        memory = setup.by_piece(piece.server_memory(setup.initial) for piece in setup.pieces)
+        optimiser, own = setup.server_optimiser.init(params), setup.broadcast.memory(params)
+        return Server(0, params, setup.initial_buffers, optimiser, memory, own)
 
     def shared(self, server: Server, lr: float) -> Shared:
         """What every client is told in this round."""
-        told = self.by_piece(p.tell(server.memory[type(p).__name__]) for p in self.pieces)
+        told = self.setup.by_piece(piece.tell(server.memory[piece.stream]) for piece in self.setup.pieces)
         return Shared(server.round, lr, server.params, server.buffers, told)
 
     def round(self, server: Server, clients: Any, plan: Plan) -> tuple[Server, Any]:
-        """One round: (the server after it, what clients answered and pieces log). Rows are staged in `clients`, not yet
-        counted.
-        """
-        shared = self.shared(server, plan.lr)
+        """One round: (the server after it, what clients answered and pieces log)."""
+        setup, shared = self.setup, self.shared(server, plan.lr)
         cohort = clients.at(plan.cohort, plan.silent, server.round)
-        sent = self.broadcast.send(server.params, server.broadcast, cohort, shared)
+        sent = setup.broadcast.send(server.params, server.broadcast, cohort, shared)
         model = () if sent.model is None else sent.model
         answer = cohort.map("train", shared._replace(model=model), sent.each)
         if not answer.answered:
             return server._replace(round=server.round + 1), answer
         (g, answer), memory = sent.back(answer), dict(server.memory)
         rows = [answer.rows[c].reports for c in answer.answered if c in answer.rows]
-        reports = self.by_piece(with_rows(answer.mean.reports, rows))
-        share = len(answer.answered) / clients.registered
-        logged: dict[str, Any] = {}
-        for piece in sorted(self.pieces, key=lambda piece: not piece.late):
-            name = type(piece).__name__
+        reports = setup.by_piece(with_rows(answer.mean.reports, rows))
+        share, logged = len(answer.answered) / clients.registered, {}
+        for piece in sorted(setup.pieces, key=lambda piece: not piece.late):
+            name = piece.stream
             logged |= _numbers(piece, piece.log(memory[name], g, reports[name], share))
             g, memory[name] = piece.learn(memory[name], g, reports[name], share)
-        params, optimiser = self.server_optimiser.step(g, server.params, server.optimiser)
-        memory = self.by_piece(p.settle(memory[type(p).__name__], server.params, params) for p in self.pieces)
-        due, buffers_due = self.periods.closes(server.round), self.buffer_periods.closes(server.round)
-        params, optimiser, memory = select(
-            due, (params, optimiser, memory), (server.params, server.optimiser, server.memory)
-        )
+        params, optimiser = setup.server_optimiser.step(g, server.params, server.optimiser, 1.0)
+        memory = setup.by_piece(p.settle(memory[p.stream], server.params, params) for p in setup.pieces)
+        due, buffers_due = setup.periods.closes(server.round), setup.buffer_periods.closes(server.round)
+        old = server.params, server.optimiser, server.memory
+        params, optimiser, memory = select(due, (params, optimiser, memory), old)
         buffers = select(buffers_due, server.buffers - answer.mean.buffers, server.buffers)
         after = Server(server.round + 1, params, buffers, optimiser, memory, sent.memory)
         return after, answer._replace(logged=logged)
@@ -73,17 +79,17 @@ class Federated(OnClient):
         vector.
         """
         theta = server.params
-        for piece in self.pieces:
-            theta = piece.evaluate(server.memory[type(piece).__name__], theta)
+        for piece in self.setup.pieces:
+            theta = piece.evaluate(server.memory[piece.stream], theta)
         return theta
 
 
-def _numbers(piece: Piece, said: dict[str, Any]) -> dict[str, Any]:
-    """What a piece says of a round, under its own name; UserError for what is no single number."""
-    for name, value in said.items():
+def _numbers(piece: Piece, logged: dict[str, Any]) -> dict[str, Any]:
+    """What a piece logs of a round, under its own name; UserError for what is no single number."""
+    for name, value in logged.items():
         if not (value.dim() == 0 if isinstance(value, Tensor) else isinstance(value, int | float)):
             raise UserError(
-                f"{type(piece).__name__}.log gives {name!r} as a {type(value).__name__}, which is no single number: "
-                "give a number, or a tensor of shape []."
+                f"{piece.stream}.log gives {name!r} as a {type(value).__name__}, which is no single number: give a "
+                "number, or a tensor of shape []."
             )
-    return {f"{type(piece).__name__}.{name}": value for name, value in said.items()}
+    return {f"{piece.stream}.{name}": value for name, value in logged.items()}

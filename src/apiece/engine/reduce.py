@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from apiece.algebra.piece import Rows, Sum, Uniform, Weighted
+from apiece.algebra.message import Rows, Sum, Uniform, Weighted
 from apiece.errors import UserError
 from apiece.system.ranks import Ranks
 

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
+
+
+class Stepping(Protocol):
+    """How a gradient is taken, a batch is looked up, and which of the steps are a client's own: a lift's business."""
+
+    def differentiate(
+        self, function: Callable[[Tensor], tuple[Tensor, Any]], theta: Tensor
+    ) -> tuple[Tensor, Tensor, Any]:
+        """(gradient [D], value, auxiliary value) of a function theta -> (value, auxiliary value)."""
+        ...
+
+    def take(self, pool: Any, places: Tensor) -> Any:
+        """The samples [B, ...] at these places [B] of the pool."""
+        ...
+
+    def steps(self, count: int | Tensor) -> Iterator[tuple[int, bool | Tensor]]:
+        """(number of the step, whether it is taken) of a client with so many."""
+        ...
 
 
 @dataclass(frozen=True)

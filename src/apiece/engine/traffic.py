@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from apiece.algebra.piece import Message
+from apiece.algebra.message import Message
 from apiece.engine import messages
-from apiece.engine.federated import Federated
+from apiece.engine.setup import Setup
 from apiece.engine.state import Shared
 
 
@@ -51,47 +51,47 @@ def measure(message: dict[str, Tensor], length: int | None = None) -> tuple[int,
     return numbers[0], numbers[1], numbers[2], messages.length(message) if length is None else length
 
 
-def down(federated: Federated, shared: Shared, own: Any, seen: int) -> dict[str, Tensor]:
-    """What a client last seen in round `seen` is sent for its training: its model's due groups, buffers, and what it
-    is told.
+def down(setup: Setup, shared: Shared, own: Tensor | tuple[()], last_round: int) -> dict[str, Tensor]:
+    """What a client that last took part in round `last_round` is sent: the due groups of its model, its buffers, and
+    what it is told.
     """
     model = shared.model if isinstance(own, tuple) else own
-    sent = federated.periods.sent(shared.round, seen)
+    sent = setup.periods.sent(shared.round, last_round)
     told = {f"told.{i}": sent.of(leaf) for i, leaf in enumerate(tree_flatten(shared.told)[0])}
-    buffers = federated.buffer_periods.sent(shared.round, seen)
+    buffers = setup.buffer_periods.sent(shared.round, last_round)
     return {"model": sent.of(model), "buffers": buffers.of(shared.buffers)} | told
 
 
-def arrived(federated: Federated, tensors: dict[str, Tensor], round: int, lr: float, seen: int) -> Shared:
+def arrived(setup: Setup, tensors: dict[str, Tensor], round: int, lr: float, last_round: int) -> Shared:
     """The inverse of `down`: what was not sent stands as it was at the start, and is not read."""
-    sent = federated.periods.sent(round, seen)
-    leaves, spec = tree_flatten(federated.templates["told"])
+    sent = setup.periods.sent(round, last_round)
+    leaves, spec = tree_flatten(setup.templates.told)
     told = [sent.into(old, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
-    model = sent.into(federated.initial, tensors["model"])
-    buffers = federated.buffer_periods.sent(round, seen).into(federated.initial_buffers, tensors["buffers"])
+    model = sent.into(setup.initial, tensors["model"])
+    buffers = setup.buffer_periods.sent(round, last_round).into(setup.initial_buffers, tensors["buffers"])
     return Shared(round, lr, model, buffers, tree_unflatten(told, spec))
 
 
-def up(federated: Federated, said: Any, round: int) -> dict[str, Tensor]:
+def up(setup: Setup, message: Any, round: int) -> dict[str, Tensor]:
     """What a client says: its delta and reports cut to the groups that close in this round; its weight goes in the
     header.
     """
-    if not isinstance(said, Message):
-        return {f"report.{i}": leaf for i, leaf in enumerate(tree_flatten(said)[0])}
-    due = federated.periods.returned(round)
-    reports = {f"report.{i}": due.of(leaf) for i, leaf in enumerate(tree_flatten(said.reports)[0])}
-    buffers = federated.buffer_periods.returned(round).of(said.buffers.x)
-    return {"delta": due.of(said.delta.x), "buffers": buffers} | reports
+    if not isinstance(message, Message):
+        return {f"report.{i}": leaf for i, leaf in enumerate(tree_flatten(message)[0])}
+    due = setup.periods.returned(round)
+    reports = {f"report.{i}": due.of(leaf) for i, leaf in enumerate(tree_flatten(message.reports)[0])}
+    buffers = setup.buffer_periods.returned(round).of(message.buffers.x)
+    return {"delta": due.of(message.delta.x), "buffers": buffers} | reports
 
 
-def received(federated: Federated, tensors: dict[str, Tensor], like: Any, round: int, weight: float) -> Any:
+def received(setup: Setup, tensors: dict[str, Tensor], like: Any, round: int, weight: float) -> Any:
     """The inverse of `up` for an answer of the form `like`: what was withheld is zero."""
     if not isinstance(like, Message):
         return tree_unflatten([tensors[f"report.{i}"] for i in range(len(tensors))], tree_flatten(like)[1])
-    due = federated.periods.returned(round)
+    due = setup.periods.returned(round)
     leaves, spec = tree_flatten(like.reports)
     reports = [due.into(torch.zeros_like(leaf), tensors[f"report.{i}"]) for i, leaf in enumerate(leaves)]
     delta = due.into(torch.zeros_like(like.delta.x), tensors["delta"])
-    buffers = federated.buffer_periods.returned(round).into(torch.zeros_like(like.buffers.x), tensors["buffers"])
+    buffers = setup.buffer_periods.returned(round).into(torch.zeros_like(like.buffers.x), tensors["buffers"])
     marked = type(like.weight)(torch.tensor(weight, dtype=torch.float64))
     return Message(type(like.delta)(delta), type(like.buffers)(buffers), tree_unflatten(reports, spec), marked)

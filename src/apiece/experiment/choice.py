@@ -40,7 +40,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
     """The lift that the configuration names; under auto the one that fits, or of the exact class the kind that was kept
     when the run began.
     """
-    config, space = experiment.config, experiment.federated.task.space
+    config, space = experiment.config, experiment.federated.setup.task.space
     workers = config.workers or cores()
     if wired(experiment):
         from apiece.wired.server import Wired
@@ -82,8 +82,8 @@ def _unfit(experiment: Experiment, lift: Vectorised) -> Exception | None:
     """Why the run cannot be vectorised, if it cannot: tried on its first clients where anything in it is not our own.
     Our own models can in float32 and float64; in bfloat16 norm layers and vmap do not get along on every device.
     """
-    config, task = experiment.config, experiment.federated.task
-    pieces = all(type(piece).__module__.startswith("apiece.") for piece in experiment.federated.pieces)
+    config, task = experiment.config, experiment.federated.setup.task
+    pieces = all(type(piece).__module__.startswith("apiece.") for piece in experiment.federated.setup.pieces)
     if pieces and task.loss is cross_entropy and config.model != OWN and config.precision != "bfloat16":
         return None
     try:
@@ -97,10 +97,10 @@ def _unfit(experiment: Experiment, lift: Vectorised) -> Exception | None:
 
 def _culprit(experiment: Experiment, error: Exception) -> str:
     """Who an error of a vectorised round came from: the last piece in its traceback, or else the model or the loss."""
-    who = "the model" if experiment.federated.task.loss is cross_entropy else "the model or the loss"
+    who = "the model" if experiment.federated.setup.task.loss is cross_entropy else "the model or the loss"
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
-        for piece in experiment.federated.pieces:
+        for piece in experiment.federated.setup.pieces:
             if code.co_qualname.startswith(f"{type(piece).__qualname__}.") and code.co_filename == _file(piece):
                 who = (
                     f"the piece {piece!r} (line {line} of {code.co_filename}), whose view stands for many clients at "

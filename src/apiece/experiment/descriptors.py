@@ -30,7 +30,7 @@ def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rou
 
     The server's own optimiser moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
     """
-    federated, table = clients.federated, clients.federated.broadcast
+    federated, table = clients.federated, clients.federated.setup.broadcast
     eta = table.split(server.params)[1]
     v = to_device(first(clients.seed, clients.federation.names[client], table.width, eta.dtype), eta.device)
     state, traffic, steps = table.optimiser.init(v), Traffic(), 0

@@ -135,7 +135,7 @@ def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False)
 
 def _plan(config: Config, rows: list[str], columns: list[str], out: Path) -> dict[tuple[int, int], Cell]:
     """The cells by row and column, with what refuses those that cannot be; raises UserError where none can."""
-    setting = assemble(config).federated.setting
+    setting = assemble(config).federated.setup.setting
     assert setting is not None
     cells = {}
     for r, row in enumerate(rows):

@@ -250,7 +250,7 @@ def _assembled(config: Config, *given: Any) -> Experiment:
         found = shared(experiment.config)
         found["the fingerprint of the data"] = experiment.fingerprint
         if config.model == OWN:  # the program may have left its first weights to chance
-            weights = to_numpy(experiment.federated.initial).tobytes()
+            weights = to_numpy(experiment.federated.setup.initial).tobytes()
             found["the fingerprint of the module's weights"] = f"{zlib.crc32(weights):08x}"
         ranks.refuse_others(found)
     return experiment

@@ -50,14 +50,14 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
     """Make the folder of a new run; raises UserError where it exists and is not empty."""
     refuse_existing(folder)
     files.make_folder(folder)
-    space = experiment.federated.task.space
+    space = experiment.federated.setup.task.space
     resolved = {
         "parameters": space.size,
         "buffers": space.buffer_size,
         "layers": space.layers,
         "lift": repr(lift),
         "cohort": experiment.cohort,
-        "algorithm": repr(experiment.federated.algorithm),
+        "algorithm": repr(experiment.federated.setup.algorithm),
         "shape": list(experiment.federation.test_pool[0].shape[1:]),
         "digest": digest(experiment.config),
         "classes": experiment.dataset.classes if experiment.dataset else 0,

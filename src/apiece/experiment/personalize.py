@@ -1,6 +1,6 @@
 """A model for a client that a run never saw: `apiece personalize --run R --data client.npz --out model.safetensors`.
 
-Each algorithm in its own way: one forward pass (PeFLL), a new descriptor (pFedHN), the personal parameters alone
+ClientTask algorithm in its own way: one forward pass (PeFLL), a new descriptor (pFedHN), the personal parameters alone
 where there are any, what its pieces make of the client's data (fine-tuning, kNN), or else the global model. What it
 cost is told.
 """
@@ -30,7 +30,8 @@ from apiece.data.split import Split
 from apiece.data.texts import from_jsonl
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
-from apiece.engine.state import Each, Server
+from apiece.engine.predicting import predicting, predictor
+from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.engine.traffic import down
 from apiece.errors import UserError
@@ -133,7 +134,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
             "y_test or neither."
         )
     federated, dataset = experiment.federated, experiment.dataset
-    setting = federated.setting
+    setting = federated.setup.setting
     assert setting is not None
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
 
@@ -141,10 +142,10 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
         given = sound.samples(str(data), which, arrays[f"x_{which}"])
         y = sound.labels(str(data), which, arrays[f"y_{which}"])
         if dataset is None:
-            x = torch.from_numpy(given).to(federated.initial.dtype)
+            x = torch.from_numpy(given).to(federated.setup.initial.dtype)
         else:
             _same_scale(str(data), given, dataset)
-            x = tensors(dataset, given, federated.initial.dtype)
+            x = tensors(dataset, given, federated.setup.initial.dtype)
         if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
             raise UserError(
                 f"{data}: {len(x)} samples of shape {list(x.shape[1:])} and {len(y)} labels in {which}; the run has "
@@ -156,7 +157,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     tested = {"x_test", "y_test"} <= set(arrays)
     test = part("test") if tested else (pool[0][:0], pool[1][:0])
     place = Federation(pool, test, [torch.arange(len(pool[1]))], [torch.arange(len(test[1]))], [data.stem])
-    return place.on(federated.initial.device)
+    return place.on(federated.setup.initial.device)
 
 
 def _same_scale(where: str, x: np.ndarray, dataset: Dataset) -> None:
@@ -175,9 +176,9 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     experiment, server, federated = result.experiment, result.server, result.experiment.federated
     config, work = experiment.config, experiment.work
     lr = experiment.plan(max(server.round - 1, 0)).lr
-    trainers = [type(p).__name__ for p in federated.pieces if p.remakes(newcomer=True)]
+    trainers = [type(p).__name__ for p in federated.setup.pieces if p.remakes(newcomer=True)]
     if steps is None:
-        own = federated.periods.personal and not trainers
+        own = federated.setup.periods.personal and not trainers
         steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0
     if steps:
         federated, server = _trained_on(federated, server, steps, work.batch)
@@ -186,26 +187,26 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
 
     began = time.perf_counter()
     given = _sent(server, clients, each, lr)
-    theta, buffers = federated.predicting(how, given.theta, server.buffers, shared, each)
+    theta, buffers = predicting(federated.setup, how, given.theta, server.buffers, shared, each)
     seconds = time.perf_counter() - began
 
-    beside = [type(p).__name__ for p in federated.pieces if p.fills("predict")]
+    beside = [type(p).__name__ for p in federated.setup.pieces if p.fills("predict")]
     way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and how.taken[0] else "")
     way += f", then {steps} local steps" if steps else ""
     way += f" ({', '.join(beside)}, at prediction, needs the client's samples beside the file)" if beside else ""
-    predict = lambda x: federated.task.space.outputs(theta, x, buffers)  # noqa: E731
+    predict = lambda x: federated.setup.task.space.outputs(theta, x, buffers)  # noqa: E731
     if beside:
-        predict = federated.predictor(Loop(), given.theta, server.buffers, shared, each)
+        predict = predictor(federated.setup, Loop(), given.theta, server.buffers, shared, each)
     rows = place.test_rows(0)
-    accuracy = score(federated.task, predict, place.test_pool, rows).mean if len(rows) else None
-    state = to_host(federated.task.space.state_dict(theta, buffers))
+    accuracy = score(federated.setup.task, predict, place.test_pool, rows).mean if len(rows) else None
+    state = to_host(federated.setup.task.space.state_dict(theta, buffers))
     return Served(state, way, given.up, given.down, given.steps + how.taken[0], seconds, accuracy, len(rows))
 
 
-def _sent(server: Server, clients: Clients, each: Each, lr: float) -> Given:
+def _sent(server: Server, clients: Clients, each: ClientTask, lr: float) -> Given:
     """What the server sends a client without a past, before any training of its own."""
-    federated, broadcast = clients.federated, clients.federated.broadcast
-    size = federated.task.space.size + len(server.buffers)
+    federated, broadcast = clients.federated, clients.federated.setup.broadcast
+    size = federated.setup.task.space.size + len(server.buffers)
     if isinstance(broadcast, Pipeline):
         theta, up = broadcast.model(server.params, server.broadcast, each), len(broadcast.describe(server.params, each))
         return Given(
@@ -215,11 +216,13 @@ def _sent(server: Server, clients: Clients, each: Each, lr: float) -> Given:
         new = new_descriptor(server, clients, 0, lr)
         way = f"a new descriptor, learned in {ROUNDS} rounds with the server"
         return Given(way, new.model, new.traffic.numbers_up, new.traffic.numbers_down + size, new.steps)
-    sent = down(federated, federated.shared(server, lr), (), -1)
+    sent = down(federated.setup, federated.shared(server, lr), (), -1)
     way = (
-        "the shared parameters, and the initial ones for its own" if federated.periods.personal else "the global model"
+        "the shared parameters, and the initial ones for its own"
+        if federated.setup.periods.personal
+        else "the global model"
     )
-    way = "the initial model" if bool(federated.periods.never.all()) else way
+    way = "the initial model" if bool(federated.setup.periods.never.all()) else way
     return Given(way, server.params, 0, len(sent["model"]) + len(sent["buffers"]))
 
 
@@ -230,9 +233,10 @@ class FurtherSteps(FineTune):
 
 def _trained_on(federated: Federated, server: Server, steps: int, batch: int) -> tuple[Federated, Server]:
     """The algorithm with so many local steps at its end: of the personal parameters alone, where only some are."""
-    never = federated.periods.never
-    some = federated.periods.personal and not bool(never.all())
-    kind = FurtherSteps if any(type(p) is FineTune for p in federated.pieces) else FineTune
-    last = kind(0, steps, batch, optimiser=Freeze(federated.optimiser, never, steps) if some else None)
-    longer = replace(federated.algorithm, pieces=(*federated.pieces, last))
-    return replace(federated, algorithm=longer), server._replace(memory=server.memory | {kind.__name__: ()})
+    never = federated.setup.periods.never
+    some = federated.setup.periods.personal and not bool(never.all())
+    kind = FurtherSteps if any(type(p) is FineTune for p in federated.setup.pieces) else FineTune
+    last = kind(0, steps, batch, optimiser=Freeze(federated.setup.optimiser, never, steps) if some else None)
+    longer = replace(federated.setup.algorithm, pieces=(*federated.setup.pieces, last))
+    server = server._replace(memory=server.memory | {last.stream: ()})
+    return Federated(replace(federated.setup, algorithm=longer)), server

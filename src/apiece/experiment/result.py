@@ -11,9 +11,10 @@ from torch import Tensor
 
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
+from apiece.engine.predicting import predicting
 from apiece.engine.state import Server
+from apiece.engine.stepping import Loop
 from apiece.errors import UserError
-from apiece.lifts.lift import Loop
 from apiece.measure.global_average import global_model
 from apiece.system.device import to_host
 
@@ -51,11 +52,11 @@ class Result(NamedTuple):
         if client is not None:
             lr = self.experiment.plan(max(self.server.round - 1, 0)).lr
             each, shared = self.clients.each(client, self.server.round), federated.shared(self.server, lr)
-            theta = federated.broadcast.model(theta, self.server.broadcast, each)
-            theta, buffers = federated.predicting(Loop(), theta, buffers, shared, each)
-        elif not federated.broadcast.common:
-            return to_host(federated.broadcast.state(theta, self.server.broadcast))
-        return to_host(federated.task.space.state_dict(theta, buffers))
+            theta = federated.setup.broadcast.model(theta, self.server.broadcast, each)
+            theta, buffers = predicting(federated.setup, Loop(), theta, buffers, shared, each)
+        elif not federated.setup.broadcast.common:
+            return to_host(federated.setup.broadcast.state(theta, self.server.broadcast))
+        return to_host(federated.setup.task.space.state_dict(theta, buffers))
 
 
 def numbered_client(client: int | str, names: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from apiece.config.assemble import Experiment
+from apiece.engine import row
 from apiece.engine.clients import BadClient, Clients, NotFinite
 from apiece.engine.state import Plan, finite
 from apiece.errors import UserError
@@ -117,7 +118,7 @@ def execute(
         result = Result(metrics, experiment, state.server, measured_clients, folder, accuracy)
         if folder is not None:
             ranks.first(lambda: lifecycle.finish(folder, result))
-        if ranks.leads and (said := diverged(metrics, federated.task.loss is cross_entropy)):
+        if ranks.leads and (said := diverged(metrics, federated.setup.task.loss is cross_entropy)):
             folders.say(said)
         return result
 
@@ -145,10 +146,10 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
     began = time.perf_counter()
     server, answer = federated.round(state.server, clients, plan)
     if not bool(finite(server)):
+        blamed = federated.setup.server_optimiser, federated.setup.algorithm.name
         raise NotFinite(
             f"the server became non-finite in round {t + 1}, though every answer it counted was finite: most likely "
-            f"the step size of {federated.server_optimiser!r} or a value of {federated.algorithm.name!r} is too large; "
-            "lower it in a new run."
+            "the step size of {!r} or a value of {!r} is too large; lower it in a new run.".format(*blamed)
         )
     clients.commit(t)
     seconds = time.perf_counter() - began
@@ -169,20 +170,20 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
             "steps_counted": float(watched["reached"].x),
         }
         if "offset" in watched:
-            move = state.server.params - server.params if federated.broadcast.common else None
+            move = state.server.params - server.params if federated.setup.broadcast.common else None
             info |= of_round(
                 watched,
                 answered,
                 move,
-                federated.periods.shared,
-                federated.task.space.layer_index(),
-                federated.task.space.layers,
+                federated.setup.periods.shared,
+                federated.setup.task.space.layer_index(),
+                federated.setup.task.space.layers,
             )
         if "moved" in watched:
             running = running.plus(watched)
             info["divergence_all"] = running.divergence(
-                torch.where(federated.periods.shared, server.params, federated.initial),
-                federated.initial,
+                torch.where(federated.setup.periods.shared, server.params, federated.setup.initial),
+                federated.setup.initial,
                 clients.registered,
             )
     info |= {name: float(value) for name, value in answer.logged.items()}
@@ -190,7 +191,7 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
 
 
 def _clients(experiment: Experiment, folder: Path | None, digest: str, lift: Any) -> Clients:
-    config, fresh = experiment.config, experiment.federated.fresh_row()
+    config, fresh = experiment.config, row.write(row.fresh(experiment.federated.setup))
     if wired(experiment):
         from apiece.wired.server import WiredClients
 

@@ -18,13 +18,14 @@ from torch import Tensor
 
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
-from apiece.engine.state import Server, flatten, restore
+from apiece.engine.state import Server
 from apiece.engine.traffic import Traffic
 from apiece.experiment import folders, identity, lifecycle
 from apiece.measure.drift import Running
 from apiece.storage import checkpoint
 from apiece.storage.checkpoint_files import path_of
 from apiece.storage.log import Log, kept, round_of
+from apiece.storage.trees import flatten, restore
 from apiece.system.device import to_device
 
 
@@ -50,7 +51,7 @@ class Start(NamedTuple):
 def first(experiment: Experiment) -> State:
     """Before the first round."""
     federated = experiment.federated
-    return State(federated.start(), Traffic(), Running.zero(federated.initial))
+    return State(federated.start(), Traffic(), Running.zero(federated.setup.initial))
 
 
 def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> Start:

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
-from apiece.engine.state import Each, Server
+from apiece.engine.predicting import adapted, predicting, predictors
+from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.errors import UserError
 from apiece.lifts.lift import Vectorised
@@ -80,29 +81,29 @@ class Evaluation:
 
     def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: Panel, workers: int):
         self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
-        self._threads, self._apart = SideBySide(HELD // federated.task.space.size, max(workers, 1)), False
-        self._all = torch.arange(len(federation.test_pool[1]), device=federated.initial.device)
+        self._threads, self._apart = SideBySide(HELD // federated.setup.task.space.size, max(workers, 1)), False
+        self._all = torch.arange(len(federation.test_pool[1]), device=federated.setup.initial.device)
 
     @property
     def uniform(self) -> bool:
         """Whether every client predicts with the global model."""
-        personal = self.federated.periods.personal or self.federated.buffer_periods.personal
-        plain = not any(p.fills("personal", "predict") for p in self.federated.pieces)
-        return self.federated.broadcast.common and not personal and plain
+        personal = self.federated.setup.periods.personal or self.federated.setup.buffer_periods.personal
+        plain = not any(p.fills("personal", "predict") for p in self.federated.setup.pieces)
+        return self.federated.setup.broadcast.common and not personal and plain
 
     @property
     def by_model(self) -> bool:
         """Whether what a client predicts with is a model, which many can be evaluated of in one call."""
-        plain = not any(p.fills("predict") or p.without for p in self.federated.pieces)
+        plain = not any(p.fills("predict") or p.without for p in self.federated.setup.pieces)
         return plain and isinstance(self.federation.test_pool[0], Tensor)
 
     def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
         """The metrics after a round with this step size, by name, and the accuracy of each client measured (all:
         `everyone`).
         """
-        task, metrics = self.federated.task, {}
+        task, metrics = self.federated.setup.task, {}
         theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
-        common = self.federated.broadcast.common
+        common = self.federated.setup.broadcast.common
         ranks, rows = self.clients.ranks, self._all if common else self._all[:0]
         predict = lambda x: task.space.outputs(theta, x, buffers)
         overall = ranks.from_first(lambda: score(task, predict, self.federation.test_pool, rows, self._threads))
@@ -111,7 +112,7 @@ class Evaluation:
         seen, unseen = list(self.federation.seen), list(self.federation.unseen)
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
-            if any(p.fills("personal") for p in self.federated.pieces):
+            if any(p.fills("personal") for p in self.federated.setup.pieces):
                 # who has not trained yet may be trained for it, twenty times over its data: at the end alone
                 unseen = []
                 seen = [c for c in seen if self.clients.seen(c) >= 0] if self.clients.fresh else seen
@@ -125,7 +126,7 @@ class Evaluation:
         metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
         strangers = [accuracy[c] for c in unseen if c in accuracy]
         metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
-        for name in {p.without for p in self.federated.pieces} - {""}:
+        for name in {p.without for p in self.federated.setup.pieces} - {""}:
             for prefix, who in (("personal", seen), ("unseen", unseen)):
                 values = [ways[c][name] for c in who if c in ways]
                 metrics |= {f"{prefix}_accuracy_{name}": float(np.mean(values))} if values else {}
@@ -174,10 +175,10 @@ class Evaluation:
 
     def _each(self, asked: Asked, at: At) -> dict[int, Ways]:
         """A pass for each client; what is small is measured group by group."""
-        task, pool = self.federated.task, self.federation.test_pool
+        task, pool = self.federated.setup.task, self.federation.test_pool
 
-        def measured(some: list[Each]) -> list[Ways]:
-            found = [self.federated.predictors(Loop(), *self._before(each, at)) for each in some]
+        def measured(some: list[ClientTask]) -> list[Ways]:
+            found = [predictors(self.federated.setup, Loop(), *self._before(each, at)) for each in some]
             rows = [asked[each.who] for each in some]
             if len(some) == 1:
                 scores = {name: [score(task, predict, pool, rows[0])] for name, predict in found[0].items()}
@@ -192,10 +193,10 @@ class Evaluation:
 
     def _together(self, asked: Asked, lift: Vectorised, samples: int, at: At) -> dict[int, Ways]:
         """The same, in calls that take at most as many models as the lift has clients, and so many samples."""
-        task, pool = self.federated.task, self.federation.test_pool
+        task, pool = self.federated.setup.task, self.federation.test_pool
 
-        def measured(some: list[Each]) -> dict[int, Ways]:
-            models = [self.federated.predicting(Loop(), *self._before(each, at)) for each in some]
+        def measured(some: list[ClientTask]) -> dict[int, Ways]:
+            models = [predicting(self.federated.setup, Loop(), *self._before(each, at)) for each in some]
             scores = score_together(task, lift, models, pool, [asked[each.who] for each in some])
             return {each.who: {"": of.mean} for each, of in zip(some, scores, strict=True)}
 
@@ -209,25 +210,27 @@ class Evaluation:
         for some in _groups(asked, samples, most):
             yield partial(measured, [self._looked_at(client, round) for client in some])
 
-    def _before(self, each: Each, at: At) -> tuple:
+    def _before(self, each: ClientTask, at: At) -> tuple:
         """What a client's predictor is made from: the global model as it is sent to it, and what it has itself."""
-        theta = self.federated.broadcast.model(at.theta, at.server.broadcast, each)
+        theta = self.federated.setup.broadcast.model(at.theta, at.server.broadcast, each)
         return theta, at.buffers, self.federated.shared(at.server, at.lr), each
 
-    def _looked_at(self, client: int, round: int) -> Each:
+    def _looked_at(self, client: int, round: int) -> ClientTask:
         """What the client has, and where a piece may let it work before it predicts, what it works on."""
         newcomer = self.clients.seen(client) < 0
-        works = any(p.remakes(newcomer) or p.fills("predict") for p in self.federated.pieces)
+        works = any(p.remakes(newcomer) or p.fills("predict") for p in self.federated.setup.pieces)
         return self.clients.each(client, round) if works else self.clients.at_rest(client)
 
     def _after_work(self, client: int, at: At) -> float:
         each = self.clients.each(client, at.server.round)
-        predict = self.federated.adapted(Loop(), *self._before(each, at))
-        return score(self.federated.task, predict, self.federation.test_pool, self.federation.test_rows(client)).mean
+        predict = adapted(self.federated.setup, Loop(), *self._before(each, at))
+        return score(
+            self.federated.setup.task, predict, self.federation.test_pool, self.federation.test_rows(client)
+        ).mean
 
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:
         """Of the gradients at the global model, where there is one, of a few clients."""
-        probes = _spread(list(self.federation.seen), PROBED) if self.federated.broadcast.common else []
+        probes = _spread(list(self.federation.seen), PROBED) if self.federated.setup.broadcast.common else []
         gradients = [g for c in probes if (g := self._gradient(c, theta, buffers)) is not None]
         return {"gradient_dissimilarity": dissimilarity(gradients)} if gradients else {}
 
@@ -235,10 +238,10 @@ class Evaluation:
         samples = self.federation.samples(client)
         if not samples.size:
             return None
-        passes = Passes(self.federated.task, buffers)
+        passes = Passes(self.federated.setup.task, buffers)
         batch = samples.batch(torch.arange(min(PROBE, int(samples.size)), device=samples.index.device))
         gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
-        return torch.where(self.federated.periods.shared, gradient, 0.0)
+        return torch.where(self.federated.setup.periods.shared, gradient, 0.0)
 
 
 def _few(asked: Asked) -> bool:

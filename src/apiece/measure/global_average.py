@@ -30,8 +30,8 @@ def global_model(
     own, the parameters are not a model but what the broadcast makes these of.
     """
     mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
-    theta, virtual = mean(federated.periods, federated.evaluated(server), "model", federated.kept)
-    buffers, also = mean(federated.buffer_periods, server.buffers, "buffers", federated.buffer_periods.own)
+    theta, virtual = mean(federated.setup.periods, federated.evaluated(server), "model", federated.setup.kept)
+    buffers, also = mean(federated.setup.buffer_periods, server.buffers, "buffers", federated.setup.buffer_periods.own)
     return theta, buffers, virtual or also
 
 
@@ -56,7 +56,7 @@ def _average_open(
         return total, weights
 
     def read(client: int) -> tuple[dict, int, float]:
-        return *clients.row(client), clients.federated.weight(clients.federation.size(client))
+        return *clients.row(client), clients.federated.setup.weight(clients.federation.size(client))
 
     some = max(1, min(SUMMED, HELD // len(kept)))
     parts = (touched[first : first + some] for first in range(0, len(touched), some))

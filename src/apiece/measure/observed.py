@@ -8,6 +8,7 @@ import numpy as np
 
 from apiece.data.arrays import Dataset
 from apiece.engine.clients import Clients
+from apiece.engine.predicting import observed
 from apiece.engine.state import Server
 from apiece.engine.stepping import Loop
 from apiece.measure.global_average import global_model
@@ -24,13 +25,13 @@ def sheets(clients: Clients, server: Server, dataset: Dataset | None) -> dict[st
     federated, federation = clients.federated, clients.federation
     trained = [c for c in clients.touched() if federation.size(c)]
     shape = federation.test_pool[0].shape
-    shown = any(piece.fills("observe") for piece in federated.pieces)
+    shown = any(piece.fills("observe") for piece in federated.setup.pieces)
     if len(shape) != 4 or shape[1] not in (1, 3) or not trained or not shown:
         return {}
     theta, buffers, _ = global_model(federated, server, clients)
     each = clients.each(trained[0], server.round)
-    theta = federated.broadcast.model(theta, server.broadcast, each)
-    seen = federated.observed(Loop(), theta, buffers, federated.shared(server, 0.0), each)
+    theta = federated.setup.broadcast.model(theta, server.broadcast, each)
+    seen = observed(federated.setup, Loop(), theta, buffers, federated.shared(server, 0.0), each)
     mean, std = (dataset.mean, dataset.std) if dataset is not None else (None, None)
     return {name: sheet(to_numpy(x.double()), mean, std) for name, x in seen.items() if x.shape[1:] == shape[1:]}
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.ditto import TWO_MODELS
 

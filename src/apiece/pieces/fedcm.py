@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Piece, View, Weighted
+from apiece.algebra.message import Weighted
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 
@@ -24,8 +26,8 @@ class FedCM(Piece):
     steps and the round's step size, and the mean has the run's weights, where the paper's is uniform. Parameters that
     are never synchronised have no direction of the server's: they follow g. Stored: Delta [D], on the server. Told:
     Delta. Sent beside the model: a client's normalised difference [D]; where all take as many steps and the models'
-    mean tells that of start - end (`View.even`, `View.alike`), as in the paper, K lr alone. A client never seen: the
-    global model.
+    mean tells that of start - end (`View.equal_steps`, `View.mean_is_uniform`), as in the paper, K lr alone. A client
+    never seen: the global model.
     """
 
     alpha: float = 0.1
@@ -52,7 +54,7 @@ class FedCM(Piece):
     def report(self, view: View):
         length = view.steps.clamp(min=1) * view.lr  # a number, or [D] where step sizes differ
         length = torch.where(length > 0, length, 1.0)  # what has no step size does not move
-        told = view.alike and view.even and not length.dim()
+        told = view.mean_is_uniform and view.equal_steps and not length.dim()
         return Weighted(length if told else (view.start - view.end) / length)
 
     def learn(self, memory: Direction, g: Tensor, report: Weighted, share: float):

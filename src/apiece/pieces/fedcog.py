@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.draws import Draw
 from apiece.algebra.optim import AdamW
-from apiece.algebra.piece import Draw, Loss, Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.generation import Inputs
 from apiece.pieces.samples import class_counts, divergence, input_shape, log_probabilities, one_class, several

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Piece, Uniform, View
+from apiece.algebra.message import Uniform
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 
@@ -25,9 +27,9 @@ class FedDyn(Piece):
     ends. a is alpha for every client, where the authors' code has alpha / (n_i N / n), by the client's n_i of n
     samples. h is the mean of h_i over all N clients, those that did not answer included, whatever the models' weights.
     `mean="clients"`: each says its end - start beside the model [D], but where the mean of the models tells it already
-    (`View.alike`): the paper's cost in the paper's setting. `mean="model"`: that mean serves everywhere and nothing is
-    ever said twice; right where models are averaged uniformly and no piece moves the start. Stored: h_i [D] on a
-    client, h on the server. Sent: no more than that, and nothing down. A client never seen: the global model.
+    (`View.mean_is_uniform`): the paper's cost in the paper's setting. `mean="model"`: that mean serves everywhere and
+    nothing is ever said twice; right where models are averaged uniformly and no piece moves the start. Stored: h_i [D]
+    on a client, h on the server. Sent: no more than that, and nothing down. A client never seen: the global model.
     """
 
     alpha: float = 0.1
@@ -53,7 +55,7 @@ class FedDyn(Piece):
         return (), lambda s, g, theta, batch: (s, g - view.client.term + self.alpha * (theta - view.start))
 
     def report(self, view: View):
-        return () if self.mean == "model" or view.alike else Uniform(view.start - view.end)
+        return () if self.mean == "model" or view.mean_is_uniform else Uniform(view.start - view.end)
 
     def remember(self, view: View):
         return Linear(view.client.term + self.alpha * (view.start - view.end))

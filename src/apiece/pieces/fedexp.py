@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Message, Piece, View, Weighted
+from apiece.algebra.message import Message, Weighted
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 

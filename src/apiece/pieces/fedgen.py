@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Loss, Piece, Rows, View
+from apiece.algebra.message import Rows
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.generator_training import Classifier, GeneratorTraining, uniform
 from apiece.pieces.samples import class_counts, divergence, one_class

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.message import Message, Weighted
 from apiece.algebra.optim import Sgd
-from apiece.algebra.piece import Message, Piece, View, Weighted
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Loss, Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.samples import divergence, input_shape, log_probabilities, several
 from apiece.system.device import scalar

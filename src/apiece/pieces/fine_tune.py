@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Draw, Piece, View
+from apiece.algebra.draws import Draw
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 ORDER = Draw("order", (), "uniform", "sample")  # sorted, it is the order of a client's samples

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Loss, Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import Loss, View
 from apiece.system.device import scalar
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from apiece.algebra.piece import Draw
+from apiece.algebra.draws import Draw
 from apiece.errors import UserError
 
 Shape = tuple[int, ...]

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
-from apiece.algebra.draws import draw
+from apiece.algebra.draws import Draw, draw
+from apiece.algebra.message import Rows
 from apiece.algebra.optim import AdamW, OnServer
-from apiece.algebra.piece import Draw, Rows
 from apiece.errors import UserError
 from apiece.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
 from apiece.system.device import to_device

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from apiece.algebra.piece import Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.samples import one_class
 

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from apiece.algebra.piece import Loss, Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 

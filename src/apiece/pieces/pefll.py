@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.broadcast import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline, Setting
+from apiece.algebra.message import Rows
 from apiece.algebra.optim import AdamW, OnServer, Sgd
-from apiece.algebra.piece import Rows
 from apiece.errors import UserError
 from apiece.networks.hypernetwork import SMALLEST, WIDTH, Hypernetwork, embedding
 from apiece.vector.space import Space, seeded

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from apiece.algebra.piece import Loss, Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.fine_tune import ORDER, drawn_batches
 

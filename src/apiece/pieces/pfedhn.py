@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.broadcast import GENERATED, Setting, Table
+from apiece.algebra.message import Rows
 from apiece.algebra.optim import OnServer, Sgd
-from apiece.algebra.piece import Rows
 from apiece.errors import UserError
 from apiece.networks.hypernetwork import Hypernetwork
 from apiece.pieces.pefll import SIZES, descriptor_size

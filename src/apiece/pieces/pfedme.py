@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from apiece.algebra.optim import Sgd
-from apiece.algebra.piece import Piece, View
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.ditto import Own
 from apiece.pieces.fine_tune import ORDER, passes

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Message, Piece, View
+from apiece.algebra.message import Message
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 AGGREGATES, FIRSTS = ("paper", "delta"), ("initial", "current")

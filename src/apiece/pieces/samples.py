@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from apiece.algebra.piece import View
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 

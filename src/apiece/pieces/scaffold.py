@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.piece import Piece, Uniform, View
+from apiece.algebra.message import Uniform
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 CONTROLS = ("mean_gradient", "difference")

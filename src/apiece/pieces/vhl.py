@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from apiece.algebra.piece import Draw, Loss, Piece, View
+from apiece.algebra.draws import Draw
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.contrast import contrast
 from apiece.pieces.samples import input_shape, one_class

@@ -19,10 +19,10 @@ import hashlib
 import math
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from apiece.errors import UserError
+from apiece.storage.trees import numbered
 from apiece.system.device import to_numpy
 
 Row = dict[str, Tensor]
@@ -309,11 +310,3 @@ class MemoryRows(Rows):
 
     def __str__(self) -> str:
         return "rows in memory"
-
-
-def numbered(names: Iterable[str]) -> Iterator[str]:
-    """The names that leaves had on the disk before pieces gave them theirs: `memory.0`, `memory.1`, ..."""
-    counts: dict[str, count[int]] = {}
-    for name in names:
-        kind, named, _ = name.partition(".")
-        yield f"{kind}.{next(counts.setdefault(kind, count()))}" if named else name

@@ -24,7 +24,7 @@ from apiece.config.assemble import federated_of, work_of
 from apiece.config.tables import from_table
 from apiece.data.federation import Numbered
 from apiece.data.samples import Samples
-from apiece.engine import messages
+from apiece.engine import messages, row
 from apiece.engine.clients import local_work
 from apiece.engine.federated import Federated, Shared
 from apiece.engine.messages import Header
@@ -81,26 +81,27 @@ class Client:
         self._refuse_other(header)
         shared, sent = self._asked(header, tensors)
         each = local_work(
-            self.federated,
+            self.federated.setup,
             self.samples,
             self.name,
             self.who,
             header.accepted,
-            self._recall(header),
+            row.read(self.federated.setup, self._recall(header)),
             self.work,
             self.seed,
             header.round,
             sent,
         )
-        reply = getattr(self.federated, header.operation)(Loop(), shared, each)
+        reply = self.federated.operations[header.operation](Loop(), shared, each)
         if not bool(reply.finite):
             return messages.pack(header._replace(operation=NOT_FINITE), {})
         if header.operation == "embed":  # the first phase is kept for the last
-            files.atomic_write(self.folder / PHASE, messages.pack(header, {"phi": shared.model, "v": reply.said.x}))
-        remembered = client_folder.remember(self.folder, header, reply.row) if reply.row else 0
-        weight = getattr(reply.said, "weight", None)
+            files.atomic_write(self.folder / PHASE, messages.pack(header, {"phi": shared.model, "v": reply.message.x}))
+        kept = row.write(reply.row) if reply.row else {}
+        remembered = client_folder.remember(self.folder, header, kept) if kept else 0
+        weight = getattr(reply.message, "weight", None)
         number = 1.0 if weight is None else float(weight.x)
-        said = up(self.federated, reply.said, header.round)
+        said = up(self.federated.setup, reply.message, header.round)
         return messages.pack(header._replace(memory=remembered, number=number), said)
 
     def _refuse_other(self, header: Header) -> None:
@@ -115,7 +116,9 @@ class Client:
                 f"client {self.name!r} has the number {self.who}, and the message is for number {header.client}: send "
                 "it to that client."
             )
-        operations = ("train", "embed", "embed_back") if isinstance(self.federated.broadcast, Pipeline) else ("train",)
+        operations = (
+            ("train", "embed", "embed_back") if isinstance(self.federated.setup.broadcast, Pipeline) else ("train",)
+        )
         if header.operation not in operations:
             known = ", ".join(operations)
             raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
@@ -127,7 +130,7 @@ class Client:
             )
         if header.memory and header.accepted < 0:
             raise self._unfit(header, "it names a memory and no round in which that was made")
-        if not 0 <= header.number <= torch.finfo(self.federated.initial.dtype).max:
+        if not 0 <= header.number <= torch.finfo(self.federated.setup.initial.dtype).max:
             raise self._unfit(header, f"its step size is {header.number:g}")
 
     def _unfit(self, header: Header, why: str) -> UserError:
@@ -138,15 +141,15 @@ class Client:
 
     def _asked(self, header: Header, tensors: dict[str, Tensor]) -> tuple[Shared, Any]:
         """(what all were sent, what only this client was), held against the form that the server's messages have."""
-        federated, operation, round = self.federated, header.operation, header.round
+        setup, operation, round = self.federated.setup, header.operation, header.round
         first = self._first_phase(round) if operation == "embed_back" else {}
-        phi = federated.initial.new_zeros(federated.broadcast.split) if operation == "embed" else federated.initial
-        told = federated.templates["told"]
-        form = Shared(round, header.number, first.get("v", phi), federated.initial_buffers, told)
-        if why := messages.misfit(tensors, down(federated, form, (), header.accepted)):
+        phi = setup.initial.new_zeros(setup.broadcast.split) if operation == "embed" else setup.initial
+        told = setup.templates.told
+        form = Shared(round, header.number, first.get("v", phi), setup.initial_buffers, told)
+        if why := messages.misfit(tensors, down(setup, form, (), header.accepted)):
             raise self._unfit(header, why)
         if operation == "train":
-            return arrived(federated, tensors, round, header.number, header.accepted), ()
+            return arrived(setup, tensors, round, header.number, header.accepted), ()
         if operation == "embed":
             return form._replace(model=tensors["model"], told={}), ()
         return form._replace(model=first["phi"], told={}), tensors["model"]
@@ -160,12 +163,12 @@ class Client:
 
     def _recall(self, header: Header) -> Row:
         """The memory that counts. It takes the place of those before it that were not needed when it was made."""
-        fresh = self.federated.fresh_row()
+        fresh = row.write(row.fresh(self.federated.setup))
         if header.accepted < 0 or not fresh:
             return fresh
-        made, row = client_folder.recall(self.folder, self.run, self.who, header.accepted, header.memory)
+        made, kept = client_folder.recall(self.folder, self.run, self.who, header.accepted, header.memory)
         client_folder.remove_before(self.folder, header.accepted, {made.accepted, made.older, made.newer})
-        return row
+        return kept
 
 
 def serve(pipe: Any, text: str, folder: str) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor
 from apiece.engine import messages
 from apiece.engine.messages import Header
 from apiece.errors import UserError
-from apiece.storage.rows import Row, StoreError, numbered
+from apiece.storage.rows import Row, StoreError
+from apiece.storage.trees import numbered
 from apiece.system import files
 
 DATA, PHASE = "data.message", "phase.message"

@@ -28,7 +28,7 @@ from apiece.config.assemble import chosen_algorithm
 from apiece.config.model import OWN
 from apiece.config.tables import to_table
 from apiece.data.samples import Samples
-from apiece.engine import messages
+from apiece.engine import messages, row
 from apiece.engine.clients import BadClient, Clients, NotFinite, local_work
 from apiece.engine.messages import Header
 from apiece.engine.state import Reply, Shared, finite
@@ -59,7 +59,7 @@ class Wired:
     @classmethod
     def of(cls, experiment: Experiment, workers: int) -> Wired:
         """Raises UserError where clients cannot be built from the run's text: it was given objects."""
-        config, task = experiment.config, experiment.federated.task
+        config, task = experiment.config, experiment.federated.setup.task
         given = {
             "model": config.model == OWN,
             "data": config.data == OWN,
@@ -78,7 +78,7 @@ class Wired:
 def _named(experiment: Experiment) -> bool:
     with suppress(UserError):
         config = experiment.config
-        return repr(chosen_algorithm(config.algorithm, config.plugin)) == repr(experiment.federated.algorithm)
+        return repr(chosen_algorithm(config.algorithm, config.plugin)) == repr(experiment.federated.setup.algorithm)
     return False
 
 
@@ -167,7 +167,7 @@ class WiredClients(Clients):
     def __init__(self, experiment: Experiment, home: Path, digest: str, lift: Wired) -> None:
         names = experiment.training.names
         self.folder = lambda client: home / "clients" / quote(names[client], safe="").replace(".", "%2E")
-        self.counts = WiredRows(Layout.of(experiment.federated.fresh_row()), self.folder, digest)
+        self.counts = WiredRows(Layout.of(row.write(row.fresh(experiment.federated.setup))), self.folder, digest)
         config = experiment.config
         super().__init__(
             experiment.federated,
@@ -180,7 +180,7 @@ class WiredClients(Clients):
         )
         pool = experiment.federation.test_pool
         self.run, self.like = digest, tree_map(lambda leaf: leaf.new_zeros(2, *leaf.shape[1:]), pool)
-        parts = [*self.federated.pieces, *self.federated.task.space.module.modules()]
+        parts = [*self.federated.setup.pieces, *self.federated.setup.task.space.module.modules()]
         modules = {type(part).__module__ for part in parts}
         self.processes = ClientProcesses(text_of(experiment, digest), modules, config.patience)
         self._threads = Threaded(lift.workers)  # each waits for a process
@@ -203,11 +203,12 @@ class WiredClients(Clients):
         def ask(how: Any, shared: Shared, client: int) -> tuple[Header, Counts, bytes | None]:
             counted = self.counts.counted(client) if self.fresh else {}
             header = Header(self.run, operation, client, round, number=float(shared.lr), **counted)
-            sent = down(self.federated, shared, own.get(client, ()), header.accepted)
+            sent = down(self.federated.setup, shared, own.get(client, ()), header.accepted)
             if not bool(finite(sent)):
                 raise NotFinite(
                     f"what the server would send to {self._named(client)} in round {round + 1} is not finite: most "
-                    f"likely the step size of {self.federated.server_optimiser!r} is too large; lower it in a new run."
+                    f"likely the step size of {self.federated.setup.server_optimiser!r} is too large; lower it in a "
+                    "new run."
                 )
             message = messages.pack(header, sent)
             return header, measure(sent, len(message)), self.processes.ask(self._delivered(client), message)
@@ -238,14 +239,16 @@ class WiredClients(Clients):
     def forms(self) -> dict[str, Any]:
         """The form of an answer to each operation, which bytes do not say, from a step on samples that are made up."""
         federated = self.federated
-        samples, row, work = Samples(self.like, torch.arange(2), 2), federated.fresh_row(), Work(1, None, 2)
-        each, start = local_work(federated, samples, "", 0, -1, row, work, 0, 0, ()), federated.start()
-        shared = federated.shared(start, 1.0)._replace(model=federated.initial)
-        forms = {"train": federated.train(Loop(), shared, each).said}
-        if isinstance(federated.broadcast, Pipeline):
-            shared = shared._replace(model=start.params[: federated.broadcast.split])
-            forms["embed"] = federated.embed(Loop(), shared, each).said
-            forms["embed_back"] = federated.embed_back(Loop(), shared, each._replace(sent=forms["embed"].x)).said
+        samples, fresh, work = Samples(self.like, torch.arange(2), 2), row.fresh(federated.setup), Work(1, None, 2)
+        each, start = local_work(federated.setup, samples, "", 0, -1, fresh, work, 0, 0, ()), federated.start()
+        shared = federated.shared(start, 1.0)._replace(model=federated.setup.initial)
+        forms = {"train": federated.operations["train"](Loop(), shared, each).message}
+        if isinstance(federated.setup.broadcast, Pipeline):
+            shared = shared._replace(model=start.params[: federated.setup.broadcast.split])
+            forms["embed"] = federated.operations["embed"](Loop(), shared, each).message
+            forms["embed_back"] = federated.operations["embed_back"](
+                Loop(), shared, each._replace(sent=forms["embed"].x)
+            ).message
         return forms
 
     def _reply(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> Reply | BadClient:
@@ -256,18 +259,18 @@ class WiredClients(Clients):
         for name in ("run", "operation", "client", "round", "accepted", "older", "newer"):
             if (found := getattr(header, name)) != (wanted := getattr(due, name)):
                 return self._unfit(asked, f"its {name} is {found!r} where {wanted!r} is expected")
-        if why := messages.misfit(tensors, {} if stopped else up(self.federated, form, asked.round)):
+        if why := messages.misfit(tensors, {} if stopped else up(self.federated.setup, form, asked.round)):
             return self._unfit(asked, why)
         if stopped:
-            return Reply((), {}, {}, False)
-        most = self.federation.size(asked.client) if self.federated.weighting == "samples" else 1
+            return Reply((), (), {}, False)
+        most = self.federation.size(asked.client) if self.federated.setup.weighting == "samples" else 1
         if not 0 < header.number <= most:
             return self._unfit(
                 asked, f"its weight is {header.number:g} where more than 0 and at most {most} is expected"
             )
         if asked.operation == "train" and self.fresh:
             self.counts.remembered(asked.round, asked.client, header.memory)
-        return Reply(received(self.federated, tensors, form, asked.round, header.number), {}, {}, True)
+        return Reply(received(self.federated.setup, tensors, form, asked.round, header.number), (), {}, True)
 
     def _declined(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> BadClient:
         """Why a client gave no answer, in its own words; of what failed in it the last line, the rest as the cause."""

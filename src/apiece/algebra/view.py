@@ -1,0 +1,64 @@
+"""What a piece may know of one client in one round: the View, with the functions that it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from apiece.algebra.message import Message
+from apiece.algebra.optim import Optimiser, Rate
+from apiece.data.samples import Samples
+from apiece.vector.task import TaskView
+
+Loss = Callable[[Tensor, Any], Tensor]  # (theta [D], batch) -> scalar
+Rule = Callable[[Any, Tensor, Tensor, Any], tuple[Any, Tensor]]  # (scratch, g [D], theta [D], batch) -> (scratch, g)
+Batches = Sequence[Tensor] | Tensor  # the rows of each local step's batch: [K, B], or K tensors of other lengths
+
+
+class Descend(Protocol):
+    """The engine's own local training, for a piece that trains once more: where it begins -> where it ends, [D].
+
+    What is not given is the round's: its loss, batches, optimiser and step size, and no correction.
+    """
+
+    def __call__(
+        self,
+        start: Tensor,
+        objective: Loss | None = None,
+        batches: Batches | None = None,
+        optimiser: Optimiser | None = None,
+        lr: Rate | None = None,
+        correct: Rule | None = None,
+    ) -> Tensor: ...
+
+
+class View(NamedTuple):
+    """What a piece may know of one client in one round, and nothing else. Vectors are [D]."""
+
+    sent: Tensor  # the model that the server sent
+    model: Tensor  # the client's own model as it last kept it; where it never trained, the initial model
+    start: Tensor  # where the current interval of training began
+    end: Tensor  # where training is now
+    steps: Tensor  # local steps taken since `start`: [], or [D] where groups differ
+    gradient: Tensor  # mean task gradient since `start`, clipped, uncorrected; empty unless a piece `reads` it
+    shared: Tensor  # which parameters are ever synchronised, bool
+    lr: Rate  # the local step size of this round: a number, or [D]
+    round: int | Tensor  # the number of rounds before this one
+    fresh: Tensor  # whether the client takes part for the first time, bool []
+    who: int | Tensor  # the client's number
+    data: Samples  # the client's training samples
+    planned: Tensor  # how many local steps the client takes in this round, []
+    batches: Batches  # of every local step; where clients are stacked, padded to the longest: `planned` counts them
+    task: TaskView  # the model and the loss as functions of vectors
+    descend: Descend
+    step: Callable[[], int]  # the number of the local step being taken, 0, 1, ..., for an objective to call
+    equal_steps: bool = False  # whether all clients who answer have taken as many steps since `start`
+    # and what is this piece's own:
+    draws: Mapping[str, Tensor] = {}  # what it declared to be drawn
+    server: Any = ()  # what its server memory tells its clients
+    client: Any = ()  # its memory on this client
+    scratch: Any = ()  # what it carried from step to step
+    message: Message | tuple[()] = ()  # what leaves the client; () before the slot `upload`
+    mean_is_uniform: bool = False  # whether its `learn` is given the clients' uniform mean of start - end as `g`

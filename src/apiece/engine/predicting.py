@@ -1,0 +1,99 @@
+"""What a client predicts with: the global model, what is personal, and what pieces make of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
+from apiece.engine import row as rows
+from apiece.engine.setup import Setup
+from apiece.engine.state import ClientTask, Shared
+from apiece.engine.stepping import Stepping
+from apiece.engine.training import Retraining
+from apiece.engine.views import Views, first_view
+
+Predict = Callable[[Any], Tensor]  # x -> scores
+
+
+class Predicting(NamedTuple):
+    """What one client predicts with: parameters [D], buffers [B], and each piece's view."""
+
+    theta: Tensor
+    buffers: Tensor
+    views: list[tuple[Piece, View]]
+    retrain: Retraining
+
+
+def predicting(
+    setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
+) -> tuple[Tensor, Tensor]:
+    """The parameters and buffers that a client predicts with, at the global model theta [D]: what pieces make of its
+    own.
+    """
+    if not any(p.fills("personal") for p in setup.pieces):
+        return rows.personal_model(setup, theta, buffers, client.row, client.last_round)
+    return _predicting(setup, stepping, theta, buffers, shared, client)[:2]
+
+
+def predictor(
+    setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
+) -> Predict:
+    """What a client predicts with, x -> scores, at the global model theta [D]."""
+    return predictors(setup, stepping, theta, buffers, shared, client)[""]
+
+
+def predictors(
+    setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
+) -> dict[str, Predict]:
+    """The same by `Piece.without`: with every piece (""), and without those that bear a name."""
+    at, own, views, _ = _predicting(setup, stepping, theta, buffers, shared, client)
+    return {name: _scores(setup, views, at, own, name) for name in ["", *{p.without for p in setup.pieces}]}
+
+
+def adapted(
+    setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
+) -> Predict:
+    """What a client predicts with once it has done a round's local work, on the loss alone, from `predicting`."""
+    mine, own, views, retrain = _predicting(setup, stepping, theta, buffers, shared, client)
+    again = retrain._replace(buffers=own, made=[])
+    last = again(mine)
+    return _scores(setup, views, last, again.buffers_of(last))
+
+
+def observed(
+    setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
+) -> dict[str, Any]:
+    """The pictures and figures that pieces make of a client, by name, at the global model theta [D]."""
+    at, _, views, _ = _predicting(setup, stepping, theta, buffers, shared, client)
+    return {name: what for piece, view in views for name, what in piece.observe(view._replace(end=at)).items()}
+
+
+def _predicting(
+    setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
+) -> Predicting:
+    mine, own = rows.personal_model(setup, theta, buffers, client.row, client.last_round)
+    model = rows.own_model(setup, theta, client.row)
+    view = first_view(setup, stepping, shared, client, own, theta, model, mine)
+    each = Views(setup.pieces, client.draws, shared.told, client.row.memory, setup.mean_is_uniform)
+    views, at, retrain = list(each.of(view)), mine, cast(Retraining, view.descend)
+    for piece, own_view in views:
+        at = piece.personal(own_view._replace(end=at), at)
+    moved = retrain.buffers_of(at)
+    if setup.periods.personal:  # a synchronised layer's statistics stay with it
+        moved = torch.where(setup.buffer_periods.never, moved, own)
+    return Predicting(at, moved, views, retrain)
+
+
+def _scores(
+    setup: Setup, views: Sequence[tuple[Piece, View]], at: Tensor, buffers: Tensor, without: str = ""
+) -> Predict:
+    predict: Predict = lambda x: setup.task.space.outputs(at, x, buffers)  # noqa: E731
+    for piece, view in views:
+        if not without or piece.without != without:
+            predict = piece.predict(view._replace(end=at, task=view.task._replace(buffers=buffers))) or predict
+    return predict

@@ -1,0 +1,185 @@
+"""An algorithm on a task, and what follows from both: periods, the local optimiser, what a client keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from apiece.algebra.broadcast import Setting
+from apiece.algebra.composition import Algorithm, Period
+from apiece.algebra.optim import Freeze, Optimiser, Rate, Sgd
+from apiece.algebra.periods import NEVER, Schedule
+from apiece.algebra.piece import Piece
+from apiece.algebra.server_optim import Descent
+from apiece.engine.descend import Recipe
+from apiece.errors import UserError
+from apiece.vector.groups import EVERYTHING, Selector
+from apiece.vector.task import Task
+
+Of = TypeVar("Of")
+
+
+class Templates(NamedTuple):
+    """The trees whose leaves are kept by name, as they are at first."""
+
+    memory: dict[str, Any]  # of each piece on a client
+    optimiser: Any  # the state of a client's optimiser
+    told: dict[str, Any]  # what each piece tells clients of the server's memory
+
+
+@dataclass(frozen=True)
+class Setup:
+    """An algorithm on a task: the clients' optimiser, the server's, and how answers are weighted.
+
+    `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimiser_state` is "fresh"
+    each round or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every
+    client's model); `setting` is what a broadcast's recipe is completed for; `equal_work` says that all clients who
+    answer a round take as many steps in it.
+    """
+
+    algorithm: Algorithm
+    task: Task
+    initial: Tensor
+    initial_buffers: Tensor
+    client: Optimiser = Sgd()
+    server: Optimiser = Descent()
+    weighting: str = "samples"
+    clip: float | None = None
+    optimiser_state: str = "fresh"
+    watch: frozenset[str] = frozenset()
+    setting: Setting | None = None
+    equal_work: bool = False
+
+    # --- the algorithm's parts, made whole for this task -------------------------------------------------------------
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The algorithm's, completed for this task, federation and optimiser of the clients."""
+        return tuple(p.complete(self.task.space, self.setting, self.optimiser) for p in self.algorithm.pieces)
+
+    def by_piece(self, each: Iterable[Of]) -> dict[str, Of]:
+        """What there is one of a piece, by the name of the piece: an algorithm has one of a name."""
+        return {p.stream: of for p, of in zip(self.pieces, each, strict=True)}
+
+    @cached_property
+    def broadcast(self) -> Any:
+        """What the server sends, completed for this task and federation."""
+        return self.algorithm.broadcast.complete(self.task.space, self.setting)
+
+    @property
+    def optimiser(self) -> Optimiser:
+        """The clients' optimiser, in whatever order it moves the parameters."""
+        return self.algorithm.client or self.client
+
+    @property
+    def server_optimiser(self) -> Optimiser:
+        return self.algorithm.server or self.broadcast.optimiser or self.server
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """How a client descends."""
+        step = None
+        for part in self.algorithm.step_sizes:
+            scale = torch.ones_like(self.initial) if step is None else step
+            step = torch.where(self.task.space.select(part.which), scale * part.factor, scale)
+        optimiser, order = self.optimiser, self.algorithm.alternate
+        if order is not None:
+            optimiser = Freeze(optimiser, self.task.space.select(order.which), order.steps)
+        return Recipe(self.task, optimiser, self.clip, step, any("gradient" in p.reads for p in self.pieces))
+
+    def step_size(self, lr: Rate) -> Rate:
+        """The local step size: a number, or [D] where parameters have their own."""
+        return lr if self.recipe.scale is None else lr * self.recipe.scale
+
+    @cached_property
+    def templates(self) -> Templates:
+        return Templates(
+            self.by_piece(p.client_memory(self.initial) for p in self.pieces),
+            self.recipe.optimiser.init(self.initial),
+            self.by_piece(p.tell(p.server_memory(self.initial)) for p in self.pieces),
+        )
+
+    # --- how often what is synchronised ------------------------------------------------------------------------------
+    @cached_property
+    def periods(self) -> Schedule:
+        """Of the parameters."""
+        space = self.task.space
+        schedule = Schedule(self._every(space.size, space.select, self.algorithm.periods), self.lead)
+        if bool(schedule.never.all()) and EVERYTHING not in [period.which for period in self.algorithm.periods]:
+            raise UserError(
+                f"under {self.algorithm.name!r} clients would send nothing: all that the model trains, "
+                f"{', '.join(e.name for e in self.task.space.parameters)}, is personal; say by a pattern which of "
+                "them alone are personal, unfreeze what is to be shared, or take the algorithm local."
+            )
+        return schedule
+
+    @cached_property
+    def buffer_periods(self) -> Schedule:
+        """Of the buffers: those of their layers."""
+        space = self.task.space
+        periods = [Period(lambda _: True, NEVER)] if space.policy == "local" else self.algorithm.periods
+        return Schedule(self._every(space.buffer_size, space.select_buffers, periods), self.lead)
+
+    def _every(self, size: int, select: Callable[[Selector], Tensor], periods: Iterable[Period]) -> Tensor:
+        every = torch.ones(size, device=self.initial.device)
+        for period in periods:
+            every = torch.where(select(period.which), torch.clamp(every, min=period.every), every)
+        return every
+
+    @property
+    def lead(self) -> int:
+        """How many rounds come before the first whole interval, of one local step each."""
+        return int(self.algorithm.phase == "first_step")
+
+    def local_steps(self, planned: int, round: int) -> int:
+        """How many of the planned local steps a client takes in this round."""
+        return min(planned, 1) if round < self.lead else planned
+
+    # --- what answers are --------------------------------------------------------------------------------------------
+    @cached_property
+    def mean_is_uniform(self) -> tuple[bool, ...]:
+        """For each piece, whether its `learn` is given the uniform mean of start - end as `g`, and need not be told it:
+        models count the same, no piece moves a start, an end or what is uploaded, and none before it moves `g`.
+        """
+        plain = self.weighting == "uniform" and not any(p.fills("start", "keep", "upload") for p in self.pieces)
+        return tuple(plain and not any(p.fills("learn") for p in self.pieces[:k]) for k in range(len(self.pieces)))
+
+    @cached_property
+    def equal_steps(self) -> bool:
+        """Whether all clients who answer have taken as many steps since `start`, the same for all parameters."""
+        return self.equal_work and not len(self.periods.slow) and self.algorithm.alternate is None
+
+    def weight(self, samples: int) -> float:
+        """How much a client with so many training samples counts in the mean of the models."""
+        return float(samples) if self.weighting == "samples" else 1.0
+
+    # --- what a client keeps -----------------------------------------------------------------------------------------
+    @cached_property
+    def kept(self) -> Tensor:
+        """Which entries of a client's own model are kept between rounds: all where a piece reads it. int64 [<= D]."""
+        reads = any("model" in p.reads for p in self.pieces) or "divergence" in self.watch
+        return torch.arange(self.task.space.size, device=self.initial.device) if reads else self.periods.own
+
+    @cached_property
+    def keeps_personal(self) -> bool:
+        """Whether what is kept of a client's own model is its personal parameters and nothing else."""
+        return len(self.kept) == int(self.periods.never.sum())
+
+    @cached_property
+    def step_groups(self) -> tuple[Tensor, Tensor]:
+        """Steps are counted once a group: (where each group's first slow parameter is, which group each slow one
+        has).
+        """
+        group = self.periods.group[self.periods.slow]
+        keys, index = torch.unique(group, return_inverse=True)
+        first = torch.stack([(group == key).nonzero()[0, 0] for key in keys]) if len(keys) else index.new_zeros(0)
+        return first, index
+
+    @cached_property
+    def layer_index(self) -> Tensor:
+        """For every parameter, the number of its group of layers. int64 [D]."""
+        return self.task.space.layer_index()

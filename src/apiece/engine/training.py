@@ -1,0 +1,74 @@
+"""Batches for local steps, and a second training of the same client: what `view.descend` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from apiece.algebra.optim import Optimiser, Rate
+from apiece.algebra.view import Batches, Loss, Rule
+from apiece.engine.descend import Local, descend
+from apiece.engine.setup import Setup
+from apiece.engine.state import ClientTask
+from apiece.engine.stepping import Stepping
+from apiece.vector.task import Passes
+
+
+def feed(setup: Setup, stepping: Stepping, client: ClientTask) -> Callable[[int], Any]:
+    """The number of a local step -> its batch, augmented."""
+    augment, places = setup.task.augment, client.samples.places(client.batches)
+    if augment is None:
+        return lambda k: stepping.take(client.samples.pool, places[k])
+    drawn = [tree_map(lambda leaf, k=k: leaf[k], client.augment) for k in range(len(places))]
+
+    def batch(k: int) -> Any:
+        x, y = stepping.take(client.samples.pool, places[k])
+        return augment(x, tree_map(lambda leaf: leaf[: len(x)], drawn[k])), y
+
+    return batch
+
+
+class Retraining(NamedTuple):
+    """A training of one client beside its round's own, from wherever a piece says.
+
+    What comes of each is put into `made`: a model that is trained on again, or predicted with, is known there by its
+    vector, and brings the buffers that were trained with it.
+    """
+
+    setup: Setup
+    stepping: Stepping
+    client: ClientTask
+    buffers: Tensor
+    lr: Rate
+    made: list[Local]
+
+    def __call__(
+        self,
+        start: Tensor,
+        objective: Loss | None = None,
+        batches: Batches | None = None,
+        optimiser: Optimiser | None = None,
+        lr: Rate | None = None,
+        correct: Rule | None = None,
+    ) -> Tensor:
+        """Where local training from `start` [D] ends: see `Descend`."""
+        setup, client, buffers = self.setup, self.client, self.buffers_of(start)
+        recipe = setup.recipe._replace(optimiser=optimiser or setup.optimiser, gradient=False)
+        passes, rules = Passes(setup.task, buffers), [] if correct is None else [(0, correct)]
+        first = recipe.begin(start, buffers, ((),) * len(rules))
+        if batches is None:
+            batch = feed(setup, self.stepping, client)
+        else:
+            batch = lambda k: client.samples.batch(batches[k])
+        steps = client.steps if batches is None or batches is client.batches else len(batches)
+        rate = self.lr if lr is None else lr
+        last = descend(self.stepping, recipe, passes, objective or passes.loss, rules, first, batch, steps, rate)
+        self.made.append(last)
+        return last.theta
+
+    def buffers_of(self, theta: Tensor) -> Tensor:
+        """The buffers that were trained with these very parameters; the client's own with any others."""
+        return next((local.buffers for local in reversed(self.made) if local.theta is theta), self.buffers)

@@ -1,0 +1,68 @@
+"""The View of each piece: built once a phase, then made each piece's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
+from apiece.engine.setup import Setup
+from apiece.engine.state import ClientTask, Shared
+from apiece.engine.stepping import Stepping
+from apiece.engine.training import Retraining
+from apiece.system.device import scalar
+from apiece.vector.task import TaskView
+
+
+def first_view(
+    setup: Setup,
+    stepping: Stepping,
+    shared: Shared,
+    client: ClientTask,
+    buffers: Tensor,
+    sent: Tensor,
+    model: Tensor,
+    at: Tensor,
+) -> View:
+    """What every piece may know before training: of a client that was sent `sent`, last kept `model`, and is `at`."""
+    lr = setup.step_size(shared.lr)
+    return View(
+        sent=sent,
+        model=model,
+        start=at,
+        end=at,
+        steps=at.new_zeros(()),
+        gradient=at.new_zeros(0),
+        shared=setup.periods.shared,
+        lr=lr,
+        round=shared.round,
+        fresh=scalar(client.last_round < 0, at),
+        who=client.who,
+        data=client.samples,
+        planned=scalar(client.steps, at, at.dtype),
+        batches=client.batches,
+        task=TaskView(setup.task, buffers, stepping.differentiate),
+        descend=Retraining(setup, stepping, client, buffers, lr, []),
+        step=lambda: 0,
+        equal_steps=setup.equal_steps,
+    )
+
+
+class Views(NamedTuple):
+    """What is each piece's own of a view, in the order of the pieces."""
+
+    pieces: Sequence[Piece]
+    draws: Sequence[Mapping[str, Tensor]]
+    told: Mapping[str, Any]
+    memory: Mapping[str, Any]
+    mean_is_uniform: Sequence[bool]
+
+    def of(self, view: View, scratch: Sequence[Any] | None = None) -> Iterator[tuple[Piece, View]]:
+        """(piece, its own view), one after the other, with what it carried through the local steps."""
+        carried = scratch or [()] * len(self.pieces)
+        own = zip(self.draws, self.told.values(), self.memory.values(), carried, self.mean_is_uniform, strict=True)
+        for piece, (draws, server, client, left, uniform) in zip(self.pieces, own, strict=True):
+            yield piece, view._replace(draws=draws, server=server, client=client, scratch=left, mean_is_uniform=uniform)
