@@ -37,9 +37,10 @@ RANK=0 nsenter --net=/run/netns/0 "$@"
 """
 PROGRAM = """
 import os, shlex, subprocess, sys, time
-from apiece import network, report
 from apiece.cli import main
-from apiece.ranks import join
+from apiece.report import page
+from apiece.system import network
+from apiece.system.ranks import join
 
 network.MISSED = 6
 page.write_report = lambda *_: None

@@ -70,8 +70,8 @@ def threads():
     print("left:", sum("gloo" in name for name in names), flush=True)
 
 atexit.register(threads)  # what is registered first is done last
-from apiece import report
 from apiece.cli import main
+from apiece.report import page
 page.write_report = lambda runs, out, *_: out
 for words in sys.argv[1:]:
     main(shlex.split(words))
@@ -199,12 +199,12 @@ def test_who_says_what_is_refused_and_nothing_is_left(tmp_path):
 
 LATE = """
 import os, sys, time
-from apiece import report
+from apiece.report import page
 
 page.write_report = lambda folders, out, target=None: print("written:", out)
 
-from apiece import grid, launch
 from apiece.cli import main
+from apiece.experiment import grid, launch
 
 ensure = grid.ensure
 
@@ -237,7 +237,7 @@ import numpy as np
 from torch import nn
 from apiece.cli import main
 from apiece.errors import UserError
-from apiece.launch import federate
+from apiece.experiment.launch import federate
 
 first = os.environ["RANK"] == "0"
 
@@ -291,11 +291,11 @@ def test_ranks_begun_with_other_words_or_data_are_refused(tmp_path):
 def test_ranks_of_other_packages_are_refused(tmp_path):
     program = """
 import os
-from apiece import folders
 from apiece.cli import main
+from apiece.system import provenance
 
-found = folders.versions() | {"python": os.environ["RANK"]}
-folders.versions = lambda: found | ({"torch": "0.1"} if os.environ["RANK"] == "1" else {})
+found = provenance.versions() | {"python": os.environ["RANK"]}
+provenance.versions = lambda: found | ({"torch": "0.1"} if os.environ["RANK"] == "1" else {})
 main(["run", "--out", "x"])
 """
     done = ended(2, tmp_path, program)

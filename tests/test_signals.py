@@ -25,7 +25,7 @@ LONG = "--rounds 1 --steps 300000".split()  # a client takes minutes
 
 BEGINNER = """
 import json, os, signal, sys
-import apiece.launch, apiece.processes, apiece.wired
+import apiece.experiment.launch, apiece.system.processes, apiece.wired.server
 from apiece.cli import main
 
 for line in sys.stdin:
@@ -210,7 +210,7 @@ def test_without_a_folder_nothing_goes_on(begin):
 
 STUCK = """
 import hashlib
-from apiece import signals
+from apiece.system import signals
 
 with signals.heeded():
     print("at it", flush=True)
