@@ -16,6 +16,7 @@ from torch import Tensor
 
 from apiece.algebra.message import Rows, Weighted
 from apiece.system.device import to_device
+from apiece.system.typed import divided
 
 Embed = Callable[[Tensor, Any], Tensor]  # (phi, batch) -> [E], a mean over the batch
 CHUNK = 500  # samples a pass, where a client's whole data are described
@@ -63,7 +64,10 @@ class Identity:
         return ()
 
     def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
-        return Sent(params, None, lambda answer: (answer.mean.delta, answer))
+        def back(answer: Any) -> tuple[Tensor, Any]:
+            return answer.mean.delta, answer
+
+        return Sent(params, None, back)
 
     def model(self, params: Tensor, memory: Any, each: Any) -> Tensor:
         """What a client is sent outside training, seen before or not, [D]."""
@@ -136,7 +140,10 @@ class AllSamples:
 
     def __call__(self, embed: Embed, phi: Tensor, each: Any) -> Tensor:
         rows = torch.arange(len(each.samples.index), device=phi.device)
-        one = lambda row: embed(phi, each.samples.batch(row[None]))
+
+        def one(row: Tensor) -> Tensor:
+            return embed(phi, each.samples.batch(row[None]))
+
         every = torch.func.vmap(one, chunk_size=CHUNK)(rows)  # [n, E], beyond the client's own size repeated
         there = (rows < each.samples.size).to(every.dtype)
         return there @ every / each.samples.size
@@ -194,7 +201,11 @@ class Pipeline:
         up = cohort.map("embed", shared._replace(model=phi))
         who = up.answered
         if not who:
-            return Sent(None, {}, lambda answer: (torch.zeros_like(params), answer), memory)
+
+            def nothing(answer: Any) -> tuple[Tensor, Any]:
+                return torch.zeros_like(params), answer
+
+            return Sent(None, {}, nothing, memory)
         v = torch.stack([up.rows[client].x for client in who])
         memory = self.normalise.fit(memory, v[0])
         models, transpose = write(lambda eta, v: self.generate(eta, self.normalise(memory, v)), eta, v)
@@ -224,13 +235,13 @@ class Pipeline:
     def describe(self, params: Tensor, each: Any) -> Tensor:
         """The mean embedding of all of a client's training samples, [E]."""
         size, phi = int(each.samples.size), params[: self.split]
-        parts = torch.arange(size, device=phi.device).split(CHUNK)
+        parts = divided(torch.arange(size, device=phi.device), CHUNK)
         return sum(self.embed(phi, each.samples.batch(p)) * (len(p) / max(size, 1)) for p in parts)  # type: ignore
 
     def state(self, params: Tensor, memory: Any) -> dict[str, Tensor]:
         """All that the server needs to serve a client, by name: the networks and what `normalise` remembers."""
         named = {"parameters": params.clone()} if self.networks is None else self.networks(params)
-        fields = memory._asdict() if memory else {}
+        fields: dict[str, Tensor] = memory._asdict() if memory else {}
         return named | {f"normalise.{name}": leaf.clone() for name, leaf in fields.items()}
 
 

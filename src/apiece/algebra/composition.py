@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from apiece.algebra.broadcast import Identity
 from apiece.algebra.finite import refuse_endless
@@ -188,7 +188,7 @@ def _neutral(part: Any) -> Any:
         declared = part.neutral()
     except (AttributeError, NotImplementedError, TypeError):
         return None
-    return declared[0] if isinstance(declared, tuple) else None
+    return cast("tuple[Any, str]", declared)[0] if isinstance(declared, tuple) else None
 
 
 def _models_of_their_own(a: Algorithm) -> Algorithm:

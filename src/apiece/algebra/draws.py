@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from apiece.randomness import generator
+from apiece.system.typed import from_array
 
 
 def draw(
@@ -26,14 +27,15 @@ def draw(
     """What a piece asked to be drawn for one client in one round; draws per step or sample have a leading axis of
     these, draws per run name neither client nor round.
     """
-    out, leading = {}, {"round": (), "step": (steps,), "sample": (samples,), "run": ()}
+    out: dict[str, Tensor] = {}
+    leading: dict[str, tuple[int, ...]] = {"round": (), "step": (steps,), "sample": (samples,), "run": ()}
     for request in requests:
         whose = ("run",) if request.each == "run" else (round, name)
         rng = generator(seed, "draws", *whose, piece, request.name)
         asked = request.shape(sample) if callable(request.shape) else request.shape
         shape = (*leading[request.each], *asked)
         values = rng.standard_normal(shape) if request.distribution == "normal" else rng.random(shape)
-        out[request.name] = torch.from_numpy(np.asarray(values)).to(dtype)
+        out[request.name] = from_array(np.asarray(values)).to(dtype)
     return out
 
 

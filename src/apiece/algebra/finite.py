@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 from apiece.errors import UserError
 
@@ -24,7 +24,7 @@ def _endless(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
     if isinstance(value, float) and not abs(value) <= LARGEST:
         yield name, value
     elif isinstance(value, tuple | list):
-        for item in value:
+        for item in cast("Iterable[Any]", value):
             yield from _endless(item, name)
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):

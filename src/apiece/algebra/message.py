@@ -37,5 +37,5 @@ class Message(NamedTuple):
 
     delta: Any  # sent - kept, on the groups that are due [D]; marked like a report when it is said
     buffers: Any  # the same for BatchNorm's statistics
-    reports: tuple  # one a piece: marked leaves
+    reports: tuple[Any, ...]  # one a piece: marked leaves
     weight: Any  # this client's weight in weighted means

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from apiece.errors import UserError
 from apiece.system.device import scalar
+from apiece.system.typed import norm
 
 Rate = float | Tensor
 
@@ -114,9 +115,9 @@ class Freeze:
         return self.optimiser.step(gradient, theta, state, lr)
 
 
-def clip(gradient: Tensor, norm: float) -> Tensor:
-    """The gradient scaled down to at most this Euclidean norm: g min(1, norm / ||g||)."""
-    return gradient * torch.clamp(norm / gradient.norm().clamp(min=1e-12), max=1.0)
+def clip(gradient: Tensor, bound: float) -> Tensor:
+    """The gradient scaled down to at most this Euclidean norm: g min(1, bound / ||g||)."""
+    return gradient * torch.clamp(bound / norm(gradient).clamp(min=1e-12), max=1.0)
 
 
 @dataclass(frozen=True)

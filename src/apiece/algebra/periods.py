@@ -12,27 +12,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from apiece.system.device import scalar
+from apiece.system.typed import distinct, map_trees, numbers
 
 NEVER = math.inf
-Mask = Tensor | Literal[True]  # which parameters: bool [D], or True for all
+Mask = Tensor | bool  # which parameters: bool [D], or True for all
 
 
-def select(mask: Any, new: Any, old: Any) -> Any:
+def select(mask: Mask, new: Any, old: Any) -> Any:
     """`new` where the mask is true: a mask of `True` takes all; else leaves that are vectors like the mask are
     merged.
     """
     if mask is True:
         return new
-    if isinstance(mask, Tensor) and mask.dim() == 0:  # one client's step taken or not, whatever the leaf
-        return tree_map(lambda a, b: torch.where(mask, a, b), new, old)
-    return tree_map(lambda a, b: torch.where(mask, a, b) if a.shape == mask.shape else a, new, old)
+    assert isinstance(mask, Tensor), "a mask that is no tensor takes all"
+    if mask.dim() == 0:  # one client's step taken or not, whatever the leaf
+        return map_trees(lambda a, b: torch.where(mask, a, b), new, old)
+    return map_trees(lambda a, b: torch.where(mask, a, b) if a.shape == mask.shape else a, new, old)
+
+
+def where(mask: Mask, new: Tensor, old: Tensor | float) -> Tensor:
+    """`new` where the mask is true, else `old`."""
+    return torch.where(mask, new, old) if isinstance(mask, Tensor) else new
 
 
 class Part(NamedTuple):
@@ -60,12 +66,12 @@ class Schedule:
     lead: int = 0
 
     def __post_init__(self) -> None:
-        periods, group = torch.unique(self.every, return_inverse=True)
+        periods, group = distinct(self.every)
         set_ = object.__setattr__
         set_(self, "periods", periods)  # [G]
         set_(self, "always", periods == NEVER)
         set_(self, "spans", torch.where(periods == NEVER, 1.0, periods))
-        set_(self, "lengths", tuple(periods.tolist()))  # the same as numbers
+        set_(self, "lengths", tuple(numbers(periods)))  # the same as numbers
         set_(self, "group", group)  # [D], which period a parameter has
         set_(self, "never", self.every == NEVER)
         set_(self, "shared", self.every != NEVER)
@@ -88,9 +94,9 @@ class Schedule:
     plain: bool = True
     longest: int = 1
     personal: bool = False
-    found: dict[tuple[float, ...], Part] = field(default_factory=dict)
+    found: dict[tuple[float, ...], Part] = field(default_factory=dict[tuple[float, ...], Part])
 
-    def opens(self, round: Any, seen: Any) -> Any:
+    def opens(self, round: int | Tensor, seen: int | Tensor) -> Mask:
         """Which parameters begin a new interval for a client last seen in round `seen` (-1: never). True or bool
         [D].
         """
@@ -128,7 +134,7 @@ class Schedule:
             self.found[periods] = Part(self.every.shape, places)
         return self.found[periods]
 
-    def closes(self, round: Any) -> Any:
+    def closes(self, round: int | Tensor) -> Mask:
         """Which parameters are synchronised at the end of this round. True or bool [D]."""
         if self.plain:
             return True

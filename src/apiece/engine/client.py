@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from apiece.algebra.message import Message, Rows, Sum, Weighted
-from apiece.algebra.periods import Mask, select
+from apiece.algebra.periods import Mask, select, where
+from apiece.algebra.view import Loss, Rule
 from apiece.engine import row as rows
 from apiece.engine.descend import descend
 from apiece.engine.diagnostics import diagnostics
@@ -21,6 +23,7 @@ from apiece.engine.stepping import Stepping
 from apiece.engine.training import feed
 from apiece.engine.views import Views, first_view
 from apiece.system.device import scalar
+from apiece.system.typed import map_tree
 from apiece.vector.task import Passes
 
 
@@ -35,7 +38,7 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
     arrived = shared.model if isinstance(client.sent, tuple) else client.sent
     sent = select(opens, arrived, rows.recall(setup, arrived, row.sent))
     model = rows.own_model(setup, sent, row)
-    begin = sent if periods.plain else torch.where(opens & periods.shared, sent, model)
+    begin = where(opens if periods.plain else opens & periods.shared, sent, model)
     buffers_sent, buffers = rows.own_buffers(setup, shared.buffers, row, shared.round, client.last_round)
     told, before = rows.told(setup, shared.told, row, opens), rows.steps_before(setup, row, opens)
     passes = Passes(setup.task, buffers)
@@ -49,7 +52,9 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
     end, start = select(opens, end, model), select(opens, end, rows.recall(setup, end, row.start, row.sent))
 
     view = view._replace(start=start, end=end)
-    objective, rules, scratch = passes.loss, [], []
+    objective: Loss = passes.loss
+    rules: list[tuple[int, Rule]] = []
+    scratch: list[Any] = []
     for place, (piece, mine) in enumerate(views.of(view)):
         objective = piece.objective(mine, objective)
         correction = piece.correct(mine)
@@ -73,11 +78,13 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
         setup.buffer_periods.closes(shared.round), buffers_sent - last.buffers, torch.zeros_like(last.buffers)
     )
     reports = tuple(marked(piece.report(mine), piece) for piece, mine in views.of(view, last.scratch))
-    reports = select(closes, reports, tree_map(torch.zeros_like, reports))
-    message = Message(_due(delta, closes), moved, reports, scalar(client.weight, delta, torch.float64))
+    reports = select(closes, reports, map_tree(torch.zeros_like, reports))
+    message = Message(where(closes, delta, 0.0), moved, reports, scalar(client.weight, delta, torch.float64))
     for piece, mine in views.of(view, last.scratch):
         message = piece.upload(mine, message)
-    message = message._replace(delta=_due(message.delta, closes))  # what is not due stays, whatever a piece made of it
+    message = message._replace(
+        delta=where(closes, message.delta, 0.0)
+    )  # what is not due stays, whatever a piece made of it
     ended = views.of(view._replace(message=message), last.scratch)
     memory = select(closes, setup.by_piece(piece.remember(mine) for piece, mine in ended), row.memory)
     new = rows.after(setup, row, sent, start, kept, last, buffers_sent, memory, told)
@@ -93,7 +100,10 @@ def embed(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
 
 def embed_back(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
     """The last half of a pipeline on the client: the transpose of `embed`, same samples, at the d v it was sent."""
-    along = lambda phi: ((setup.broadcast.descriptor(phi, client) * client.sent).sum(), ())
+
+    def along(phi: Tensor) -> tuple[Tensor, Any]:
+        return (setup.broadcast.descriptor(phi, client) * client.sent).sum(), ()
+
     d_phi = stepping.differentiate(along, shared.model)[0]
     return Reply(Sum(d_phi), (), {}, finite(d_phi))
 
@@ -105,10 +115,6 @@ def _total(setup: Setup, row: rows.Row, opens: Mask, like: Tensor) -> rows.Kept:
     """The sum of task gradients since the interval began [D]; () where nobody reads it."""
     zero = torch.zeros_like(like)
     return select(opens, zero, rows.recall(setup, zero, row.total)) if setup.recipe.gradient else ()
-
-
-def _due(delta: Tensor, closes: Mask) -> Tensor:
-    return delta if closes is True else torch.where(closes, delta, 0.0)
 
 
 def _marked(message: Message, mark: type) -> Message:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from torch.utils._pytree import tree_leaves, tree_map
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.draws import draw
 from apiece.engine import row
@@ -27,6 +28,7 @@ from apiece.randomness import generator
 from apiece.storage.rows import Layout, MemoryRows, Rows
 from apiece.system.device import to_device
 from apiece.system.ranks import Ranks
+from apiece.system.typed import map_tree
 
 
 class NotFinite(UserError):
@@ -60,13 +62,13 @@ class Clients:
     work: Work
     seed: int
     lift: Any
-    rows: Rows = None  # type: ignore[assignment]  # in memory where none are given
+    rows: Rows = cast(Rows, None)  # in memory where none are given
     on_bad_client: str = "stop"
     ranks: Ranks = Ranks()
 
     def __post_init__(self) -> None:
         self.fresh = row.write(row.fresh(self.federated.setup))
-        if self.rows is None:
+        if not isinstance(self.rows, Rows):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.rows = MemoryRows(Layout.of(self.fresh))
         self.rows.names = self.federation.names
 
@@ -98,7 +100,7 @@ class Clients:
         planned = self.work.count(self.seed, round, self.federation.names[client], self.federation.size(client))
         return self.federated.setup.local_steps(planned, round)
 
-    def row(self, client: int) -> tuple[dict, int]:
+    def row(self, client: int) -> tuple[dict[str, Tensor], int]:
         """(the client's row, the round it was last counted in): a fresh one and -1 where it never took part."""
         row = self.rows.get(client) if self.fresh else None
         return (self.fresh, -1) if row is None else (row, self.rows.seen(client))
@@ -149,7 +151,8 @@ class Clients:
     def at_rest(self, client: int) -> ClientTask:
         """What one client has, where it is looked at and takes no step: nothing is drawn for it."""
         (named, last_round), setup = self.row(client), self.federated.setup
-        kept, samples, nothing = row.read(setup, named), self.federation.samples(client), ({},) * len(setup.pieces)
+        kept, samples = row.read(setup, named), self.federation.samples(client)
+        nothing: tuple[dict[str, Tensor], ...] = tuple({} for _ in setup.pieces)
         task = ClientTask((), client, last_round, kept, samples, (), 0, (), nothing, 1.0)
         return to_device(task, setup.initial.device)
 
@@ -160,9 +163,10 @@ class Clients:
         does not answer is left out.
         """
         count = _Count(self.federated, shared, round)
-        sent = lambda c: (
-            own[c].clone() if c in own else ()
-        )  # as on a wire: the last bit can depend on where a vector lies
+
+        def sent(client: int) -> Any:  # as on a wire: the last bit can depend on where a vector lies
+            return own[client].clone() if client in own else ()
+
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
         replies = self.lift.run(self.federated.operations[operation], shared, tasks)
         for client, reply in zip(working, replies, strict=True):
@@ -188,7 +192,7 @@ def local_work(
     if setup.task.augment is not None and steps:
         size = max(len(rows) for rows in batches)
         drawn = setup.task.augment.draw(generator(seed, "augment", round, name), steps * size)
-        augment = tree_map(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), drawn)
+        augment = map_tree(lambda leaf: leaf.reshape(steps, size, *leaf.shape[1:]), drawn)
     dtype = setup.initial.dtype
     sample = tuple(tree_leaves(samples.pool)[0].shape[1:]) if setup.pieces else ()
     draws = tuple(
@@ -222,7 +226,9 @@ class Place:
             c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)
         ]
         mine = home.ranks.share(working)
-        totals, watched, skipped, traffic, stop = Totals(), Totals(), [], Traffic(), None
+        totals, watched, traffic = Totals(), Totals(), Traffic()
+        skipped: list[int] = []
+        stop: BadClient | None = None
         for client, reply, crossed in home.replies(operation, shared, own, mine, self.round):
             traffic = traffic.plus(crossed)
             if isinstance(reply, BadClient) or not bool(reply.finite):
@@ -237,9 +243,10 @@ class Place:
                 watched.add(client, reply.diagnostics)
             if home.fresh and reply.row:
                 home.rows.stage(self.round, client, row.write(reply.row))
-        told = home.ranks.everyone((stop, skipped, traffic))
-        if stop := next(filter(None, (stop for stop, _, _ in told)), None):
-            raise stop
+        told: list[tuple[BadClient | None, list[int], Traffic]] = home.ranks.everyone((stop, skipped, traffic))
+        for stop, _, _ in told:
+            if stop is not None:
+                raise stop
         totals, watched = totals.over(home.ranks), watched.over(home.ranks)
         skipped, traffic = [c for _, part, _ in told for c in part], reduce(Traffic.plus, (t for _, _, t in told))
         order = {client: place for place, client in enumerate(working)}

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from apiece.algebra.optim import clip
+from apiece.algebra.optim import Optimiser, Rate, clip
 from apiece.algebra.periods import select
+from apiece.algebra.view import Loss, Rule
 from apiece.engine.stepping import Stepping
 from apiece.vector.task import Passes, Task
 
@@ -19,7 +20,7 @@ class Local(NamedTuple):
     theta: Tensor
     buffers: Tensor
     optimiser: Any
-    scratch: tuple
+    scratch: tuple[Any, ...]
     steps: Tensor  # since the interval's start; [] or [D]
     total: Any  # the sum of task gradients since then, or () where nobody reads it
     loss: Tensor  # the sum of the objective's values
@@ -31,13 +32,13 @@ class Recipe(NamedTuple):
     """
 
     task: Task
-    optimiser: Any
+    optimiser: Optimiser
     clip: float | None
     scale: Tensor | None
     gradient: bool
 
     def begin(
-        self, theta: Tensor, buffers: Tensor, scratch: tuple, steps: Tensor | None = None, total: Any = ()
+        self, theta: Tensor, buffers: Tensor, scratch: tuple[Any, ...], steps: Tensor | None = None, total: Any = ()
     ) -> Local:
         """The state before the first step."""
         zero = theta.new_zeros(())
@@ -48,12 +49,12 @@ def descend(
     stepping: Stepping,
     recipe: Recipe,
     passes: Passes,
-    objective: Callable,
-    rules: Sequence[tuple[int, Callable]],
+    objective: Loss,
+    rules: Sequence[tuple[int, Rule]],
     first: Local,
     feed: Callable[[int], Any],
-    steps: Any,
-    lr: Any,
+    steps: int | Tensor,
+    lr: Rate,
 ) -> Local:
     """Take the local steps: `feed(k)` is the k-th batch, `rules` are (piece's number, its correction).
 

@@ -60,7 +60,8 @@ class Federated:
         (g, answer), memory = sent.back(answer), dict(server.memory)
         rows = [answer.rows[c].reports for c in answer.answered if c in answer.rows]
         reports = setup.by_piece(with_rows(answer.mean.reports, rows))
-        share, logged = len(answer.answered) / clients.registered, {}
+        share = len(answer.answered) / clients.registered
+        logged: dict[str, Any] = {}
         for piece in sorted(setup.pieces, key=lambda piece: not piece.late):
             name = piece.stream
             logged |= _numbers(piece, piece.log(memory[name], g, reports[name], share))

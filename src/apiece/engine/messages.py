@@ -18,6 +18,7 @@ from torch import Tensor
 from apiece.engine.state import finite
 from apiece.errors import UserError
 from apiece.system.device import to_host
+from apiece.system.typed import numbers
 
 MAGIC = b"drift2"
 HEADER = struct.Struct("<6s16s16sqqqIqqdQ")  # magic, then the fields of Header, then the length of the body
@@ -91,7 +92,7 @@ def letters(text: str) -> Tensor:
 
 def text(letters: Tensor) -> str:
     """The inverse of `letters`, whatever the numbers."""
-    return bytes(letters.flatten().view(torch.uint8).tolist()).decode(errors="replace")
+    return bytes(numbers(letters.flatten().view(torch.uint8))).decode(errors="replace")
 
 
 def save(tensors: Mapping[str, Tensor]) -> bytes:

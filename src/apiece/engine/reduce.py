@@ -4,8 +4,9 @@ is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from apiece.algebra.message import Rows, Sum, Uniform, Weighted
 from apiece.errors import UserError
 from apiece.system.ranks import Ranks
+from apiece.system.typed import divided, map_tree, map_trees
 
 MARKS = (Uniform, Weighted, Sum, Rows)
 
@@ -37,7 +39,8 @@ def _leaves(tree: Any) -> list[Any]:
     """The marked leaves in the order of `tree_flatten`, at a tenth of its price: this is done for every client."""
     if isinstance(tree, MARKS):
         return [tree]
-    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in _leaves(part)]
+    parts: Iterable[Any] = cast("dict[str, Any]", tree).values() if isinstance(tree, dict) else tree
+    return [leaf for part in parts for leaf in _leaves(part)]
 
 
 class Totals:
@@ -59,10 +62,7 @@ class Totals:
         if self._spec is None:
             self._spec, self._marks = tree_flatten(said, is_leaf=_marked)[1], [type(leaf) for leaf in leaves]
             self._like = [leaf.x for leaf in leaves]
-            self._sums = [
-                () if isinstance(leaf, Rows) else tree_map(lambda x: torch.zeros_like(x, dtype=torch.float64), leaf.x)
-                for leaf in leaves
-            ]
+            self._sums = [() if isinstance(leaf, Rows) else map_tree(_zeros_like, leaf.x) for leaf in leaves]
         self.answered.append(client)
         self.weight += weight
         for total, leaf in zip(self._sums, leaves, strict=True):
@@ -70,7 +70,7 @@ class Totals:
             if isinstance(total, Tensor):
                 total.add_(leaf.x, alpha=factor)  # computed in float64
             elif not isinstance(leaf, Rows):
-                tree_map(lambda t, x, factor=factor: t.add_(x.to(torch.float64), alpha=factor), total, leaf.x)
+                map_trees(partial(_add, factor), total, leaf.x)
         if Rows in self._marks:
             self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], self._spec)
 
@@ -79,18 +79,18 @@ class Totals:
         if ranks.world == 1:
             return self
         form = None if self._spec is None else tree_unflatten(self._marks, self._spec)
-        parts = ranks.everyone((self.answered, self.weight, self.rows, form, tree_map(_form, self._like)))
-        form, like = next((part[3:] for part in parts if part[3] is not None), (None, []))
+        parts = ranks.everyone((self.answered, self.weight, self.rows, form, map_tree(_form, self._like)))
+        form, like = next((part[3:] for part in parts if part[3] is not None), (None, list[Any]()))
         marks, spec = tree_flatten(form) if form is not None else ([], None)
         whole, mine = Totals(), tree_leaves(self._sums)
         whole.answered = [client for part in parts for client in part[0]]
         whole.weight = sum(part[1] for part in parts)
         whole.rows = {client: row for part in parts for client, row in part[2].items()}
         whole._spec, whole._marks, whole._like = spec, marks, like
-        empty = [() if m is Rows else tree_map(_zeros, x) for m, x in zip(marks, like, strict=True)]
+        empty = [() if m is Rows else map_tree(_zeros, x) for m, x in zip(marks, like, strict=True)]
         zeros, form = tree_flatten(empty)
         sums = ranks.total(flat(mine if self._spec is not None else zeros))
-        parted = sums.split([leaf.numel() for leaf in zeros]) if zeros else ()
+        parted = divided(sums, [leaf.numel() for leaf in zeros]) if zeros else ()
         whole._sums = tree_unflatten([part.view(z.shape) for part, z in zip(parted, zeros, strict=True)], form)
         return whole
 
@@ -99,17 +99,22 @@ class Totals:
         if self._spec is None:
             return ()
         scale = {Uniform: len(self.answered), Weighted: self.weight, Sum: 1.0}
-        out = []
+        out: list[Any] = []
         for mark, total, like in zip(self._marks, self._sums, self._like, strict=True):
+            by = scale.get(mark, 1.0)
             if mark is Rows:
                 out.append(Rows(()))
             else:
-                out.append(mark(tree_map(lambda t, x, s=scale[mark]: _divide(t, s).to(x.dtype), total, like)))
+                out.append(mark(map_trees(partial(_divide, by), total, like)))
         return tree_unflatten(out, self._spec)
 
 
 def _form(x: Tensor) -> Tensor:
     return torch.empty_like(x, device="meta")
+
+
+def _zeros_like(x: Tensor) -> Tensor:
+    return torch.zeros_like(x, dtype=torch.float64)
 
 
 def _zeros(x: Tensor) -> Tensor:
@@ -126,8 +131,12 @@ def with_rows(mean: Any, said: list[Any]) -> Any:
     return tree_unflatten([next(stacked) if isinstance(leaf, Rows) else leaf for leaf in leaves], spec)
 
 
-def _divide(total: Tensor, by: float) -> Tensor:
-    return total / by if by != 1.0 else total
+def _add(factor: float, total: Tensor, x: Tensor) -> Tensor:
+    return total.add_(x.to(torch.float64), alpha=factor)
+
+
+def _divide(by: float, total: Tensor, like: Tensor) -> Tensor:
+    return (total / by if by != 1.0 else total).to(like.dtype)
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:

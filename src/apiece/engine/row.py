@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_structure, tree_unflatten
 
-from apiece.algebra.periods import Mask, select
+from apiece.algebra.periods import Mask, select, where
 from apiece.engine.descend import Local
 from apiece.engine.setup import Setup
 from apiece.storage.trees import flatten, restore
@@ -127,7 +127,8 @@ def steps_before(setup: Setup, row: Row, opens: Mask) -> Tensor:
     if not isinstance(row.steps, Tensor):
         return setup.initial.new_zeros(())
     spread = row.steps[setup.step_groups[1]]
-    return torch.where(opens, 0.0, torch.zeros_like(setup.initial).index_copy(0, setup.periods.slow, spread))  # type: ignore
+    before = torch.zeros_like(setup.initial).index_copy(0, setup.periods.slow, spread)
+    return where(opens, torch.zeros_like(before), before)
 
 
 def own_buffers(
@@ -138,9 +139,9 @@ def own_buffers(
     if not (isinstance(row.buffers, Tensor) and isinstance(row.buffers_sent, Tensor)):
         return arrived, arrived
     opens = periods.opens(round, last_round)
-    sent = torch.where(opens, arrived, arrived.index_copy(0, periods.slow, row.buffers_sent))
+    sent = where(opens, arrived, arrived.index_copy(0, periods.slow, row.buffers_sent))
     own = arrived.index_copy(0, periods.own, row.buffers)
-    return sent, torch.where(opens & periods.shared, sent, own)
+    return sent, where(opens & periods.shared, sent, own)
 
 
 def after(

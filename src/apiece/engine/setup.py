@@ -18,6 +18,7 @@ from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Descent
 from apiece.engine.descend import Recipe
 from apiece.errors import UserError
+from apiece.system.typed import distinct
 from apiece.vector.groups import EVERYTHING, Selector
 from apiece.vector.task import Task
 
@@ -175,7 +176,7 @@ class Setup:
         has).
         """
         group = self.periods.group[self.periods.slow]
-        keys, index = torch.unique(group, return_inverse=True)
+        keys, index = distinct(group)
         first = torch.stack([(group == key).nonzero()[0, 0] for key in keys]) if len(keys) else index.new_zeros(0)
         return first, index
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+
+from apiece.system.typed import map_tree
+
+Function = Callable[[Tensor], tuple[Tensor, Any]]  # theta [D] -> (value, auxiliary value)
 
 
 class Stepping(Protocol):
     """How a gradient is taken, a batch is looked up, and which of the steps are a client's own: a lift's business."""
 
-    def differentiate(
-        self, function: Callable[[Tensor], tuple[Tensor, Any]], theta: Tensor
-    ) -> tuple[Tensor, Tensor, Any]:
+    def differentiate(self, function: Function, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
         """(gradient [D], value, auxiliary value) of a function theta -> (value, auxiliary value)."""
         ...
 
@@ -33,8 +34,7 @@ class Stepping(Protocol):
 class Loop:
     """One client at a time: autograd's own gradient, and as many steps as the client has."""
 
-    def differentiate(self, function: Callable, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
-        """(gradient [D], value, auxiliary value) of a function theta -> (value, auxiliary value)."""
+    def differentiate(self, function: Function, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
         leaf = theta.detach().requires_grad_()
         value, auxiliary = function(leaf)
         (gradient,) = torch.autograd.grad(value, leaf)
@@ -62,7 +62,7 @@ class Batched:
         counts = {int(each.steps) for each in clients}
         return cls(max(counts), len(counts) > 1)
 
-    def differentiate(self, function: Callable, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
+    def differentiate(self, function: Function, theta: Tensor) -> tuple[Tensor, Tensor, Any]:
         gradient, (value, auxiliary) = torch.func.grad_and_value(function, has_aux=True)(theta)
         return gradient, value, auxiliary
 
@@ -78,7 +78,9 @@ def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     """`tree_map`, at a tenth of its price for the pair of tensors that most batches are."""
     if isinstance(tree, Tensor):
         return function(tree)
-    return tuple(_leaves(function, part) for part in tree) if type(tree) is tuple else tree_map(function, tree)
+    if type(tree) is tuple:
+        return tuple(_leaves(function, part) for part in cast("tuple[Any, ...]", tree))
+    return map_tree(function, tree)
 
 
 def _lookup(leaf: Tensor, places: Tensor) -> Tensor:

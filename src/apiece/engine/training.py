@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from apiece.algebra.optim import Optimiser, Rate
 from apiece.algebra.view import Batches, Loss, Rule
@@ -14,6 +14,7 @@ from apiece.engine.descend import Local, descend
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Stepping
+from apiece.system.typed import map_tree
 from apiece.vector.task import Passes
 
 
@@ -22,11 +23,11 @@ def feed(setup: Setup, stepping: Stepping, client: ClientTask) -> Callable[[int]
     augment, places = setup.task.augment, client.samples.places(client.batches)
     if augment is None:
         return lambda k: stepping.take(client.samples.pool, places[k])
-    drawn = [tree_map(lambda leaf, k=k: leaf[k], client.augment) for k in range(len(places))]
+    drawn = [map_tree(itemgetter(k), client.augment) for k in range(len(places))]
 
     def batch(k: int) -> Any:
         x, y = stepping.take(client.samples.pool, places[k])
-        return augment(x, tree_map(lambda leaf: leaf[: len(x)], drawn[k])), y
+        return augment(x, map_tree(lambda leaf: leaf[: len(x)], drawn[k])), y
 
     return batch
 
@@ -57,13 +58,16 @@ class Retraining(NamedTuple):
         """Where local training from `start` [D] ends: see `Descend`."""
         setup, client, buffers = self.setup, self.client, self.buffers_of(start)
         recipe = setup.recipe._replace(optimiser=optimiser or setup.optimiser, gradient=False)
-        passes, rules = Passes(setup.task, buffers), [] if correct is None else [(0, correct)]
+        passes = Passes(setup.task, buffers)
+        rules: list[tuple[int, Rule]] = [] if correct is None else [(0, correct)]
         first = recipe.begin(start, buffers, ((),) * len(rules))
-        if batches is None:
-            batch = feed(setup, self.stepping, client)
-        else:
-            batch = lambda k: client.samples.batch(batches[k])
-        steps = client.steps if batches is None or batches is client.batches else len(batches)
+        chosen = client.batches if batches is None else batches
+
+        def others(k: int) -> Any:
+            return client.samples.batch(chosen[k])
+
+        batch = feed(setup, self.stepping, client) if batches is None else others
+        steps = client.steps if chosen is client.batches else len(chosen)
         rate = self.lr if lr is None else lr
         last = descend(self.stepping, recipe, passes, objective or passes.loss, rules, first, batch, steps, rate)
         self.made.append(last)

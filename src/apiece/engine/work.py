@@ -13,6 +13,7 @@ from torch import Tensor
 
 from apiece.errors import UserError
 from apiece.randomness import generator
+from apiece.system.typed import from_array
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,15 @@ class Work:
         rng = generator(seed, "batches", round, name)
         if self.epochs is not None:
             passes = [rng.permutation(samples) for _ in range(self.epochs)]
-            rows = [torch.from_numpy(p[i : i + self.batch]) for p in passes for i in range(0, samples, self.batch)]
+            rows = [from_array(p[i : i + self.batch]) for p in passes for i in range(0, samples, self.batch)]
             rows = rows[:steps]
             return torch.stack(rows) if len({len(r) for r in rows}) == 1 else tuple(rows)
         size = min(self.batch, samples)
         each = samples // size
         passes = [rng.permutation(samples)[: each * size].reshape(each, size) for _ in range(-(-steps // each))]
-        return torch.from_numpy(np.concatenate(passes)[:steps])
+        return from_array(np.concatenate(passes)[:steps])
 
     def described(self, seed: int, round: int, name: str, samples: int) -> Tensor:
         """Rows of a batch for the client's descriptor, drawn beside those of its steps: int64 [B]."""
         rng = generator(seed, "described", round, name)
-        return torch.from_numpy(rng.permutation(samples)[: self.batch])
+        return from_array(rng.permutation(samples)[: self.batch])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apiece.vector.groups import BATCH_NORMS
 from apiece.vector.layout import Entry, views
 
 
@@ -79,7 +80,11 @@ class Calls:
                 for kind, entries in (("parameters", self.parameters), ("buffers", self.buffers)):
                     copies[kind, mode] = [[_slot(module, name) for name in e.aliases] for e in entries]
             keep = copies["features"]
-            copies["evaluate"].get_submodule(self.last).register_forward_pre_hook(lambda m, args: keep.append(args[0]))
+
+            def look(module: nn.Module, args: tuple[Any, ...]) -> None:
+                keep.append(args[0])
+
+            copies["evaluate"].get_submodule(self.last).register_forward_pre_hook(look)
             self._local.copies = copies
         return self._local.copies
 
@@ -99,5 +104,5 @@ def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 def _stop_counting(module: nn.Module) -> None:
     """BatchNorm's count of batches stays as it is: it would be moved in place, and nothing reads it."""
     for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._NormBase):
+        if isinstance(part, BATCH_NORMS):
             part.num_batches_tracked = None

@@ -60,7 +60,8 @@ def layers_of(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int
             return any(fnmatch.fnmatchcase(name, pattern) for pattern in starts)
         return tensor.dim() > 1 and not {"shortcut", "downsample", "original1"} & set(name.split("."))
 
-    layer, last = -1, {}
+    layer = -1
+    last: dict[int, int] = {}
     for name, tensor in named:
         layer = max(layer + begins(name, tensor), 0)
         last[id(tensor)] = layer
@@ -81,7 +82,8 @@ def entries_of(named: Sequence[tuple[str, Tensor]], layers: dict[int, int]) -> l
     for name, tensor in named:
         aliases.setdefault(id(tensor), []).append(name)
         tensors[id(tensor)] = tensor
-    entries, offset = [], 0
+    offset = 0
+    entries: list[Entry] = []
     for key, names in aliases.items():
         shape = tensors[key].shape
         entries.append(Entry(names[0], tuple(names), shape, offset, layers[key]))

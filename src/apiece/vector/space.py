@@ -10,7 +10,7 @@ counters are constants.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from torch.utils._pytree import tree_leaves
 
 from apiece.errors import UserError
 from apiece.randomness import generator
+from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
-from apiece.vector.groups import NORMS, Names, Selector, chooser
+from apiece.vector.groups import BATCH_NORMS, DROPOUT, NORMS, Names, Selector, chooser
 from apiece.vector.layout import Entry, by_layer, entries_of, layers_of, layers_of_owners, owner, rows, views
 
 BUFFERS = ("average", "local", "drop")
@@ -173,7 +174,7 @@ class Space:
 
     @property
     def _names(self) -> Names:
-        norms = frozenset(name for name, part in self.module.named_modules() if isinstance(part, NORMS))
+        norms = frozenset(name for name, part in _parts(self.module) if isinstance(part, NORMS))
         return Names(self.parameters, self.layers, self.last, norms)
 
     def layer_index(self) -> Tensor:
@@ -221,9 +222,13 @@ def _copy(module: nn.Module) -> nn.Module:
         ) from None
 
 
+def _parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    yield from module.named_modules()  # pyright: ignore[reportUnknownMemberType]
+
+
 def _refuse_dropout(module: nn.Module) -> None:
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+    for name, part in _parts(module):
+        if isinstance(part, DROPOUT) and part.p > 0:
             raise UserError(
                 f"the layer {name!r} is dropout with p={part.p}, which would draw from a hidden generator: "
                 f"set its p to 0 or leave it out."
@@ -232,24 +237,24 @@ def _refuse_dropout(module: nn.Module) -> None:
 
 def _drop_statistics(module: nn.Module) -> None:
     for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._NormBase):
+        if isinstance(part, BATCH_NORMS):
             part.track_running_stats = False
             part.running_mean = part.running_var = part.num_batches_tracked = None
 
 
 def seeded(module: Any, seed: int, purpose: str, like: Space) -> Space:
     """The vector space of a module that `module()` makes, its weights from a stream of this name."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(int(generator(seed, purpose).integers(2**62)))
+    with torch_seeded(int(generator(seed, purpose).integers(2**62))):
         return Space(module(), dtype=like.dtype, device=like.device)
 
 
 def read_model(path: str, space: Space) -> tuple[Tensor, Tensor]:
     """The vectors (parameters [D], buffers [B]) of a file; raises UserError for one that is no saved model."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
     try:
-        return space.from_state_dict(load_file(path))
+        state: dict[str, Tensor] = load_file(path)  # pyright: ignore[reportUnknownVariableType]
+        return space.from_state_dict(state)
     except (OSError, SafetensorError) as error:
         raise UserError(f"init={path!r} cannot be read as a model.safetensors: {error}.") from None

@@ -1,0 +1,52 @@
+"""Every public name, and the module that it is loaded from when it is first used."""
+
+from .algebra.broadcast import Frozen as Frozen
+from .algebra.broadcast import Identity as Identity
+from .algebra.broadcast import Pipeline as Pipeline
+from .algebra.broadcast import Setting as Setting
+from .algebra.composition import Algorithm as Algorithm
+from .algebra.composition import Alternate as Alternate
+from .algebra.composition import Client as Client
+from .algebra.composition import Cohort as Cohort
+from .algebra.composition import Period as Period
+from .algebra.composition import Phase as Phase
+from .algebra.composition import Server as Server
+from .algebra.composition import StepSize as StepSize
+from .algebra.composition import algorithm as algorithm
+from .algebra.composition import combine as combine
+from .algebra.draws import Draw as Draw
+from .algebra.message import Message as Message
+from .algebra.message import Rows as Rows
+from .algebra.message import Sum as Sum
+from .algebra.message import Uniform as Uniform
+from .algebra.message import Weighted as Weighted
+from .algebra.optim import OnServer as OnServer
+from .algebra.optim import Sgd as Sgd
+from .algebra.periods import NEVER as NEVER
+from .algebra.piece import Piece as Piece
+from .algebra.server_optim import Descent as Descent
+from .algebra.view import View as View
+from .config.settings import Config as Config
+from .config.splitting import make_split as make_split
+from .contract import check as check
+from .data.arrays import Dataset as Dataset
+from .data.federation import Federation as Federation
+from .data.federation import MadeFederation as MadeFederation
+from .data.sources import load as load
+from .data.split import Split as Split
+from .engine.clients import Clients as Clients
+from .engine.federated import Federated as Federated
+from .engine.setup import Setup as Setup
+from .engine.state import Plan as Plan
+from .engine.work import Between as Between
+from .engine.work import Work as Work
+from .errors import UserError as UserError
+from .experiment.launch import federate as federate
+from .experiment.result import Result as Result
+from .experiment.run import execute as execute
+from .lifts.lift import Sequential as Sequential
+from .measure.global_average import global_model as global_model
+from .vector.space import Space as Space
+from .vector.task import Task as Task
+
+__version__: str
