@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 SOURCES := src tests benchmarks examples
+TESTS := $(RUN)/python -m pytest -q -n auto --dist loadgroup
 
 .PHONY: demo test check bench torture lint results all-algorithms conformance
 
@@ -16,8 +17,8 @@ $(VENV)/ready: pyproject.toml constraints.txt
 demo: $(VENV)/ready  ## a complete comparison on bundled data, with a report
 	$(RUN)/python examples/demo.py
 
-test: $(VENV)/ready  ## all tests and doctests
-	$(RUN)/python -m pytest -q -n auto
+test: $(VENV)/ready  ## the fast tests and the doctests: under two minutes on two cores
+	$(TESTS) -m "not slow"
 
 lint: $(VENV)/ready
 	$(RUN)/ruff check $(SOURCES)
@@ -25,7 +26,8 @@ lint: $(VENV)/ready
 	$(RUN)/lint-imports --no-logo
 	$(RUN)/pylint src/apiece
 
-check: lint test  ## what has to pass before a change goes in
+check: lint  ## what has to pass before a change goes in, every test: under fifteen minutes on two cores
+	$(TESTS)
 
 bench: $(VENV)/ready  ## one table: bare loops, each lift, other simulators (gigabytes under .peers, once), many clients
 	$(RUN)/python benchmarks

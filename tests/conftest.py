@@ -2,20 +2,24 @@
 
 Every run reads scikit-learn's digits, and asks what is installed, both from files. While tests run neither changes, but
 where a test puts something on the path: each is read once a process, and for every other path.
+
+A test that takes longer than a fast one may, and does not bear `slow`, fails.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from importlib import metadata
 from typing import Any
 
+import pytest
 import sklearn.datasets
 import torch
 from sklearn.utils import Bunch
+from support import tiers
 
 torch.set_num_threads(1)
 
@@ -45,3 +49,20 @@ def fresh_digits() -> Bunch:
 
 sklearn.datasets.load_digits = fresh_digits
 metadata.entry_points, metadata.version = once_a_path(metadata.entry_points), once_a_path(metadata.version)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is about one oracle runs in one worker, where each of its runs is made once."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if given is not None and "oracle" in given.params:
+            item.add_marker(pytest.mark.xdist_group(given.params["oracle"]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    began = tiers.Moment.now()
+    result = yield
+    if item.get_closest_marker("slow") is None:
+        tiers.refuse_slow(began)
+    return result

@@ -8,7 +8,6 @@ from oracles import ORACLES
 from oracles.problem import Round, fixture
 
 FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
-READINGS = [(name, mutation) for name, oracle in ORACLES.items() for mutation in oracle.MUTATIONS]
 
 
 @cache

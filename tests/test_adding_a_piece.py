@@ -76,6 +76,7 @@ def test_the_file_has_at_most_forty_lines():
     assert 20 < len(FILE.splitlines()) <= 40 and len(SNIPPETS) == 1 and len(CONSOLES) == 2
 
 
+@pytest.mark.slow
 def test_the_piece_passes_the_contract_and_says_what_the_page_shows(centred, capsys):
     ((words, output),) = shown(CONTRACT)
     assert words[:2] == ["python", "-c"]
@@ -121,6 +122,7 @@ def test_a_step_is_the_equation(centred, strength, lift):
         assert gap(moved[name], parameter.detach().numpy() - 0.1 * g) < 1e-14, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(USED)))
 def test_the_commands_print_what_the_page_shows(here, number):
     for words, output in shown(USED[number]):
@@ -134,6 +136,7 @@ def test_the_python_runs_as_it_stands(centred):
     exec(compile(SNIPPETS[0], "docs/adding-a-piece.md", "exec"), {"__name__": "__main__"})
 
 
+@pytest.mark.slow
 def test_the_entry_point_of_the_page(here, monkeypatch):
     """What `pip install .` would put on the path: the modules and the distribution's metadata."""
     project = tomllib.loads(PROJECT)

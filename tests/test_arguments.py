@@ -71,6 +71,7 @@ def odd_terms(function: Callable[..., Any]) -> Iterator[str]:
     yield from (f"{function.__name__}({', '.join(['1'] * 20)})", f"{function.__name__}(nothing=1)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), NAMES, ids=[f"{kind} {name}" for kind, name in NAMES])
 def test_odd_arguments_are_refused_in_one_sentence_or_something_is_made(kind, name):
     source, make = KINDS[kind]

@@ -81,6 +81,7 @@ def test_bad_clients_are_skipped_and_counted(tmp_path):
 
 
 # --- a disk that is full ---------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_every_write(tmp_path, monkeypatch):
     """One sentence, and once there is room again the run ends as the one that never stopped."""
     settings = {"algorithm": "scaffold", "rounds": 2, "clients": 3}

@@ -51,6 +51,7 @@ def test_what_had_no_core_to_itself_is_not_to_be_trusted(timing):
     assert found[1].kept == 0 and found[1].discarded == 1 and "do not trust it" in timing.verdicts(work, found)[0]
 
 
+@pytest.mark.slow
 def test_a_little_of_it(tmp_path):
     """Every contender makes the bare loop's model, and has its row."""
     command = [sys.executable, BENCHMARKS, "--only", "softmax regression", "no-op", "--small", "--peers"]

@@ -158,6 +158,7 @@ def test_a_configuration_file_and_flags_over_it(tmp_path, no_report):
     assert cli("run", "--config", tmp_path / "run" / "run.toml").code == 2  # whose folder exists
 
 
+@pytest.mark.slow
 def test_several_seeds(tmp_path, monkeypatch):
     draw_no_page_of_one_run(monkeypatch)
     ended = run(seeds="0,1", out=tmp_path / "runs", target=0.3, rounds=4, steps=10)
@@ -188,6 +189,7 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_compare_makes_the_reference_rows(tmp_path, monkeypatch):
     draw_no_page_of_one_run(monkeypatch)
     assert run(algorithm="scaffold", out=tmp_path / "one", absent=0.5).code == 0
@@ -207,6 +209,7 @@ def test_compare_makes_the_reference_rows(tmp_path, monkeypatch):
     assert "centralised" not in cli("compare", tmp_path / "one", "--no-references").out
 
 
+@pytest.mark.slow
 def test_report_of_several(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
@@ -286,6 +289,7 @@ def test_a_closed_pipe_is_no_error():
     assert not ended.stderr
 
 
+@pytest.mark.slow
 def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
     """Where, for how many rounds and about how long; of what is there already, nothing."""
     draw_no_page_of_one_run(monkeypatch)

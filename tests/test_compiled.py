@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import clusters, federate, gap, mlp, run
 from subjects import normed
+from support import tiers
 from test_contract import brief
 
 from apiece.algebra.composition import combine
@@ -39,24 +40,25 @@ def distance(one: Any, two: Any) -> float:
     return gap(one.last, two.last)
 
 
+RECORDED = [
+    (named.fedavg(), model, {"watch": frozenset({"drift", "divergence"})}),
+    (named.scaffold() + named.fedals(2) + named.relaxed_init(), model, {}),
+    (named.fedals(2, cohort="held"), model, {"client": AdamW(), "optimiser_state": "kept"}),
+    (named.ditto(), model, {}),
+    (named.ditto(lr=0.05, steps=3), model, {}),
+    (named.per_fedavg(batches="whole"), model, {}),
+    (named.pefll(), model, {}),
+    (named.pefll(descriptor="all"), model, {}),
+    (named.pefll(descriptor="batch"), model, {}),
+    (named.scaffold_p(init_control="grad", control="difference"), model, {}),
+    (named.fedals(2, phase="first_step") + named.period("0.bias", 3) + named.scaffold(), model, {}),
+    (named.fedprox(0.3, "server") + named.relaxed_init(), model, {}),
+    (named.fedbn() + named.scaffold(), normed, {}),
+]
+
+
 @pytest.mark.parametrize(
-    "subject, module, settings",
-    [
-        (named.fedavg(), model, {"watch": frozenset({"drift", "divergence"})}),
-        (named.scaffold() + named.fedals(2) + named.relaxed_init(), model, {}),
-        (named.fedals(2, cohort="held"), model, {"client": AdamW(), "optimiser_state": "kept"}),
-        (named.ditto(), model, {}),
-        (named.ditto(lr=0.05, steps=3), model, {}),
-        (named.per_fedavg(batches="whole"), model, {}),
-        (named.pefll(), model, {}),
-        (named.pefll(descriptor="all"), model, {}),
-        (named.pefll(descriptor="batch"), model, {}),
-        (named.scaffold_p(init_control="grad", control="difference"), model, {}),
-        (named.fedals(2, phase="first_step") + named.period("0.bias", 3) + named.scaffold(), model, {}),
-        (named.fedprox(0.3, "server") + named.relaxed_init(), model, {}),
-        (named.fedbn() + named.scaffold(), normed, {}),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
+    "subject, module, settings", tiers.but(RECORDED[1:2], RECORDED), ids=lambda value: getattr(value, "name", "")
 )
 def test_a_recording_means_what_was_written(subject, module, settings):
     """Three rounds, each with a step size of its own, ragged clients and absent ones: recorded in the first alone."""
@@ -65,6 +67,7 @@ def test_a_recording_means_what_was_written(subject, module, settings):
     assert away < TOLERANCE and programs(lift) and not lift._refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", [named.fedavg(), named.fedals(2) + named.scaffold(), named.ditto()])
 def test_what_is_looked_at_is_the_same_in_every_round(subject):
     """In the first, that of the recording, tensors that differ later are one: the model is the initial one."""
@@ -98,6 +101,7 @@ class Counting:
         return graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_alike_steps_are_one_whatever_their_number(workers):
     """All between the first and the last, in every program: the number of steps, the round and the step size are
@@ -111,6 +115,7 @@ def test_alike_steps_are_one_whatever_their_number(workers):
     assert len(programs(lift)) == 2 and len(counting.made) == 3
 
 
+@pytest.mark.slow
 def test_what_torch_compiles_does_not_grow_with_the_number_of_steps():
     """Its own guards see more than the text of a step: shapes, strides. So many graphs, whatever number of steps."""
     lift, compiled_by_torch = Compiled(4, 1, lambda graph: torch.compile(graph, backend="eager")), []
@@ -122,6 +127,7 @@ def test_what_torch_compiles_does_not_grow_with_the_number_of_steps():
     assert compiled_by_torch == [3, 3, 3]
 
 
+@pytest.mark.slow
 def test_masks_of_ragged_clients_and_their_numbers_of_samples_are_inputs_of_a_step():
     """Sizes of five to eight samples: one length of their list; and a program for each number of steps at the most."""
     counting, work, data = Counting(), Work(Between(4, 9), None, 4), clusters((5, 6, 7, 8) * 2)
@@ -132,6 +138,7 @@ def test_masks_of_ragged_clients_and_their_numbers_of_samples_are_inputs_of_a_st
     assert len({key[2] for key in lift._programs}) == len({key[1].most for key in lift._programs})
 
 
+@pytest.mark.slow
 def test_steps_that_are_told_apart_by_their_number_run_as_they_are():
     """FedRep's order is a number for each step: up to eight kinds are compiled, beyond none, whatever was before."""
     for steps, kinds in ((6, 6), (12, 0)):
@@ -153,6 +160,7 @@ def test_calls_are_made_full_by_clients_that_do_not_count():
         assert len(programs(lift)) == count
 
 
+@pytest.mark.slow
 def test_recordings_keep_no_results():
     """What they hold are graphs and shapes: however many there are, no more vectors of the clients are alive."""
     lift, federated, alive = recorded(8), federate(named.scaffold(), mlp()), []
@@ -169,6 +177,7 @@ def test_calls_of_a_cohort(cohort, chunk):
     assert fitting(space, "cpu", cohort, 2).chunk == chunk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError("no working C++ compiler\nand much more"), AssertionError()])
 @pytest.mark.parametrize("late", [True, False])
 def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog, error, late):

@@ -64,6 +64,7 @@ def test_a_new_algorithm_appears_by_itself(monkeypatch):
     assert like is not None and like.oracle == "scaffold" and like.gap < 1e-10
 
 
+@pytest.mark.slow
 def test_a_row_is_measured(monkeypatch):
     """Of an algorithm whose parts all have something to say."""
     right, costs = line(("fedavg_p",), "fedavg_p", reasons := [])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from subjects import held, normed
+from support import tiers
 
 from apiece import pieces
 from apiece.algebra.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
@@ -95,6 +96,7 @@ def brief(piece: Piece) -> Piece:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", every_piece(), ids=lambda kind: kind.__name__)
 def test_every_piece(kind):
     for piece in {brief(kind()), brief(lively(kind))}:
@@ -123,11 +125,12 @@ def test_fedbn_is_held_to_it_on_norm_layers():
         check(named.fedbn())
 
 
-@pytest.mark.parametrize("subject", COMPOSED.values(), ids=COMPOSED)
-def test_compositions(subject):
-    check(subject)
+@pytest.mark.parametrize("name", tiers.but(("fedals(held) + scaffold", "everything"), COMPOSED))
+def test_compositions(name):
+    check(COMPOSED[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("name", ["scaffold + relaxed_init", "fedals(redrawn) + scaffold", "everything"])
 def test_compositions_under_other_optimisers(name, settings):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 from outer import cli, run
 from pretend import Misplaced, there
 from recipes import RECIPES, SMALL, result
+from support import tiers
 from torch import Tensor, nn
 
 from apiece import algorithm, federate
@@ -47,6 +49,7 @@ CASES = RECIPES | NAMED | {
     "ditto, its own steps": {"algorithm": "ditto(lr=0.05, steps=3)"},
     "fedexp, the average": {"algorithm": "fedexp(evaluate=average)"},
 }  # fmt: skip
+LIFTS = list(zip(CASES, cycle(("sequential", "vectorised"))))  # a lift catches what it makes on the host, for any case
 X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
 Y = np.arange(120) % 3
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -66,8 +69,7 @@ class Normed(nn.Sequential):
 
 # --- the same run ----------------------------------------------------------------------------------------------------
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap of a mean over channels-last images
-@pytest.mark.parametrize("lift", ["sequential", "vectorised"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case, lift", tiers.but(LIFTS[:24:3], LIFTS))
 def test_a_run_there_is_bitwise_the_run_here(case, lift, tmp_path):
     """Log, rows, server, models. Nothing crosses, waits or is made elsewhere while clients work, or `there` raises."""
     settings = QUICK | CASES[case] | {"lift": lift}
@@ -78,6 +80,7 @@ def test_a_run_there_is_bitwise_the_run_here(case, lift, tmp_path):
     assert result(tmp_path / "here") == result(tmp_path / "there")
 
 
+@pytest.mark.slow
 def test_convolutions_as_products_there(tmp_path):
     settings = QUICK | {"model": "resnet20", "lift": "products", "clients": 3, "rounds": 2, "steps": "1"}
     federate(out=str(tmp_path / "here"), **(settings | {"device": "cpu"}))
@@ -126,7 +129,9 @@ def test_what_crosses_does_not_grow_with_the_steps():
     assert crossed("2") == crossed("7")
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold + fedals(alpha=2)", "fednova", "fedcm + relaxed_init", "pfedhn"])
+@pytest.mark.parametrize(
+    "algorithm", tiers.but(("pfedhn",), ["scaffold + fedals(alpha=2)", "fednova", "fedcm + relaxed_init", "pfedhn"])
+)
 def test_the_host_waits_for_no_value_in_a_round(algorithm, monkeypatch):
     """Of a vectorised call rows, weights and whether they are finite are brought to it, as many copies for any cohort;
     once it has seen which groups there are it asks for nothing else.

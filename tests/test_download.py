@@ -13,6 +13,8 @@ import pytest
 
 from apiece.data.catalogue import SOURCES
 
+pytestmark = pytest.mark.slow
+
 datasets = pytest.importorskip("datasets")
 IMAGE, CLASSES = datasets.Image(), lambda count: datasets.ClassLabel(num_classes=count)
 PARTS = {"train": 140, "test": 20}

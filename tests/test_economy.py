@@ -95,6 +95,7 @@ def finds(*paths: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_no_logic_is_written_twice():
     ended = finds(SOURCE)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from outer import config
+from support import tiers
 from torch import Tensor, nn
 
 from apiece.config.assemble import assemble
@@ -135,7 +136,7 @@ def trained(result: Result, since: int) -> list[int]:
     return [c for c in result.clients.touched() if result.clients.seen(c) >= since]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5, 7, 8, 10])
+@pytest.mark.parametrize("rounds", tiers.but((4, 5), [1, 2, 3, 4, 5, 7, 8, 10]))
 @pytest.mark.parametrize("cohort", ["held", "redrawn"])
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_the_virtual_average_of_fedals(rounds, cohort, weighting):
@@ -383,6 +384,7 @@ class Stubborn(nn.Module):
         return self.head(x.flatten(1)) * (1.0 if float(x.sum()) > 0 else 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [None, Stubborn()], ids=["cnn", "one that vmap cannot run"])
 def test_small_models_are_measured_together_under_any_lift(monkeypatch, module):
     """The accuracies of each alone, for any number of workers; a pass for each where there is no other way."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, mlp, models, run
+from support import tiers
 from torch import nn
 
 from apiece.algebra.composition import algorithm
@@ -59,6 +60,7 @@ def skewed(sizes=(30, 24, 18), shape=(6,), classes=3, seed=0):
 
 
 # --- what is generated ----------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [{}, {"source": Network(latent=8, width=16)}], ids=["inputs", "network"])
 def test_inputs_are_labelled_by_the_global_model_and_missed_by_the_local_one(source):
     """The global model's loss is less than at first; the local's mistakes, and their distance, more than with dis=0.
@@ -295,9 +297,9 @@ COMPOSED = {
 }
 
 
-@pytest.mark.parametrize("other", COMPOSED.values(), ids=COMPOSED)
+@pytest.mark.parametrize("other", tiers.but(("scaffold",), COMPOSED))
 def test_added_to_anything(other):
-    check(other() + named.fedcog(**SMALL))
+    check(COMPOSED[other]() + named.fedcog(**SMALL))
 
 
 def test_added_to_fedavgm_with_a_network_by_counts():

@@ -54,6 +54,7 @@ def told(values: list[float]) -> str:
     return f"{mean:.2f}" + (f" ± {sd:.2f}" if sd else "")
 
 
+@pytest.mark.slow
 def test_a_grid(tmp_path, monkeypatch):
     draw_no_page_of_one_run(monkeypatch)
     out = tmp_path / "grid"

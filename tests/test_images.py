@@ -192,6 +192,7 @@ def test_what_is_not_of_images_is_left():
     assert torch.equal(inside, F.max_pool1d(F.conv1d(x, kernels), 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [lambda graph: graph, None], ids=["as recorded", "by torch"])
 def test_a_run_of_convolutions_and_pools(by):
     """Clients with convolutions, overlapping pools and tiling ones, as one after the other computes them."""

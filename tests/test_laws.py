@@ -86,6 +86,7 @@ def test_fedavg_rests_off_the_optimum_where_theory_says(weighting):
     assert np.abs(drifted(q, weights) - optimum(q, weights)).max() > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", [Sgd(), Sgd(0.9)], ids=repr)
 def test_scaffold_reaches_the_optimum(client):
     """Also under momentum, where option II's difference would not be the mean gradient."""
@@ -102,6 +103,7 @@ def test_scaffold_reaches_the_optimum(client):
     assert gap(missed.last, optimum(q, everyone)) > 0.02
 
 
+@pytest.mark.slow
 def test_scaffold_reaches_the_optimum_with_some_of_the_clients():
     """Of the plain mean of the clients, whatever their models weigh: c is that mean, and at rest it is zero."""
     q = quadratics()
@@ -142,35 +144,31 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("p", [2, 3])
-@pytest.mark.parametrize("server", [Descent(), Descent(0.7), Momentum(), Adam(), Yogi()], ids=repr)
-@pytest.mark.parametrize("parts", PIECES.values(), ids=PIECES)
-def test_a_period_is_a_longer_round(parts, server, p):
-    short, long = schedules(p, 3)
-    for client, state in ((Sgd(), "fresh"), (Sgd(0.9, 0.01), "kept")):
-        settings: dict[str, Any] = {
-            "server": server,
-            "client": client,
-            "optimiser_state": state,
-            "clip": 1.0,
-            "watch": KEEPS_ALL,
-        }
-        slow = run(
-            federate(algorithm(*parts, Period("*", p), name="slow"), mlp(), **settings),
-            clusters(),
-            short,
-            ALL * (3 * p),
-        )
-        quick = run(federate(algorithm(*parts, name="quick"), mlp(), **settings), clusters(), long, ALL * 3)
-        assert (
-            gap(torch.stack([s.params for s in slow.servers[::p]]), torch.stack([s.params for s in quick.servers]))
-            < 1e-12
-        )
-        assert gap(models(slow), models(quick)) < 1e-12
-        for t in range(3 * p):  # and between two synchronisations the server rests, memory and optimiser included
-            if (t + 1) % p:
-                before, after = slow.servers[t], slow.servers[t + 1]
-                assert all(torch.equal(a, b) for a, b in zip(leaves(before), leaves(after), strict=True))
+SERVERS = (Descent(), Descent(0.7), Momentum(), Adam(), Yogi())
+CLIENT_OPTIMISERS = ((Sgd(), "fresh"), (Sgd(0.9, 0.01), "kept"))
+# Any two meet. Pieces catch what is remembered or told too often, servers an optimiser that moves between
+# synchronisations, periods an interval that is counted one off, clients' optimisers a state that is lost within it.
+PAIRWISE = [
+    pytest.param(name, server, 2 + (i + j) % 2, *CLIENT_OPTIMISERS[(i + j // 2) % 2], id=f"{name}-{server!r}")
+    for i, name in enumerate(PIECES)
+    for j, server in enumerate(SERVERS)
+]
+
+
+@pytest.mark.parametrize("name, server, p, client, state", PAIRWISE)
+def test_a_period_is_a_longer_round(name, server, p, client, state):
+    (short, long), parts = schedules(p, 3), PIECES[name]
+    settings: dict[str, Any] = {"server": server, "client": client, "optimiser_state": state, "clip": 1.0}
+    settings |= {"watch": KEEPS_ALL}
+    subject = algorithm(*parts, Period("*", p), name="slow")
+    slow = run(federate(subject, mlp(), **settings), clusters(), short, ALL * (3 * p))
+    quick = run(federate(algorithm(*parts, name="quick"), mlp(), **settings), clusters(), long, ALL * 3)
+    one, two = (torch.stack([s.params for s in servers]) for servers in (slow.servers[::p], quick.servers))
+    assert gap(one, two) < 1e-12 and gap(models(slow), models(quick)) < 1e-12
+    for t in range(3 * p):  # and between two synchronisations the server rests, memory and optimiser included
+        if (t + 1) % p:
+            before, after = slow.servers[t], slow.servers[t + 1]
+            assert all(torch.equal(a, b) for a, b in zip(leaves(before), leaves(after), strict=True))
 
 
 def leaves(server: Any) -> list[torch.Tensor]:

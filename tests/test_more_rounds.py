@@ -100,6 +100,7 @@ def test_all_seeds_get_more_rounds(tmp_path):
     assert folders.recorded(tmp_path / "runs").rounds == 4
 
 
+@pytest.mark.slow
 def test_a_grid_gets_more_rounds(tmp_path):
     words = ["--rows", "fedavg, scaffold", "--columns", "nothing"]
     words += [word for key, value in (TINY | {"rounds": 2}).items() for word in (f"--{key}", value)]
@@ -162,6 +163,7 @@ CRASHED = {"model": "mlp(hidden=[2])", "clients": 3, "cohort": 1.0, "steps": 1, 
            "drift": "selected", "lift": "sequential", "algorithm": "scaffold"}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "power cut", "power cut, some was written"])
 def test_a_crash_at_every_operation_while_a_run_gets_more_rounds(how, tmp_path, monkeypatch):
     """Whatever is asked for next, the old number of rounds or the new one, comes to its own end."""

@@ -15,6 +15,8 @@ from test_ranks import SETTINGS, cli, gap, model
 from apiece.report import page
 from apiece.system import network
 
+pytestmark = pytest.mark.slow
+
 NAMESPACES = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 NAMESPACES += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
 CABLE = """

@@ -9,6 +9,8 @@ import pytest
 from oracles import personal_claims
 from oracles.personal_claims import Settings
 
+pytestmark = pytest.mark.slow
+
 
 def test_claims_gradient_is_the_derivative():
     d, h = personal_claims.data(0, clients=3, points=7), 1e-6

@@ -187,6 +187,7 @@ def runs(tmp_path_factory) -> dict[str, Any]:
     return {name: run_config(replace(DIGITS, algorithm=name, out=str(home / name[:5])))[0] for name in names}
 
 
+@pytest.mark.slow
 def test_digits_are_learned(runs):
     """Dirichlet(0.1): the mean of the clients' own accuracies, without a step on any client; seen and unseen ones."""
     for name in ("pefll(lr=0.002)", "pfedhn(lr=0.1)"):
@@ -204,6 +205,7 @@ def test_digits_are_learned(runs):
         assert min(m[key] for m in own) > max(m[key] for m in one) + margin
 
 
+@pytest.mark.slow
 def test_what_crosses(runs):
     """PeFLL, each client and round: down phi, theta, d v; up v, delta, d phi. pFedHN: theta down, delta up."""
     for name, each in (("pefll(lr=0.002)", lambda phi, v, d: phi + d + v), ("pfedhn(lr=0.1)", lambda phi, v, d: d)):
@@ -215,6 +217,7 @@ def test_what_crosses(runs):
         assert result.metrics[-1]["numbers_up"] == result.metrics[-1]["numbers_down"] == count * size
 
 
+@pytest.mark.slow
 def test_what_is_saved(runs):
     """The networks by name, and the normalisation with them: all that a client needs to be served."""
     result = runs["pefll(lr=0.002)"]
@@ -231,6 +234,7 @@ def test_what_is_saved(runs):
     assert drift == {"consensus", "update_norm_mean"} and min(result.metrics[-1]["consensus"].values()) > 0
 
 
+@pytest.mark.slow
 def test_a_client_without_a_row_has_the_mean_descriptors_model(runs):
     result = runs["pfedhn(lr=0.1)"]
     b, params = result.experiment.federated.setup.broadcast, result.server.params
@@ -311,6 +315,7 @@ def newcomer(tmp_path_factory) -> Any:
     return path
 
 
+@pytest.mark.slow
 def test_pefll_serves_by_one_forward_pass(runs, newcomer, tmp_path, capsys):
     result = runs["pefll(lr=0.002)"]
     main(
@@ -335,6 +340,7 @@ def test_pefll_serves_by_one_forward_pass(runs, newcomer, tmp_path, capsys):
     assert served.accuracy is not None and served.accuracy > 0.7
 
 
+@pytest.mark.slow
 def test_pfedhn_serves_by_a_new_descriptor(runs, newcomer):
     result = runs["pfedhn(lr=0.1)"]
     served, size = personalize(result.folder, newcomer), result.experiment.federated.setup.task.space.size
@@ -346,6 +352,7 @@ def test_pfedhn_serves_by_a_new_descriptor(runs, newcomer):
     assert served.accuracy is not None and served.accuracy > 0.7 and len(zero_shot) == descriptor_size(10)
 
 
+@pytest.mark.slow
 def test_others_serve_in_their_own_way(runs, newcomer):
     for name, way, steps in (("fedavg", "the global model", 0), ("fedper", "Newcomer", None)):
         result = runs[name]
@@ -360,6 +367,7 @@ def test_others_serve_in_their_own_way(runs, newcomer):
     )
 
 
+@pytest.mark.slow
 def test_samples_that_do_not_fit_are_refused(runs, tmp_path):
     folder = runs["fedavg"].folder
     x = np.zeros((3, 8, 8), dtype=np.uint8)
@@ -399,6 +407,7 @@ def test_a_newcomers_labels_have_the_names_of_the_runs(tmp_path):
     assert all(labels.tolist() == [1, 0, 1] for _, labels in read) and gap(read[0][0], read[1][0]) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ditto", "apfl"])
 def test_a_second_model_trains_nobody_new(name, newcomer, tmp_path):
     """It is a member's alone: personal parameters beside it still get a round's steps, and nothing else is told."""

@@ -289,6 +289,7 @@ def test_what_is_impossible_is_refused(wrong):
         wrong()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", VALUES)
 def test_a_value_beside_the_default_keeps_the_contract(text):
     check(chosen_algorithm(text))

@@ -16,6 +16,8 @@ from apiece.data.federation import Federation
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Vectorised
 
+pytestmark = pytest.mark.slow
+
 TOTAL = 700  # local steps a curve
 DATA = claims.data(0)
 

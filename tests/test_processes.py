@@ -125,6 +125,7 @@ def left(folder: str) -> list[str]:
     return [str(path) for path in Path(folder).rglob("*") if path.is_file() or path.name.startswith("apiece-")]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_nothing(tmp_path):
     """Neither files, which have no name while it runs, nor workers, nor their complaints, though one is at work."""
     ended = subprocess.run(
@@ -147,6 +148,7 @@ def test_an_error_there_is_raised_here(lift):
         rounds(federated(algorithms.fedavg(), loss), lift, images())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_is_lost_is_replaced(number, caplog):
     """One that ended, and one that says nothing; the run is the same."""
@@ -165,6 +167,7 @@ def test_a_worker_that_is_lost_is_replaced(number, caplog):
     workers.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number, patience, said",
     [
@@ -192,6 +195,7 @@ def test_an_error_of_the_system_there_is_not_a_lost_worker(lift):
         rounds(federated(algorithms.fedavg(), loss), lift, images())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected", [Processes, Threaded, Sequential])
 def test_auto_takes_the_fastest_of_the_exact_class(expected, monkeypatch, tmp_path):
     """Which one it is, is written down; the numbers are those of the others."""

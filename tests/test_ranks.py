@@ -28,6 +28,8 @@ from apiece.storage.rows import Layout
 from apiece.storage.shared import SharedRows
 from apiece.system.ranks import Ranks
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = "--data digits --clients 6 --model mlp(hidden=[4]) --steps 3 --batch 8 --seed 1 --precision float64"
 SETTINGS += " --lift sequential --eval-every 2 --panel 2"
 

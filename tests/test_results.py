@@ -197,6 +197,7 @@ def test_costs_say_which_seeds_reached_the_target(tmp_path: Path) -> None:
     assert default_target(rows) == 0.57  # the larger of two medians, 0.6, times 0.95
 
 
+@pytest.mark.slow
 def test_a_report_that_lies_among_the_runs_is_passed_over(tmp_path):
     from apiece.config.settings import Config
     from apiece.experiment.launch import run_config

@@ -15,6 +15,7 @@ import pytest
 import torch
 from recipes import RECIPES, SMALL, result
 from subjects import algorithms, names_of
+from support import tiers
 from test_store_crash import Crash, Disk
 
 from apiece.engine import messages
@@ -26,6 +27,7 @@ from apiece.report import page
 from apiece.storage import checkpoint
 from apiece.storage.rows import Layout
 
+QUICK = ("fedinit, paper", "scaffold, momentum kept", "scaffold + fedals, absentees", "pefll", "ditto + fine_tune")
 TABLE = Path(__file__).parent.parent / "docs" / "results" / "torture.md"
 
 
@@ -79,7 +81,7 @@ def test_the_committed_table_of_kills_is_of_these_recipes():
         assert int(kills) > int(torn) and int(compared) > 0 and equal == "yes", name
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", tiers.but(QUICK, RECIPES))
 def test_stopped_twice_and_with_a_torn_checkpoint(recipe, tmp_path):
     settings = RECIPES[recipe]
     whole = run(tmp_path / "whole", **settings)
@@ -171,6 +173,7 @@ def disk(tmp_path, monkeypatch) -> Disk:
     return Disk(tmp_path / "disk", monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "killed in a write", "power cut", "power cut, some was written"])
 def test_a_crash_at_every_operation_of_a_whole_run(how, disk):
     folder = disk.root / "run"
@@ -189,6 +192,7 @@ def test_a_crash_at_every_operation_of_a_whole_run(how, disk):
         assert result(folder) == expected, at
 
 
+@pytest.mark.slow
 def test_crash_after_crash(disk):
     """Each start is struck again soon: what one of them leaves half done, the next has to bear."""
     folder, settings = disk.root / "run", CRASHED | {"lift": "auto"}
@@ -209,6 +213,7 @@ def test_crash_after_crash(disk):
 
 
 # --- SIGKILL ---------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_sigkill_at_random_moments(tmp_path):
     """Six algorithms, each killed again and again in processes of their own; `torture.py` does it for all."""
     six = ["scaffold", "fedinit, paper", "fedals, held", "scaffold_p", "scaffold + relaxed_init", "fedals + scaffold"]

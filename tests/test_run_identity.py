@@ -190,6 +190,7 @@ def test_a_run_goes_on_from_what_it_started_from(tmp_path, start, monkeypatch, c
     assert (tmp_path / "model.safetensors").read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_seeds_and_references_start_from_the_runs_copy(tmp_path, start):
     assert run(out=tmp_path / "runs", seeds="0,1", init=start).code == 0
     expected = (tmp_path / "runs" / "seed-1" / "model.safetensors").read_bytes()

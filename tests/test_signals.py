@@ -19,6 +19,8 @@ from apiece.lifts.lift import Threaded
 from apiece.system import processes
 from apiece.wired.server import WiredClients
 
+pytestmark = pytest.mark.slow
+
 FIVE = 5.0  # seconds
 SMALL = "--data digits --clients 4 --cohort 1.0 --batch 8 --model mlp(hidden=[8]) --workers 2".split()
 LONG = "--rounds 1 --steps 300000".split()  # a client takes minutes

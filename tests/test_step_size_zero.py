@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from recipes import RECIPES, SMALL
+from support import tiers
 
 from apiece import federate
 
 
-@pytest.mark.parametrize("settings", RECIPES.values(), ids=RECIPES)
-def test_rounds_without_a_step_size_stay_finite(settings):
-    result = federate(**SMALL | {"rounds": 2, "eval_every": 2} | settings | {"lr": 0.0, "schedule": "constant"})
+@pytest.mark.parametrize("recipe", tiers.but(("scaffold, difference", "fedcm + relaxed_init", "pfedhn"), RECIPES))
+def test_rounds_without_a_step_size_stay_finite(recipe):
+    result = federate(**SMALL | {"rounds": 2, "eval_every": 2} | RECIPES[recipe] | {"lr": 0.0, "schedule": "constant"})
     assert all(torch.isfinite(tensor).all() for tensor in result.model().values() if tensor.is_floating_point())
 
 

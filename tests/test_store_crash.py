@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support import tiers
 
 from apiece.storage import checkpoint
 from apiece.storage.disk import DiskRows, Layout
@@ -229,7 +230,7 @@ def test_killed_at_every_operation(disk, half):
         check(play(disk.root / "run", [], 0), UNHURT)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("share", tiers.but((0.3,), [0.0, 0.3, 0.7, 1.0]))
 def test_power_cut_at_every_operation(disk, share):
     for at in range(1, operations(disk) + 1):
         disk.reset()
@@ -241,7 +242,7 @@ def test_power_cut_at_every_operation(disk, share):
         check(play(disk.root / "run", [], 0), UNHURT)
 
 
-@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("cut", tiers.but((True,), [False, True]))
 def test_falling_back_one_checkpoint(disk, cut):
     for at in range(1, operations(disk) + 1):
         rng = np.random.default_rng(at)
@@ -256,7 +257,7 @@ def test_falling_back_one_checkpoint(disk, cut):
         check(play(disk.root / "run", [], 0), UNHURT)
 
 
-@pytest.mark.parametrize("case", range(200))
+@pytest.mark.parametrize("case", tiers.but(range(40), range(200)))
 def test_many_crashes_each_start_going_another_way(disk, case):
     """Other cohorts after each start: rows of a way not taken never come back."""
     rng, seeds = np.random.default_rng(case), []
@@ -275,6 +276,7 @@ def test_many_crashes_each_start_going_another_way(disk, case):
     check(result, reference(seeds))
 
 
+@pytest.mark.slow
 def test_power_cut_after_a_start_that_was_killed(disk):
     """What a killed start had made but not flushed is there to see, and still gone when the power goes."""
     total = operations(disk)
@@ -319,6 +321,7 @@ def test_what_was_said_to_be_on_the_disk_is_there_after_a_start_that_was_killed(
         rows.close()
 
 
+@pytest.mark.slow
 def test_power_cut_after_a_fall_back_that_was_killed(disk):
     """The checkpoint set aside is whole, only later than the one that was asked for: it must not come back."""
     operations(disk)

@@ -160,11 +160,13 @@ def test_a_served_clients_own_statistics_are_of_its_own_data():
     assert moved and all(gap(state[name], initial[name]) > 1e-4 for name in moved)
 
 
+@pytest.mark.slow
 def test_a_shared_bodys_statistics_stay_with_it():
     found, result = statistics("fedper(epochs=1)", client=2)
     assert torch.equal(found, result.server.buffers)
 
 
+@pytest.mark.slow
 def test_fine_tuned_parameters_have_statistics_of_the_same_training():
     found, result = statistics("fedavg + fine_tune(epochs=1)", client=0)
     assert gap(found, result.server.buffers) > 0.01

@@ -376,6 +376,7 @@ def test_lifts_change_nothing(kind):
 
 
 # --- from the command line, and back ----------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_wired_is_bitwise_sequential(kind, file):
     settings = SMALL | {"rounds": 2, "clients": 3, "workers": 1}
@@ -387,6 +388,7 @@ def test_wired_is_bitwise_sequential(kind, file):
     assert one.metrics[-1]["global_loss"] == two.metrics[-1]["global_loss"]
 
 
+@pytest.mark.slow
 def test_a_run_of_a_file_resumes_and_its_model_loads_in_transformers(file, tmp_path, capsys):
     def words(out: Path, rounds: int) -> list[str]:
         flags = {"data": file, "model": "opt(length=16, hidden=8, layers=1, heads=2)", "split": "shards(1, by=natural)"}

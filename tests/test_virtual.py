@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import KEEPS_ALL, FullBatch, clusters, federate, federation, gap, mlp, models, run
+from support import tiers
 from test_fedcog import Convolutional, skewed
 from torch import nn
 
@@ -76,12 +77,13 @@ def views(subject: Any, data: Any = None, rounds: int = 2, **settings: Any) -> l
 
 # --- composing ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", QUICK)
-@pytest.mark.parametrize("other", ["relaxed_init", "scaffold", "fedals", "fedper"])
+@pytest.mark.parametrize("other", tiers.but(("fedals",), ["relaxed_init", "scaffold", "fedals", "fedper"]))
 def test_composed(name, other):
     other = {"fedals": lambda: named.fedals(2)}.get(other, getattr(named, other))()
     check(QUICK[name] + other)
 
 
+@pytest.mark.slow
 def test_all_that_fits_together():
     check(QUICK["vhl"] + QUICK["fedreg"] + named.fedcog(steps=2, samples=8) + named.relaxed_init(0.1, "delta"))
     check(QUICK["fedgen"] + QUICK["fedreg"] + named.moon() + named.fedals(2))

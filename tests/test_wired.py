@@ -20,6 +20,7 @@ import safetensors.torch
 import torch
 from helpers import clusters, federate, mlp
 from outer import cli
+from support import tiers
 from test_pipeline import pipeline
 
 from apiece.algebra.composition import algorithm
@@ -137,7 +138,7 @@ def sequential(config: Config) -> Any:
     return _whole[config]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", tiers.but((RICH, "scaffold_p + relaxed_init(0.1)", "ditto"), ALGORITHMS))
 def test_wired_is_bitwise_sequential(name):
     config = replace(CONFIG, algorithm=name)
     result = run_config(config)[0]
@@ -152,12 +153,14 @@ def test_every_name_is_run_over_the_wire():
     assert {call.name for text in recipes for call in parse(text)} == set(named.__all__) - pooled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_settings_reach_the_clients(settings):
     config = replace(CONFIG, **({"algorithm": "scaffold"} | settings))
     assert same(run_config(config)[0], sequential(config))
 
 
+@pytest.mark.slow
 def test_the_run_folder_is_the_same(tmp_path):
     folders_of = {lift: tmp_path / lift for lift in ("wired", "sequential")}
     for lift, folder in folders_of.items():
@@ -174,7 +177,7 @@ def test_the_run_folder_is_the_same(tmp_path):
 
 
 # --- processes that end ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("when", ["ended", "killed before", "killed after"])
+@pytest.mark.parametrize("when", tiers.but(("killed after",), ["ended", "killed before", "killed after"]))
 def test_every_message_may_meet_a_new_process(monkeypatch, when):
     """Ended when idle; killed, which the next message finds; killed while it works, at most once a message."""
     give, take, taken = client_processes.ClientProcesses._give, client_processes.ClientProcesses._take, []
@@ -259,7 +262,7 @@ def stopped(config: Config, after: int) -> Path:
     return Path(config.out)
 
 
-@pytest.mark.parametrize("name", [RICH, "scaffold_p + relaxed_init(0.1)"])
+@pytest.mark.parametrize("name", tiers.but((RICH,), [RICH, "scaffold_p + relaxed_init(0.1)"]))
 def test_resume_is_bitwise(tmp_path, name):
     """From a checkpoint two rounds old, the clients having remembered a round that did not count in it."""
     config = replace(CONFIG, algorithm=name, rounds=5, checkpoint_every=2, out=str(tmp_path / "run"))
@@ -272,6 +275,7 @@ def test_resume_is_bitwise(tmp_path, name):
     assert said(log) == said(whole.metrics)
 
 
+@pytest.mark.slow
 def test_falling_back_one_checkpoint_is_bitwise(tmp_path):
     """The newest checkpoint is lost; clients still have what the one before needs, twice in a row."""
     config = replace(CONFIG, algorithm=RICH, rounds=5, out=str(tmp_path / "run"))
@@ -302,6 +306,7 @@ def test_a_client_without_the_memory_says_so(tmp_path):
         resume(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rot", ["bit", "gone", "another client's"])
 def test_a_memory_that_rots_is_named_and_the_checkpoint_before_serves(tmp_path, rot, capsys):
     """The other clients begin from that one too; where it has no whole memory either, nothing is changed."""
@@ -333,6 +338,7 @@ def test_a_memory_that_rots_is_named_and_the_checkpoint_before_serves(tmp_path, 
     assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())
 
 
+@pytest.mark.slow
 def test_a_damaged_memory_falls_back_as_a_torn_checkpoint_does(tmp_path, capsys):
     """The memory of the last round: the checkpoint before has one of its own."""
     config = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, out=str(tmp_path / "run"))
@@ -373,6 +379,7 @@ def test_rotten_data_are_named(one_round, tmp_path, how):
         Client.build(text, tmp_path)
 
 
+@pytest.mark.slow
 def test_rotten_data_end_a_run_with_one_sentence_or_are_left_out(one_round):
     path = one_round / "clients" / "client-3" / DATA
     path.write_bytes(path.read_bytes()[:-1])
@@ -583,6 +590,7 @@ def test_pooled_data_have_no_clients():
     assert same(run_config(config)[0], sequential(config))
 
 
+@pytest.mark.slow
 def test_a_run_without_a_folder_leaves_none():
     result = run_config(replace(CONFIG, algorithm="scaffold", rounds=1))[0]
     home = result.clients.folder(0).parents[1]  # type: ignore[attr-defined]
@@ -592,6 +600,7 @@ def test_a_run_without_a_folder_leaves_none():
     assert not home.exists()
 
 
+@pytest.mark.slow
 def test_a_script_is_not_run_again_by_its_clients(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

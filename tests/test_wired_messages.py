@@ -17,6 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 from mutations import ALGORITHMS, CHANGES, GOOD, Scene, play
+from support import tiers
 from test_wired import CONFIG, sequential
 
 from apiece.config.assemble import assemble
@@ -33,7 +34,7 @@ from apiece.wired.processes import ClientProcesses
 EVERYONE = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, eval_every=9, steps="2")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", tiers.but(("scaffold", "pefll(embedding=mlp, size=S, lambda_h=0.1)"), ALGORITHMS))
 def test_changed_messages_are_refused_or_make_no_difference(algorithm, tmp_path):
     counted = play(Scene(algorithm, tmp_path), 4 * len(CHANGES), random.Random(algorithm))
     bad = {key: n for key, n in counted.items() if key[2] not in GOOD}
@@ -117,6 +118,7 @@ def meddle(monkeypatch) -> Callable[[Change | None], None]:
     return lambda new: change.__setitem__(0, new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["nan", "weight 1e300"])
 def test_the_client_is_named_and_the_last_checkpoint_is_from_before_it(tmp_path, meddle, how):
     config = replace(EVERYONE, workers=1, out=str(tmp_path / "run"))
@@ -162,6 +164,7 @@ def test_what_fails_in_a_client_is_named_with_its_place(meddle):
 
 
 # --- a run without a folder ----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_killed_run_without_a_folder_leaves_no_samples(tmp_path):
     """SIGKILL of the run alone; what it had of clients' samples is gone soon after."""
     code = "import sys; from apiece.cli import main; main(sys.argv[1:])"

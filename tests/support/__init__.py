@@ -1,0 +1,1 @@
+"""What several tests share: none of these modules is a test."""

@@ -1,0 +1,60 @@
+"""The two tiers: `make test` runs what is fast, `make check` runs the tests that bear `slow` as well.
+
+A fast test takes at most `MOST` seconds, of the processor and not of the clock: other programs do not slow it down. On
+a slower machine it may take as much longer as `sample` does there. A test that waits, for a process or a signal, may
+take four times as long by the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Container, Iterable
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+MOST, WAITS = 3.0, 4.0
+SAMPLE = 0.017  # seconds that `sample` takes where the tests were divided
+
+
+class Moment(NamedTuple):
+    """Seconds so far."""
+
+    processor: float
+    clock: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Of this process and its ended children."""
+        return cls(sum(os.times()[:4]), time.perf_counter())
+
+
+def sample() -> float:
+    """Seconds of the processor for a fixed computation."""
+    began, w = time.process_time(), torch.zeros(200)
+    for _ in range(2000):
+        w = torch.tanh(w.outer(w).sum(0) + w)
+    return time.process_time() - began
+
+
+@cache
+def slowness() -> float:
+    """How many times as long as there a computation takes here, at least 1."""
+    return max(1.0, min(sample() for _ in range(3)) / SAMPLE)
+
+
+def refuse_slow(began: Moment) -> None:
+    """Fail a test that began then, where it took longer than a fast one may."""
+    ended = Moment.now()
+    taken = max(ended.processor - began.processor, (ended.clock - began.clock) / WAITS)
+    if taken > MOST and taken > MOST * slowness():
+        pytest.fail(f"it took {taken:.1f} seconds, and a fast test {MOST:g}: mark it `slow`, or make it faster")
+
+
+def but(fast: Container[Any], cases: Iterable[Any]) -> list[Any]:
+    """The cases for `parametrize`, all of them slow but these."""
+    slow = lambda case: pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow)
+    return [case if case in fast else slow(case) for case in cases]
