@@ -4,7 +4,7 @@ Every public name stands once, in `__init__.pyi`; each is loaded when it is firs
 costs nothing.
 """
 
-import lazy_loader
+import lazy_loader  # pyright: ignore[reportMissingTypeStubs]
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # pyright: ignore
 __version__ = "0.1.0"
