@@ -296,6 +296,8 @@ OTHERS = [
     ({"loss": 5}, "loss is 5, which cannot be called"),
     ({"metric": {"right": len}}, "metric is {'right': ", "cannot be called"),
     ({"on_round": 5}, "on_round is 5, which cannot be called"),
+    ({"watchers": len}, "watchers is <built-in function len>: give a list of functions"),
+    ({"watchers": [5]}, "a watcher is 5, which cannot be called"),
     ({"clients": [1, 2]}, "clients is a list", "Federation"),
     ({"clients": "ten"}, "clients is a str"),
     ({"clients": 2.5}, "clients is a float"),

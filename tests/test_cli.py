@@ -18,6 +18,7 @@ from test_bad_input import sentence
 
 from apiece.data.split import Split
 from apiece.experiment import run as run_module
+from apiece.experiment import saved
 from apiece.experiment.folders import say_once
 from apiece.networks.models import mlp, softmax_regression
 from apiece.report import page as report
@@ -311,13 +312,13 @@ def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
 def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
     draw_no_page_of_one_run(monkeypatch)
     assert run(algorithm="scaffold", out=tmp_path / "one").code == 0
-    save = run_module.save
+    save = saved.save
 
     def interrupted(*arguments):
         save(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_module, "save", interrupted)
+    monkeypatch.setattr(saved, "save", interrupted)
     ended = cli("compare", tmp_path / "one")
     (folder,) = tmp_path.glob("centralised-*")
     said = f"apiece: interrupted; `apiece resume {folder}`, or the same comparison again, goes on.\n"

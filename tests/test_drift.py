@@ -12,6 +12,8 @@ from outer import config
 from apiece.config.assemble import assemble
 from apiece.engine.state import Plan
 from apiece.experiment import run
+from apiece.experiment.choice import lift_of
+from apiece.experiment.clients import clients_of
 from apiece.language import algorithms
 from apiece.measure.drift import Running, dissimilarity
 
@@ -40,7 +42,7 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
     """Over the cohort that answered, and over all clients, those that never trained at the initial model."""
     experiment = assemble(config(algorithm=algorithm, absent=absent, **SETTINGS))
     federated = experiment.federated
-    clients = run._clients(experiment, None, "", run.lift_of(experiment))
+    clients = clients_of(experiment, None, "", lift_of(experiment))
     state = run.first(experiment)
     shared, layers = federated.setup.periods.shared, federated.setup.task.space.layer_index()
 

@@ -146,6 +146,39 @@ def test_the_callback_sees_each_round_and_may_stop():
         federate(Mine(), (X, Y), on_round=stop, **QUICK)
 
 
+def test_a_watcher_measures_on_its_own(tmp_path):
+    """It sees the round before it is written: what it gives back stands in the log, and after it all else."""
+    seen: list[tuple[int, bool]] = []
+
+    def largest(round: apiece.Round) -> dict[str, Any]:
+        seen.append((round.number, round.last))
+        assert "global_accuracy" in round.info and "bytes_up" not in round.info
+        return {"largest": max(leaf.abs().max() for leaf in round.model().values()), "first": 0}
+
+    module, quick = Mine(), QUICK | {"out": tmp_path / "run"}
+    result = federate(module, (X, Y), watchers=[lambda round: None, largest], on_round=lambda info: info.clear, **quick)
+    assert seen == [(1, False), (2, False), (3, True)]
+    assert result.metrics[-1]["largest"] == max(float(leaf.abs().max()) for leaf in result.model().values())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == result.metrics and lines[0]["first"] == 0
+    plain = federate(module, (X, Y), **QUICK)
+    assert torch.equal(plain.server.params, result.server.params)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"steps": 1}, "a watcher gives back 'steps', which the round's record has already"),
+        ({"a": "1"}, "a watcher gives back 'a'='1': let it be a number"),
+        ({"a": torch.ones(2)}, "a watcher gives back 'a'=tensor"),
+        (5, "a watcher gives back 5: let it give numbers by name, or nothing"),
+    ],
+)
+def test_what_a_watcher_may_not_give_back(given, said):
+    with pytest.raises(UserError, match=said):
+        federate(Mine(), (X, Y), watchers=[lambda round: given], **QUICK)
+
+
 def test_an_algorithm_of_ones_own():
     algorithm = apiece.algorithm(Proximal(0.5), apiece.Period("hidden", 2), name="mine")
     named = federate(Mine(), (X, Y), "fedprox(mu=0.5)", **QUICK)

@@ -19,7 +19,7 @@ from test_report import Page
 from apiece.config.settings import Config
 from apiece.config.tables import flags
 from apiece.errors import UserError
-from apiece.experiment import folders, grid, run
+from apiece.experiment import folders, grid, saved
 from apiece.experiment.launch import run_config
 from apiece.language.grammar import parse_list
 from apiece.report import page as report
@@ -116,18 +116,18 @@ class Stop(Exception):
 
 def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
     """Finished cells are not touched, the one that was stopped goes on from its checkpoint, all as if never stopped."""
-    out, saved, save = tmp_path / "grid", [], run.save
+    out, cuts, save = tmp_path / "grid", [], saved.save
 
     def cut(folder, *rest):
-        saved.append(folder)
-        if len(saved) > 3:  # in the second of the second cell's rounds
+        cuts.append(folder)
+        if len(cuts) > 3:  # in the second of the second cell's rounds
             raise Stop
         save(folder, *rest)
 
-    monkeypatch.setattr(run, "save", cut)
+    monkeypatch.setattr(saved, "save", cut)
     with pytest.raises(Stop):
         table(out, "fedavg, scaffold", "nothing, relaxed_init(0.1)")
-    monkeypatch.setattr(run, "save", save)
+    monkeypatch.setattr(saved, "save", save)
     first, second = (out / name / "seed-0" for name in ("fedavg", "fedavg+relaxed_init(0.1)"))
     assert folders.ended(first) and (second / "run.toml").is_file() and not folders.ended(second)
     before = {path: path.stat().st_mtime_ns for path in [*first.rglob("*"), second / "run.toml"]}

@@ -14,10 +14,9 @@ from test_bad_input import sentence
 from test_store_crash import Crash, Disk
 
 from apiece.errors import UserError
-from apiece.experiment import folders, launch
-from apiece.experiment import run as loop
+from apiece.experiment import folders, launch, saved
 from apiece.experiment.launch import federate
-from apiece.experiment.saved import State
+from apiece.experiment.result import State
 from apiece.report import page
 from apiece.storage import checkpoint
 
@@ -127,14 +126,14 @@ def test_what_is_refused_changes_nothing(tmp_path):
 
 def from_before(folder: Path, patch: pytest.MonkeyPatch, **settings) -> None:
     """A run whose checkpoints know nothing of its log, and which wrote none before the last round for its own sake."""
-    save, write = loop.save, checkpoint.write
+    save, write = saved.save, checkpoint.write
 
     def due(where: Path, digest: str, state: State, *rest) -> None:
         if state.server.round % settings["checkpoint_every"] == 0 or state.server.round == settings["rounds"]:
             save(where, digest, state, *rest)
 
     with patch.context() as old:
-        old.setattr(loop, "save", due)
+        old.setattr(saved, "save", due)
         old.setattr(checkpoint, "write", lambda *a: write(*a[:3], {"rows": a[3]["rows"]}, a[4]))
         assert run(out=folder, **settings).code == 0
 

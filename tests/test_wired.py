@@ -258,7 +258,7 @@ def stopped(config: Config, after: int) -> Path:
             raise Stop
 
     with pytest.raises(Stop):
-        execute(assemble(config), Path(config.out), stop)
+        execute(assemble(config), Path(config.out), [stop])
     return Path(config.out)
 
 
@@ -289,7 +289,7 @@ def test_falling_back_one_checkpoint_is_bitwise(tmp_path):
         newest = max((folder / "checkpoints").glob("round-*.safetensors"))
         newest.write_bytes(newest.read_bytes()[:-1])
         with pytest.raises(Stop):
-            execute(assemble(config), folder, stop, resume=True)
+            execute(assemble(config), folder, [stop], resume=True)
     resume(folder)
     state = safetensors.torch.load_file(folder / "model.safetensors")
     assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())

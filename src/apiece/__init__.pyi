@@ -43,6 +43,7 @@ from .engine.work import Work as Work
 from .errors import UserError as UserError
 from .experiment.launch import federate as federate
 from .experiment.result import Result as Result
+from .experiment.result import Round as Round
 from .experiment.run import execute as execute
 from .lifts.lift import Sequential as Sequential
 from .measure.global_average import global_model as global_model

@@ -24,6 +24,7 @@ from apiece.data.fingerprint import fingerprint
 from apiece.data.parts import refuse_misfits
 from apiece.data.sources import load
 from apiece.data.split import Split
+from apiece.engine.clients import Clients
 from apiece.engine.cohorts import bernoulli_cohort, cohort, in_order, silent
 from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
@@ -91,6 +92,10 @@ class Experiment:
         chosen = self.cohort_of(round)
         quiet = silent(self.config.seed, round, self.training.names, chosen, self.config.absent)
         return Plan(chosen, quiet, self.lr(round))
+
+    def clients(self, lift: Any, **kept: Any) -> Clients:
+        """The clients that train, in this process, run by this lift; `kept` are more fields of `Clients`."""
+        return Clients(self.federated, self.training, self.work, self.config.seed, lift, **kept)
 
 
 def assemble(

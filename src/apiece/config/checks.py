@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ FEW = 1000  # labels that may go beyond the number of samples: of a sample of ma
 CLIENTS = ("names", "seen", "size", "samples", "test_pool", "test_rows")  # what a run asks ready clients for
 
 
-def refuse_others(model: Any, data: Any, algorithm: Any, loss: Any, metric: Any, on_round: Any, clients: Any) -> None:
+def refuse_others(
+    model: Any, data: Any, algorithm: Any, loss: Any, metric: Any, on_round: Any, clients: Any, watchers: Any = ()
+) -> None:
     """Raise UserError for an object that a program gave for another kind of thing."""
     given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "metric": metric, "clients": clients}
     for name, thing in given.items():
@@ -35,7 +38,10 @@ def refuse_others(model: Any, data: Any, algorithm: Any, loss: Any, metric: Any,
         raise UserError(f"algorithm is a piece: give apiece.algorithm({algorithm!r}, name=...).")
     if not isinstance(algorithm, str | Algorithm):
         raise UserError(f"algorithm is a {type(algorithm).__name__}: give an Algorithm, or the name of one.")
-    for name, thing in (("loss", loss), ("metric", metric), ("on_round", on_round)):
+    if not isinstance(watchers, Sequence):
+        raise UserError(f"watchers is {shown(watchers)}: give a list of functions.")
+    several = (("a watcher", watcher) for watcher in watchers)
+    for name, thing in (("loss", loss), ("metric", metric), ("on_round", on_round), *several):
         if thing is not None and not callable(thing):
             raise UserError(f"{name} is {shown(thing)}, which cannot be called: give a function, or leave it out.")
     if clients is not None and not all(hasattr(clients, name) for name in CLIENTS):

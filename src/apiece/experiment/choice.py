@@ -17,7 +17,6 @@ from typing import Any
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import Experiment
 from apiece.config.model import OWN
-from apiece.engine.clients import Clients
 from apiece.engine.state import Plan
 from apiece.errors import UserError, said
 from apiece.lifts.compiled import Compiled
@@ -197,21 +196,15 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
 
 def _first(experiment: Experiment, most: int) -> list[int]:
     """The first clients of the run that have steps to take, at most so many."""
-    clients = _clients(experiment, Sequential())
+    clients = experiment.clients(Sequential())
     able = (c for c in chain(experiment.plan(0).cohort, experiment.training.seen) if clients.steps(c, 0))
     return list(dict.fromkeys(islice(able, most)))
 
 
 def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
     """How long the first round takes these clients; what comes of it is forgotten."""
-    federated, clients = experiment.federated, _clients(experiment, lift)
+    federated, clients = experiment.federated, experiment.clients(lift, on_bad_client="skip")
     server, plan = federated.start(), Plan(some, frozenset(), experiment.plan(0).lr)
     began = time.perf_counter()
     federated.round(server, clients, plan)
     return time.perf_counter() - began
-
-
-def _clients(experiment: Experiment, lift: Any) -> Clients:
-    """The run's clients with rows of their own."""
-    of = experiment.federated, experiment.training, experiment.work, experiment.config.seed
-    return Clients(*of, lift, on_bad_client="skip")

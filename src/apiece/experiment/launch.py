@@ -27,7 +27,7 @@ from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Result
 from apiece.experiment.run import execute, trained
-from apiece.experiment.watchers import Bar, tensorboard
+from apiece.experiment.watchers import Bar, Watcher, tensorboard
 from apiece.language import plugins
 from apiece.storage.shared import refuse_unshared
 from apiece.system import files
@@ -43,7 +43,8 @@ def federate(
     *,
     loss: Any = None,
     metric: Any = None,
-    on_round: Callable[[Info], None] | None = None,
+    on_round: Callable[[Info], object] | None = None,
+    watchers: Sequence[Watcher] = (),
     clients: Any = None,
     progress: bool = False,
     resume: bool = False,
@@ -55,12 +56,13 @@ def federate(
     `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset (texts for a
     module of your own: `apiece.data.texts.from_jsonl`); `clients` may be a number of clients, or a ready Federation.
     `loss(outputs, y)` and `metric(outputs, y)` (one value a sample) default to cross entropy and accuracy.
-    `on_round(info)` is called with each round's record. `resume` goes on with the run in the folder `out`, from its
-    beginning where there is none yet. Raises UserError for what cannot be run.
+    `on_round(info)` is called with each round's record. Each of `watchers` is called with the `Round` itself, before it
+    is written: numbers that one gives back, `{"mine": 0.5}`, join the record. `resume` goes on with the run in the
+    folder `out`, from its beginning where there is none yet. Raises UserError for what cannot be run.
     """
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
-    refuse_others(model, data, algorithm, loss, metric, on_round, clients)
+    refuse_others(model, data, algorithm, loss, metric, on_round, clients, watchers)
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
@@ -77,7 +79,7 @@ def federate(
     there = resume and folder is not None and join().everyone((folder / "run.toml").is_file())[0]
     config = identity.as_kept(folder, config) if folder is not None and there else located(config)
     experiment = _assembled(config, dataset, module, loss, metric, custom, clients)
-    return _watched(experiment, folder, on_round, progress, there)
+    return _watched(experiment, folder, on_round, progress, there, watchers)
 
 
 def as_dataset(data: Any) -> Dataset:
@@ -257,7 +259,12 @@ def _assembled(config: Config, *given: Any) -> Experiment:
 
 
 def _watched(
-    experiment: Experiment, folder: Path | None, on_round: Callable[[Info], None] | None, progress: bool, resume: bool
+    experiment: Experiment,
+    folder: Path | None,
+    on_round: Callable[[Info], object] | None,
+    progress: bool,
+    resume: bool,
+    watchers: Sequence[Watcher] = (),
 ) -> Result:
     """Run an experiment with its progress bar and TensorBoard, where they are asked for."""
     ranks = join()
@@ -267,18 +274,13 @@ def _watched(
         folders.say_once(hint)
     with ExitStack() as stack:
         stack.enter_context(going_on(_goes_on(folder), folder))
-        watchers = [on_round] if on_round else []
+        told = [on_round] if on_round else []
         if progress and ranks.leads:
-            watchers.append(stack.enter_context(Bar(experiment)))
+            told.append(stack.enter_context(Bar(experiment)))
         if experiment.config.tensorboard and folder is not None and ranks.leads:
-            watchers.append(tensorboard(folder, stack))
-
-        def each(info: Info) -> None:
-            for watcher in watchers:
-                watcher(info)
-
+            told.append(tensorboard(folder, stack))
         with enough("the run"):
-            return execute(experiment, folder, each, resume)
+            return execute(experiment, folder, told, resume, watchers)
 
 
 def _goes_on(folder: Path | None) -> str:

@@ -182,7 +182,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
         steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0
     if steps:
         federated, server = _trained_on(federated, server, steps, work.batch)
-    clients, how = Clients(federated, place, work, config.seed, Sequential()), Counted()
+    clients, how = replace(experiment, federated=federated, training=place).clients(Sequential()), Counted()
     each, shared = clients.each(0, server.round)._replace(who=STRANGER), federated.shared(server, lr)
 
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a run gives back: metrics by round, and every model."""
+"""What a run carries from round to round, what a round leaves, and what the run gives back: metrics and models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,46 @@ from torch import Tensor
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
 from apiece.engine.predicting import predicting
-from apiece.engine.state import Server
+from apiece.engine.state import Plan, Server
 from apiece.engine.stepping import Loop
+from apiece.engine.traffic import Traffic
 from apiece.errors import UserError
+from apiece.measure.drift import Running
 from apiece.measure.global_average import global_model
 from apiece.system.device import to_host
 
 Info = dict[str, Any]
+
+
+class State(NamedTuple):
+    """All that a run carries from round to round, but for the clients' rows."""
+
+    server: Server
+    traffic: Traffic
+    running: Running
+
+
+class Round(NamedTuple):
+    """A round that is done: what it led to, who was asked, and its record so far."""
+
+    experiment: Experiment
+    clients: Clients
+    state: State
+    plan: Plan
+    info: Info
+
+    @property
+    def number(self) -> int:
+        """1, 2, ..."""
+        return self.state.server.round
+
+    @property
+    def last(self) -> bool:
+        return self.number == self.experiment.config.rounds
+
+    def model(self, client: int | str | None = None) -> dict[str, Tensor]:
+        """The global model after this round, or one client's: as `Result.model`."""
+        return model_of(self.experiment, self.state.server, self.clients, client)
 
 
 class Result(NamedTuple):
@@ -46,17 +79,24 @@ class Result(NamedTuple):
 
         Where the server has no global model, all that it makes models of, by name.
         """
-        federated = self.experiment.federated
-        client = client if client is None else numbered_client(client, self.experiment.federation.names)
-        theta, buffers, _ = global_model(federated, self.server, self.clients)
-        if client is not None:
-            lr = self.experiment.plan(max(self.server.round - 1, 0)).lr
-            each, shared = self.clients.each(client, self.server.round), federated.shared(self.server, lr)
-            theta = federated.setup.broadcast.model(theta, self.server.broadcast, each)
-            theta, buffers = predicting(federated.setup, Loop(), theta, buffers, shared, each)
-        elif not federated.setup.broadcast.common:
-            return to_host(federated.setup.broadcast.state(theta, self.server.broadcast))
-        return to_host(federated.setup.task.space.state_dict(theta, buffers))
+        return model_of(self.experiment, self.server, self.clients, client)
+
+
+def model_of(
+    experiment: Experiment, server: Server, clients: Clients, client: int | str | None = None
+) -> dict[str, Tensor]:
+    """The global model, or one client's, as `Result.model` gives it."""
+    federated, setup = experiment.federated, experiment.federated.setup
+    client = client if client is None else numbered_client(client, experiment.federation.names)
+    theta, buffers, _ = global_model(federated, server, clients)
+    if client is not None:
+        lr = experiment.plan(max(server.round - 1, 0)).lr
+        each, shared = clients.each(client, server.round), federated.shared(server, lr)
+        theta = setup.broadcast.model(theta, server.broadcast, each)
+        theta, buffers = predicting(setup, Loop(), theta, buffers, shared, each)
+    elif not setup.broadcast.common:
+        return to_host(setup.broadcast.state(theta, server.broadcast))
+    return to_host(setup.task.space.state_dict(theta, buffers))
 
 
 def numbered_client(client: int | str, names: Sequence[str]) -> int:

@@ -10,6 +10,8 @@ To go on, in this order, so that a crash at any moment leaves a run that can go 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,24 +19,18 @@ import torch
 from torch import Tensor
 
 from apiece.config.assemble import Experiment
-from apiece.engine.clients import Clients
+from apiece.engine.clients import BadClient, Clients, NotFinite
 from apiece.engine.state import Server
 from apiece.engine.traffic import Traffic
 from apiece.experiment import folders, identity, lifecycle
+from apiece.experiment.result import Info, Round, State
 from apiece.measure.drift import Running
 from apiece.storage import checkpoint
 from apiece.storage.checkpoint_files import path_of
 from apiece.storage.log import Log, kept, round_of
 from apiece.storage.trees import flatten, restore
 from apiece.system.device import to_device
-
-
-class State(NamedTuple):
-    """All that a run carries from round to round, but for the clients' rows."""
-
-    server: Server
-    traffic: Traffic
-    running: Running
+from apiece.system.processes import Lost
 
 
 class Start(NamedTuple):
@@ -74,7 +70,7 @@ def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) 
     return Start(found, lines[found.number] if found else [])
 
 
-def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> tuple[State, list[dict], Log | None]:
+def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> tuple[State, list[Info], Log | None]:
     """Make the folder what it was at the checkpoint where the run goes on: the state then, the rounds so far and their
     log (both on the first rank alone).
     """
@@ -102,6 +98,45 @@ def save(folder: Path, digest: str, state: State, clients: Clients, log: Log | N
     clients.sync()
     clients.ranks.first(write)
     clients.checkpointed(number)
+
+
+class Saves(NamedTuple):
+    """How a run is saved: the watchers that write its folder, where it has one; the first rank has the log."""
+
+    folder: Path | None
+    digest: str
+    clients: Clients
+    log: Log | None
+
+    def line(self, round: Round) -> None:
+        """The round's line of metrics.jsonl."""
+        if self.log is not None:
+            self.log.append(round.info)
+
+    def checkpoint(self, round: Round) -> None:
+        """A checkpoint, where one is due; and one before the last round, which is measured as no other: there a run
+        that gets more rounds goes on.
+        """
+        config = round.experiment.config
+        if self.folder is not None and (
+            round.number % config.checkpoint_every == 0 or round.number + 1 >= config.rounds
+        ):
+            save(self.folder, self.digest, round.state, self.clients, self.log)
+
+    @contextmanager
+    def kept(self, before: State) -> Iterator[None]:
+        """A round in here that fails leaves what was before saved."""
+        try:
+            yield
+        except (NotFinite, Lost) as error:
+            alone = self.clients.ranks.world == 1
+            if self.folder is None or (isinstance(error, Lost) and not alone):  # of it the others do not know
+                raise
+            save(self.folder, self.digest, before, self.clients, self.log)
+            if not isinstance(error, BadClient):
+                raise
+            skip = f"`apiece resume {self.folder} --on-bad-client skip`"
+            raise BadClient(f"{error} What was before is saved: {skip} goes on without such clients.") from None
 
 
 def packed(state: State) -> dict[str, Tensor]:

@@ -1,15 +1,86 @@
-"""Who watches a run round by round: the progress bar, and TensorBoard."""
+"""Who watches a run: functions of a finished round, called one after the other; numbers that one gives back join the
+round's record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from apiece.config.assemble import Experiment
+from apiece.engine.clients import Clients
+from apiece.engine.state import Server
 from apiece.errors import UserError, with_extra
-from apiece.experiment.result import Info
+from apiece.experiment import lifecycle
+from apiece.experiment.choice import cores
+from apiece.experiment.result import Info, Round
+from apiece.measure.evaluate import Evaluation, Panel
+
+Watcher = Callable[[Round], Mapping[str, Any] | None]
+
+PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
+LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
+
+
+class Evaluate:
+    """Measures the models, every `eval_every` rounds and after the last."""
+
+    def __init__(self, experiment: Experiment, clients: Clients):
+        config, place, self.experiment = experiment.config, experiment.federation, experiment
+        panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
+        self.measure = Evaluation(experiment.federated, place, clients, panel, config.workers or cores())
+        self.everyone = len(place.names) <= lifecycle.LISTED  # whether all are measured at the end, one by one
+        self.adapting = max(panel.size, config.rounds * experiment.cohort)  # that costs no more than the training did
+        self.accuracy: dict[int, float] | None = None  # of each client, when last any were measured
+
+    def __call__(self, round: Round) -> Info:
+        server, lr = round.state.server, round.plan.lr
+        if round.number % self.experiment.config.eval_every and not round.last:
+            return {}
+        measured, self.accuracy = self.measure(server, lr, everyone=round.last and self.everyone)
+        return measured | (self.measure.adapted(server, lr, self.adapting) if round.last else {})
+
+    def at_the_end(self, server: Server) -> dict[int, float]:
+        """Each client's accuracy after the last round, which is measured now where that round was done before."""
+        if self.accuracy is None:
+            lr = self.experiment.plan(self.experiment.config.rounds - 1).lr
+            self.accuracy = self.measure(server, lr, everyone=self.everyone)[1]
+        return self.accuracy
+
+
+def sent(round: Round) -> Info:
+    """What has crossed between clients and server so far."""
+    return {name: getattr(round.state.traffic, name) for name in LEDGER}
+
+
+def joined(info: Info, given: Any) -> Info:
+    """What a watcher gave back, as it joins the record; raises UserError for what is no number, and for a name that is
+    taken.
+    """
+    if not isinstance(given, Mapping | None):
+        raise UserError(f"a watcher gives back {given!r}: let it give numbers by name, or nothing.")
+    numbers = {}
+    for name, value in (given or {}).items():
+        if name in info:
+            raise UserError(f"a watcher gives back {name!r}, which the round's record has already: take another name.")
+        if not (isinstance(value, Real) or (isinstance(value, Tensor) and not value.dim())):
+            raise UserError(f"a watcher gives back {name!r}={value!r}: let it be a number, or a tensor of shape [].")
+        numbers[name] = value if isinstance(value, int) else float(value)
+    return numbers
+
+
+def told(on_round: Callable[[Info], object]) -> Watcher:
+    """A function of the record alone, as a watcher."""
+
+    def watch(round: Round) -> None:
+        on_round(round.info)
+
+    return watch
 
 
 class Bar:

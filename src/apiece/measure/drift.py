@@ -1,9 +1,8 @@
 """How far clients drift apart: from the sums that a round's answers carry, never from the clients' models one by one.
 
 With d_i = sent - kept_i, d their mean and s = sent - (the server's next vector), over the n clients that answered:
-    divergence over the selected   mean ||kept_i - next||^2 = mean ||d_i||^2 - 2 <d, s> + ||s||^2     (FedInit, Table
-    10) consensus distance of a layer  mean ||kept_i - mean kept||^2 = mean ||d_i||^2 - ||d||^2           (FedALS,
-    Figure 1)
+    divergence over the selected   mean ||kept_i - next||^2 = mean ||d_i||^2 - 2 <d, s> + ||s||^2  (FedInit, Table 10)
+    consensus distance of a layer  mean ||kept_i - mean kept||^2 = mean ||d_i||^2 - ||d||^2  (FedALS, Figure 1)
 Over all N clients the same from running sums of u_i = kept_i - initial, which a client that never trained has at zero.
 Personal parameters differ by design and are left out.
 """
@@ -16,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.engine.clients import Answer
+from apiece.engine.setup import Setup
 from apiece.system.device import to_host
 
 DIVERGED = 100.0  # a mean cross entropy that no model has which learns: guessing among a million classes costs 14
@@ -43,31 +44,51 @@ class Running(NamedTuple):
         mean = self.square / registered - 2 * (self.offset / registered) @ u + u @ u
         return max(float(mean), 0.0)  # of clients that are where the model is, rounding alone is left
 
+    def after(self, setup: Setup, params: Tensor, answer: Answer, registered: int) -> tuple[Running, dict[str, float]]:
+        """The sums after a round that led the server to `params` [D]; and by name the divergence over all clients.
 
-def of_round(
-    watched: Any, answered: int, move: Tensor | None, shared: Tensor, layers: Tensor, names: list[str]
-) -> dict[str, Any]:
-    """The drift of one round by name: `move` is how far the server's vector moved [D], `layers` each parameter's layer.
+        Nothing has changed, and there is no divergence, where it was not watched.
+        """
+        if "moved" not in answer.watched:
+            return self, {}
+        sums, initial = self.plus(answer.watched), setup.initial
+        following = torch.where(setup.periods.shared, params, initial)
+        return sums, {"divergence_all": sums.divergence(following, initial, registered)}
 
-    Where clients are sent models of their own there is no move, and no divergence from where it led.
+
+def work_of(watched: Any) -> dict[str, float]:
+    """A round's training loss, mean over steps; its local steps, and how many of them reached the server."""
+    if "steps" not in watched:
+        return {}
+    steps = float(watched["steps"].x)
+    loss = float(watched["loss"].x) / max(steps, 1.0)
+    return {"train_loss": loss, "steps": int(steps), "steps_counted": float(watched["reached"].x)}
+
+
+def of_round(setup: Setup, before: Tensor, after: Tensor, answer: Answer) -> dict[str, Any]:
+    """The drift of one round by name, where it was watched; `before` and `after` it the server had these vectors [D].
+
+    Where clients are sent models of their own, there is no divergence from where one model was led.
     """
-    count = len(names)
+    watched, answered = answer.watched, len(answer.answered)
+    if "offset" not in watched:
+        return {}
+    shared, space = setup.periods.shared, setup.task.space
+    layers = space.layer_index()
     mean = watched["offset"].x.double() / answered
     squares = watched["squares"].x.double() / answered
-    consensus = (squares - mean.new_zeros(count).index_add(0, layers, mean * mean)).clamp(min=0)
+    by_layer = mean.new_zeros(len(space.layers))
+    consensus = (squares - by_layer.index_add(0, layers, mean * mean)).clamp(min=0)
+    present = by_layer.index_add(0, layers, shared.double()) > 0
     norm = float(watched["norm"].x) / answered
     variance = float(watched["norm_squared"].x) / answered - norm * norm
-    present = mean.new_zeros(count).index_add(0, layers, shared.double()) > 0
     divergence = {}
-    if move is not None:
-        move = torch.where(shared, move, 0.0).double()
+    if setup.broadcast.common:
+        move = torch.where(shared, before - after, 0.0).double()
         divergence["divergence_selected"] = max(float(squares.sum() - 2 * mean @ move + move @ move), 0.0)
+    distances = zip(space.layers, *to_host((consensus, present)), strict=True)
     return divergence | {
-        "consensus": {
-            name: float(value)
-            for name, value, there in zip(names, *to_host((consensus, present)), strict=True)
-            if there
-        },
+        "consensus": {name: float(value) for name, value, there in distances if there},
         "update_norm_mean": norm,
         "update_norm_std": max(variance, 0.0) ** 0.5,
     }
