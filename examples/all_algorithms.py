@@ -28,7 +28,7 @@ from apiece.engine.clients import BadClient
 from apiece.experiment.folders import ended
 from apiece.experiment.launch import ensure
 from apiece.report.results import Run, Runs, read_run
-from apiece.report.table import markdown, short, told
+from apiece.report.text import markdown, short, told
 from apiece.system.files import atomic_write
 
 OUT = Path("runs/all-algorithms")

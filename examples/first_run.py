@@ -17,7 +17,7 @@ from apiece.config.tables import flags
 from apiece.experiment import folders
 from apiece.experiment.launch import ensure
 from apiece.report.results import Run, Runs, read_run
-from apiece.report.table import markdown, short, told
+from apiece.report.text import markdown, short, told
 from apiece.system.files import atomic_write
 
 ROWS = {

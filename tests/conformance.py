@@ -34,7 +34,7 @@ from apiece.config.assemble import chosen_algorithm
 from apiece.data.federation import Federation
 from apiece.experiment.launch import run_config
 from apiece.experiment.personalize import serve
-from apiece.report.table import markdown
+from apiece.report.text import markdown
 from apiece.system.files import atomic_write
 
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"

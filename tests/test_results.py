@@ -14,7 +14,8 @@ from scipy.stats import ttest_ind_from_stats
 from apiece.errors import UserError
 from apiece.report.records import below
 from apiece.report.results import Run, Spread, best, moving_average, read_run, read_runs, spread
-from apiece.report.table import columns, compare, costs, default_target, short
+from apiece.report.table import columns, compare, costs, default_target
+from apiece.report.text import short
 
 LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
 

@@ -14,8 +14,10 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from apiece.config.names import refuse_unknown, refuse_unknown_cells
 from apiece.config.settings import Config, check
+from apiece.report.metrics import CHOICES
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
+METRIC = arg(help=f"The accuracy in a cell: {', '.join(CHOICES)}; personal where there is no global model.")
 Trusted = Annotated[
     tuple[str, ...],
     arg(help="The plug-in files that the run was made with: a program that its folder names alone is not run."),
@@ -51,10 +53,7 @@ class Grid:
     """Algorithms with commas between them: "fedavg, scaffold, feddyn"."""
     columns: str
     """What is added to each: "nothing, relaxed_init(0.1), fedcog()"."""
-    metric: str = "global"
-    """What stands in a cell: global, personal, worst, adapted, unseen or unseen_adapted accuracy; personal where there
-    is no global model.
-    """
+    metric: Annotated[str, METRIC] = "global"
     config: OmitArgPrefixes[Config] = field(default_factory=Config)
 
     def check(self) -> None:

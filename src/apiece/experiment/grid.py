@@ -24,20 +24,13 @@ from apiece.experiment.launch import ensure, whole
 from apiece.language import plugins
 from apiece.language.expression import parse_list
 from apiece.report.grid_table import NOTHING, Grid
+from apiece.report.metrics import CHOICES, Metric
 from apiece.report.page import write_report
 from apiece.report.results import Runs, Spread, best, read_run, tell_lost
-from apiece.report.table import ACCURACIES, UNBEATEN, percent
+from apiece.report.table import UNBEATEN
+from apiece.report.text import percent
 from apiece.system.files import atomic_write
 from apiece.system.ranks import join
-
-METRICS = dict(
-    zip(
-        ("global", "personal", "worst", "unmasked", "adapted", "unseen", "unseen_unmasked", "unseen_adapted"),
-        (key for _, key, _ in ACCURACIES),
-        strict=True,
-    )
-)
-MEANING = {key: f"{title} accuracy: {about}" for title, key, about in ACCURACIES}
 
 
 class Cell(NamedTuple):
@@ -57,7 +50,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
     """
     ranks = join()
     with ranks.together():
-        key = _checked(config, metric)
+        shown = _checked(config, metric)
         config = replace(config, plugin=plugins.pinned(config.plugin))
         out, seeds = Path(str(config.out)), config.seeds or (config.seed,)
         names = _names(rows, "rows", config.plugin), _names(columns, "columns", config.plugin, nothing=True)
@@ -90,7 +83,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
         for runs in done.values():
             tell_lost(runs.runs)
         made = [str(cells[where].folder.relative_to(out)) for where in done]
-        grid = _grid(*names, cells, done, key)._replace(folders=made)
+        grid = _grid(*names, cells, done, shown)._replace(folders=made)
         asked = ["apiece grid", "--rows", shlex.quote(rows), "--columns", shlex.quote(columns)]
         asked += ["--metric", metric] if metric != "global" else []
         command = " ".join([*asked, flags(config)])
@@ -103,11 +96,11 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
     return ranks.from_first(finish)
 
 
-def _checked(config: Config, metric: str) -> str:
-    """The metric's key; raises UserError for settings that make no grid."""
+def _checked(config: Config, metric: str) -> Metric:
+    """The metric of that name; raises UserError for settings that make no grid."""
     check(config)
-    if metric not in METRICS:
-        raise UserError(f"there is no metric {metric!r}; {nearest(metric, METRICS)}")
+    if metric not in CHOICES:
+        raise UserError(f"there is no metric {metric!r}; {nearest(metric, CHOICES)}")
     if config.algorithm != Config().algorithm:
         raise UserError(f"a grid's algorithms are its rows and columns: leave --algorithm {config.algorithm!r} out.")
     if config.out is None:
@@ -116,7 +109,7 @@ def _checked(config: Config, metric: str) -> str:
         raise UserError(f"{config.out!r} is the folder of a run: take another --out for the grid.")
     if metric.startswith("unseen") and not config.unseen:
         raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
-    return METRICS[metric]
+    return CHOICES[metric]
 
 
 def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False) -> list[str]:
@@ -158,7 +151,11 @@ def _each(seeds: tuple[int, ...], cells: dict[tuple[int, int], Cell]) -> Iterato
 
 
 def _grid(
-    rows: list[str], columns: list[str], cells: dict[tuple[int, int], Cell], done: dict[tuple[int, int], Runs], key: str
+    rows: list[str],
+    columns: list[str],
+    cells: dict[tuple[int, int], Cell],
+    done: dict[tuple[int, int], Runs],
+    metric: Metric,
 ) -> Grid:
     notes: list[str] = []
 
@@ -169,15 +166,15 @@ def _grid(
 
     def told(where: tuple[int, int]) -> tuple[str, Spread | None]:
         """(what stands in the cell, what it is compared by)."""
-        cell, usual = cells[where], _over(done, where, key)
+        cell, usual = cells[where], _over(done, where, metric)
         if cell.problem is not None:
             return marked("–", f"{cell.algorithm}: {cell.problem}"), None
         if usual is not None:
             return percent(usual), usual
-        personal = _over(done, where, METRICS["personal"])
-        if key == METRICS["global"] and personal is not None:
+        personal = _over(done, where, CHOICES["personal"])
+        if metric is CHOICES["global"] and personal is not None:
             return marked(percent(personal), "There is no global model: personal accuracy."), None
-        return marked("–", f"{MEANING[key].partition(':')[0]} was not measured."), None
+        return marked("–", f"{metric.heading} was not measured."), None
 
     texts, tops = [], []
     for r in range(len(rows)):
@@ -188,9 +185,9 @@ def _grid(
     seeds = max((len(runs.runs) for runs in done.values()), default=0)
     spread = f"; mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
     bold = f"in each row {UNBEATEN if seeds > 1 else 'the highest'} is bold"
-    about = f"{MEANING[key]}, in per cent, after the last round{spread}; {bold}."
+    about = f"{metric.heading}: {metric.caption}, in per cent, after the last round{spread}; {bold}."
     return Grid(rows, columns, texts, tops, notes, about)
 
 
-def _over(done: dict[tuple[int, int], Runs], where: tuple[int, int], key: str) -> Spread | None:
-    return done[where].over(lambda run: run.last(key)) if where in done else None
+def _over(done: dict[tuple[int, int], Runs], where: tuple[int, int], metric: Metric) -> Spread | None:
+    return done[where].over(lambda run: run.last(metric.key)) if where in done else None

@@ -20,11 +20,12 @@ from apiece.experiment import lifecycle
 from apiece.experiment.choice import cores
 from apiece.experiment.result import Info, Round
 from apiece.measure.evaluate import Evaluation, Panel
+from apiece.report.metrics import METRICS
 
 Watcher = Callable[[Round], Mapping[str, Any] | None]
 
 PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
-LEDGER = "numbers_up numbers_down parameters_up parameters_down control_up control_down bytes_up bytes_down".split()
+LEDGER = [metric.key for metric in METRICS if metric.section == "Sent" and not metric.sum_of]
 
 
 class Evaluate:
@@ -109,8 +110,8 @@ class Bar:
         return self.show
 
     def show(self, info: Info) -> None:
-        if "global_accuracy" in info:
-            self.accuracy = f"accuracy {info['global_accuracy']:.3f}"
+        if (best := next((m for m in METRICS if m.ranked and m.key in info), None)) is not None:
+            self.accuracy = f"{best.heading.lower()} {info[best.key]:.3f}"
         said = self.accuracy if info["answered"] else "nobody answered: nothing changed"
         self.progress.update(self.task, completed=info["round"], said=said)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from apiece.report.results import Curve
-from apiece.report.table import short
+from apiece.report.text import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

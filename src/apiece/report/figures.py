@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from apiece.report import curves as measures
-from apiece.report.curves import Measure
 from apiece.report.drawing import (
     COLOURS,
     Series,
@@ -25,9 +23,11 @@ from apiece.report.drawing import (
     style,
     whole_numbers,
 )
+from apiece.report.metrics import BY_KEY, Metric, others
 from apiece.report.pictures import picture, read
 from apiece.report.results import Curve, Runs
-from apiece.report.table import short
+from apiece.report.table import comparable
+from apiece.report.text import short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,26 +56,31 @@ def sections(rows: list[Runs]) -> list[Section]:
     """Every figure that the rows' metrics allow; a metric that nobody measured has none."""
     with style():
         legend = series(row.name for row in rows) if len(rows) > 1 else []
-        drift = [*_curves(rows, measures.drift(rows))]
-        split = [*_splits(rows)]
         layers, consensus = _consensus(rows)
+        keys = (key for row in rows for run in row.runs for line in run.metrics for key in line)
+        shown = [*comparable(rows), *others(keys)]
+
+        def curves(section: str) -> Section:
+            return Section(section, legend, [*_curves(rows, (m for m in shown if m.section == section and m.axis))])
+
+        costed = (BY_KEY[key] for key in ("global_accuracy", "personal_accuracy_mean"))
         made = [
-            Section("Accuracy", legend, [*_curves(rows, measures.ACCURACY)]),
-            Section("Accuracy against cost", legend, [*_curves(rows, measures.COST)]),
-            Section("Loss", legend, [*_curves(rows, measures.LOSS)]),
-            Section("Drift", legend, drift),
+            curves("Accuracy"),
+            Section("Accuracy against cost", legend, [*_curves(rows, costed, "bytes")]),
+            *map(curves, ("Loss", "Drift", "Logged")),
             Section("Consensus by layer", layers, consensus),
             Section("Clients", legend, [*_clients(rows)]),
-            Section("Split", [], split),
+            Section("Split", [], [*_splits(rows)]),
             Section("Observed", [], [*_observed(rows)]),
         ]
     return [section for section in made if section.panels]
 
 
 # --- curves ----------------------------------------------------------------------------------------------------------
-def _curves(rows: list[Runs], wanted: Iterable[Measure]) -> Iterator[Panel]:
+def _curves(rows: list[Runs], wanted: Iterable[Metric], against: str = "round") -> Iterator[Panel]:
+    by_bytes = against == "bytes"
     for m in wanted:
-        curves = [row.curve(m.key, m.against) for row in rows]
+        curves = [row.curve(m.key, against) for row in rows]
         curves = [Curve(c.x, c.mean * m.scale, c.sd * m.scale) if c else None for c in curves]
         if not any(c and np.isfinite(c.mean).any() for c in curves):
             continue
@@ -83,21 +88,26 @@ def _curves(rows: list[Runs], wanted: Iterable[Measure]) -> Iterator[Panel]:
         for curve, look in zip(curves, series(row.name for row in rows), strict=True):
             if curve:
                 line(axes, curve, look)
-        axes.set(xlabel="bytes sent" if m.against == "bytes" else "round", ylabel=m.axis)
+        title, axis = (
+            f"{m.heading} for bytes sent" if by_bytes else m.heading,
+            f"{m.axis} ({m.unit})" if m.unit else m.axis,
+        )
+        axes.set(xlabel="bytes sent" if by_bytes else "round", ylabel=axis)
         low, high = positive_range(curves)
         log = m.log or (m.scale == 1 and high > 1000 * low)
-        scales(axes, curves, log, "B" if m.against == "bytes" else "")
-        notes = _about_log(curves) if log else ""
-        band = " Band: one standard deviation over seeds." if _several(rows) else ""
+        scales(axes, curves, log, "B" if by_bytes else "")
+        notes = " Against bytes sent up and down so far." if by_bytes else ""
+        notes += _about_log(curves) if log else ""
+        notes += " Band: one standard deviation over seeds." if _several(rows) else ""
         ends = [
             f"{row.name} {short(c.mean[0])} to {short(c.mean[-1])}" for row, c in zip(rows, curves, strict=True) if c
         ]
-        alt = f"{m.title}, {m.axis}, first to last: {'; '.join(ends)}."
-        yield Panel(m.title, m.caption + notes + band, alt, figure)
+        yield Panel(title, m.sentence + notes, f"{title}, {axis}, first to last: {'; '.join(ends)}.", figure)
 
 
 def _consensus(rows: list[Runs]) -> tuple[list[Series], list[Panel]]:
     """One panel a run, all on one scale, for they are there to be compared."""
+    metric = BY_KEY["consensus"]
     measured = [metrics.get("consensus") or {} for row in rows for run in row.runs for metrics in run.metrics]
     layers = list(dict.fromkeys(layer for distances in measured for layer in distances))
     many = len(layers) > 2 * len(COLOURS)
@@ -111,12 +121,11 @@ def _consensus(rows: list[Runs]) -> tuple[list[Series], list[Panel]]:
         for curve, look in zip(curves[row.name], looks, strict=True):
             if curve:
                 line(axes, curve._replace(sd=np.zeros_like(curve.sd)), look)
-        axes.set(xlabel="round", ylabel="squared distance")
+        axes.set(xlabel="round", ylabel=metric.axis)
         scales(axes, [c for other in shown for c in curves[other.name]], log=True)
         caption = (
-            "Squared distance of a client's layer from the mean of all clients' layers, mean over clients"
-            + ("; mean over seeds" if len(row.runs) > 1 else "")
-            + "; squared units of the parameters."
+            metric.sentence
+            + (" Mean over seeds." if len(row.runs) > 1 else "")
             + _about_log(curves[row.name])
             + (f" The first {PANELS} runs are shown, {left} are not." if left > 0 and row is shown[-1] else "")
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from apiece.errors import UserError
-from apiece.report.table import markdown
+from apiece.report.text import markdown
 from apiece.system.files import atomic_write
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from apiece.report.drawing import COLOURS, INK, LINE, MUTED, style
 from apiece.report.figures import sections
 from apiece.report.grid_table import Grid
 from apiece.report.results import Run, Runs, differing, read_runs
-from apiece.report.table import UNBEATEN, columns, costs, default_target, percent, readings
+from apiece.report.table import UNBEATEN, columns, costs, default_target, readings
+from apiece.report.text import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +75,7 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         lead=_lead(rows),
         grids=grids,
         names=[row.name for row in rows],
-        groups=_groups([column.group for column in results]),
+        groups=_groups([column.metric.section for column in results]),
         columns=results,
         readings=readings(rows),
         target=None if target is None else f"{100 * target:g} %",

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from apiece.report.metrics import BY_KEY
+
 SEED_KEYS = frozenset({"seed", "seeds", "out", "name"})  # two runs that differ in nothing else are one row
 
 
@@ -119,10 +121,10 @@ class Run:
         return float(values[-1]) if len(values) else None
 
     def best(self, key: str) -> float | None:
-        """The largest value of an accuracy, the smallest of anything else; NaN if nothing finite was measured."""
+        """The largest value of what is ranked, the smallest of anything else; NaN if nothing finite was measured."""
         values = self.series(key)[1]
         finite = values[np.isfinite(values)]
-        pick = np.max if "accuracy" in key else np.min
+        pick = np.max if key in BY_KEY and BY_KEY[key].ranked else np.min
         return None if not len(values) else float(pick(finite)) if len(finite) else math.nan
 
     def mean_of_last(self, key: str, k: int = 10) -> float | None:
@@ -191,9 +193,9 @@ class Runs:
 
 
 def _value(row: dict[str, Any], key: str) -> float | None:
-    if key in ("bytes", "numbers"):
-        ways = [v for way in ("up", "down") if (v := _value(row, f"{key}_{way}")) is not None]
-        return sum(ways) if ways else None
+    if parts := BY_KEY[key].sum_of if key in BY_KEY else ():
+        found = [v for part in parts if (v := _value(row, part)) is not None]
+        return sum(found) if found else None
     value: Any = row
     for part in key.split("/", 1):  # "consensus/conv1": one layer of a nested metric
         value = value.get(part) if isinstance(value, dict) else None

@@ -1,0 +1,86 @@
+"""Numbers and tables as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from apiece.report.records import Spread
+
+PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def short(value: float, unit: str = "") -> str:
+    """A number in short form, three digits.
+
+    >>> short(1234567), short(0.01234), short(98_700, "B"), short(12)
+    ('1.23 M', '0.0123', '98.7 kB', '12')
+    """
+    return _with_prefix(value, 0.0, unit)
+
+
+def percent(value: Spread) -> str:
+    """A share in per cent: `71.20 ± 0.31`."""
+    deviation = f" ± {100 * value.sd:.2f}" if value.sd else ""
+    return f"{100 * value.mean:.2f}{deviation}" if math.isfinite(value.mean) else "NaN"
+
+
+def number(value: Spread) -> str:
+    """A number in short form: `1.23 ± 0.02 M`."""
+    return _with_prefix(value.mean, value.sd)
+
+
+def amount(value: Spread) -> str:
+    """A number of bytes in short form, decimal prefixes: `1.23 MB`."""
+    return _with_prefix(value.mean, value.sd, "B")
+
+
+def told(value: Spread | None, write: Callable[[float], str]) -> str:
+    """A mean and its deviation over seeds in digits of one's own; nothing where nothing was measured.
+
+    >>> told(Spread(1.0, 0.25, 3), lambda v: f"{v:.1f}")
+    '1.0 ± 0.2'
+    """
+    if value is None:
+        return ""
+    return write(value.mean) + (f" ± {write(value.sd)}" if value.seeds > 1 and value.sd else "")
+
+
+def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown, columns of numbers to the right.
+
+    >>> print(markdown(["", "accuracy %"], [["`fedavg`", "80.9 ± 0.5"], ["`local`", "–"]]))
+    |  | accuracy % |
+    |---|---:|
+    | `fedavg` | 80.9 ± 0.5 |
+    | `local` | – |
+    """
+    table = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
+    numbers = [
+        all(cell.lstrip("*-–")[:1] in "0123456789" for cell in column) for column in zip(*table[1:], strict=True)
+    ]
+    ruler = "|" + "".join("---:|" if right else "---|" for right in numbers or [False] * len(table[0]))
+    head, *body = ["| " + " | ".join(line) + " |" for line in table]
+    return "\n".join([head, ruler, *body])
+
+
+def _with_prefix(mean: float, sd: float, unit: str = "") -> str:
+    if not math.isfinite(mean):
+        return "NaN"
+    factor, prefix = next(((factor, prefix) for factor, prefix in PREFIXES if abs(mean) >= 0.9995 * factor), (1.0, ""))
+    mean, sd = mean / factor, sd / factor
+    suffix = f" {prefix}{unit}" if prefix or unit else ""
+    decimals = max(0, 2 - math.floor(math.log10(abs(mean)))) if mean else 2
+    if sd < 0.5 * 10.0**-decimals:  # no deviation that these digits could show
+        return _digits(mean) + suffix
+    if decimals > 5:
+        return f"{mean:.2e} ± {sd:.0e}{suffix}"
+    return f"{mean:.{decimals}f} ± {sd:.{decimals}f}{suffix}"
+
+
+def _digits(value: float) -> str:
+    if value == round(value) and abs(value) < 1000:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
