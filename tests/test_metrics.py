@@ -28,7 +28,7 @@ TINY = {
 def test_every_number_of_a_run_is_in_the_table_or_a_pieces_own(name):
     """Whatever an algorithm has measured of it: a key that is missing here has no heading, no curve and no column."""
     result = federate(algorithm="fedbn('*bias')" if name == "fedbn" else spelled(name), **TINY)
-    pieces = {type(piece).__name__ for piece in result.experiment.federated.pieces}
+    pieces = {piece.stream for piece in result.experiment.federated.setup.pieces}
     found = [key for info in result.metrics for key in info]
     assert {metric.key.partition(".")[0] for metric in others(found)} <= pieces
     assert {metric.key for metric in METRICS if metric.section == "Sent" and not metric.sum_of} < set(found)

@@ -74,12 +74,11 @@ def of_round(setup: Setup, before: Tensor, after: Tensor, answer: Answer) -> dic
     if "offset" not in watched:
         return {}
     shared, space = setup.periods.shared, setup.task.space
-    layers = space.layer_index()
     mean = watched["offset"].x.double() / answered
     squares = watched["squares"].x.double() / answered
     by_layer = mean.new_zeros(len(space.layers))
-    consensus = (squares - by_layer.index_add(0, layers, mean * mean)).clamp(min=0)
-    present = by_layer.index_add(0, layers, shared.double()) > 0
+    consensus = (squares - by_layer.index_add(0, setup.layer_index, mean * mean)).clamp(min=0)
+    present = by_layer.index_add(0, setup.layer_index, shared.double()) > 0
     norm = float(watched["norm"].x) / answered
     variance = float(watched["norm_squared"].x) / answered - norm * norm
     divergence = {}
