@@ -94,6 +94,19 @@ def test_help_names_every_setting():
     assert "--config" in cli("run", "--help").out
 
 
+def test_help_groups_the_settings_with_those_that_matter_most_first():
+    """Each stands in one group, and says there what it is."""
+    from dataclasses import fields
+
+    from apiece.config.settings import GROUPS, Config, about
+
+    names = [name for group in GROUPS.values() for name in group.split()]
+    assert sorted(names) == sorted(f.name for f in fields(Config)) == sorted(about()) and all(about().values())
+    text = cli("run", "--help").out
+    places = [text.index(f" {title.replace('_', '-')} options ") for title in GROUPS]
+    assert places == sorted(places) and places[0] < text.index("--cohort") < places[1] < text.index("--unseen")
+
+
 def test_a_run_folder(tmp_path):
     folder = tmp_path / "run"
     ended = run(algorithm="scaffold + relaxed_init(beta=0.1)", out=folder, unseen=1, eval_every=2)

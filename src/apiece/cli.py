@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from signal import SIGINT, SIGTERM, Signals
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import tyro
-from tyro.conf import OmitArgPrefixes
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.conf import OmitArgPrefixes, arg
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from apiece import __version__
-from apiece.commands import BY_RANKS, COMMANDS, Grid, Run
-from apiece.config.settings import Config
+from apiece.commands import BY_RANKS, COMMANDS, Grid, Run, Settings
+from apiece.config.settings import GROUPS, Config, about
 from apiece.config.tables import count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError
 from apiece.system import signals
@@ -178,6 +185,22 @@ def _registry() -> ConstructorRegistry:
             str_from_instance=lambda value: [str(value)],
         )
 
+    @registry.struct_rule
+    def groups(kind: StructTypeInfo) -> StructConstructorSpec | None:
+        """The settings, group by group."""
+        if kind.type is not Config:
+            return None
+
+        def made(**parts: Any) -> Config:
+            return Config(**{name: value for part in parts.values() for name, value in vars(part).items()})
+
+        kinds, said, parts = get_type_hints(Config), about(), []
+        for title, names in GROUPS.items():
+            flags = [(n, Annotated[kinds[n], arg(help=said[n])], getattr(kind.default, n)) for n in names.split()]
+            part = make_dataclass(title, flags)
+            parts.append(StructFieldSpec(title, OmitArgPrefixes[part], part(), ""))
+        return StructConstructorSpec(made, tuple(parts))
+
     return registry
 
 
@@ -204,11 +227,11 @@ def _with_defaults(defaults: Config) -> dict[str, type]:
 
     @dataclass(frozen=True)
     class RunFrom(Run):
-        config: OmitArgPrefixes[Config] = field(default_factory=lambda: defaults)
+        config: Settings = field(default_factory=lambda: defaults)
 
     @dataclass(frozen=True)
     class GridFrom(Grid):
-        config: OmitArgPrefixes[Config] = field(default_factory=lambda: replace(defaults, algorithm=Config().algorithm))
+        config: Settings = field(default_factory=lambda: replace(defaults, algorithm=Config().algorithm))
 
     return {"run": RunFrom, "grid": GridFrom}
 

@@ -17,6 +17,7 @@ from apiece.config.settings import Config, check
 from apiece.report.metrics import CHOICES
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
+Settings = Annotated[Config, OmitArgPrefixes, arg(name="")]
 METRIC = arg(help=f"The accuracy in a cell: {', '.join(CHOICES)}; personal where there is no global model.")
 Trusted = Annotated[
     tuple[str, ...],
@@ -30,7 +31,7 @@ class Run:
     over them.
     """
 
-    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+    config: Settings = field(default_factory=Config)
 
     def check(self) -> None:
         """Raise UserError for what can be refused at once, before anything heavy is loaded."""
@@ -54,7 +55,7 @@ class Grid:
     columns: str
     """What is added to each: "nothing, relaxed_init(0.1), fedcog()"."""
     metric: Annotated[str, METRIC] = "global"
-    config: OmitArgPrefixes[Config] = field(default_factory=Config)
+    config: Settings = field(default_factory=Config)
 
     def check(self) -> None:
         """Raise UserError for what can be refused at once, before anything heavy is loaded."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +15,15 @@ from apiece.errors import UserError
 from apiece.language.grammar import Call, parse
 
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
+GROUPS = {  # as the help of the command line shows them, what matters most first
+    "main": "algorithm data split clients cohort rounds model steps batch lr seed out",
+    "data": "data_dir unseen validation augment noise_rgb noise_brightness",
+    "algorithm": "plugin init buffers",
+    "local_training": "epochs schedule optimizer optimizer_state clip",
+    "server": "sampling absent server weighting",
+    "measurement": "eval_every panel panel_of target drift seeds tensorboard",
+    "execution": "device precision lift workers patience on_bad_client checkpoint_every",
+}
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,12 @@ class Config:
     """Write TensorBoard events into the run folder."""
     out: str | None = None
     """The run folder; without one nothing is written."""
+
+
+def about() -> dict[str, str]:
+    """What is said of each setting, below its field."""
+    found = re.findall(r'^    (\w+): [^\n]+\n    """(.+?)"""', inspect.getsource(Config), re.MULTILINE | re.DOTALL)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def check(config: Config) -> None:
