@@ -6,13 +6,15 @@ import dataclasses
 import shlex
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from apiece.config.settings import Config, shown
 from apiece.errors import UserError, nearest
+from apiece.language.expression import Misfit, fit
 from apiece.system.files import read_toml
 
-COUNT_OR_SHARE = "int | float"  # the type of a setting that is a whole number of something, or a share of all
+COUNT_OR_SHARE = int | float  # the type of a setting that is a whole number of something, or a share of all
+KINDS = get_type_hints(Config)
 
 
 def from_toml(path: str | Path) -> Config:
@@ -24,41 +26,38 @@ def from_toml(path: str | Path) -> Config:
 
 def from_table(table: dict[str, Any], where: str) -> Config:
     """The configuration of plain values by field; raises UserError for an unknown field or a value of another type."""
-    fields = {f.name: f for f in dataclasses.fields(Config)}
     values = {}
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name not in fields:
-            raise UserError(f"{where}: there is no setting {key!r}; {nearest(name, fields)}")
-        values[name] = _fitting(name, value, str(fields[name].type), where)
+        if name not in KINDS:
+            raise UserError(f"{where}: there is no setting {key!r}; {nearest(name, KINDS)}")
+        values[name] = _fitting(name, value, where)
     return Config(**values)
 
 
-def _fitting(name: str, value: Any, kind: str, where: str) -> Any:
-    value = _plain(value)
-    if isinstance(value, int) and abs(value) >= 2**63:
-        raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be a number of 64 bits.")
-    if value is None and "None" in kind:
-        return None
-    if kind.startswith("tuple") and isinstance(value, (list, tuple, str, Path)):
-        items = value if isinstance(value, (list, tuple)) else (value,)
-        items = tuple(str(v) if isinstance(v, Path) else _plain(v) for v in items)
-        if all(type(v).__name__ == kind[6:].partition(",")[0] for v in items):
-            return items
-    if kind.startswith("Literal"):
-        allowed = [word.strip(" '\"") for word in kind[8:-1].split(",")]
-        if value not in allowed:
-            raise UserError(f"{where}: {name}={shown(value)} is not allowed; {nearest(str(value), allowed)}")
-        return value
-    if "str" in kind and isinstance(value, (str, int, Path)):
-        return str(value)
-    if kind == COUNT_OR_SHARE and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+def _fitting(name: str, given: Any, where: str) -> Any:
+    """The value as the setting has it: text may be given as a whole number or a path, and a list of texts as one."""
+    kind, told = KINDS[name], f"{where}: {name}={shown(_plain(given))} is not allowed;"
+    items = tuple(map(_plain, given if isinstance(given, (list, tuple)) else (given,)))
+    value = items if isinstance(given, (list, tuple)) else items[0]
+    if any(isinstance(item, int) and abs(item) >= 2**63 for item in items):
+        raise UserError(f"{told} it must be a number of 64 bits.")
+    if kind == COUNT_OR_SHARE and isinstance(value, str):
         return count_or_share(value, f"{where}: {name}")
-    if "float" in kind and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is {"bool": bool, "int": int}.get(kind.partition(" ")[0]):
-        return value
-    raise UserError(f"{where}: {name}={shown(value)} is not allowed; it must be of type {kind}.")
+    if str in _options(kind) and isinstance(value, int):
+        value = str(value)
+    try:
+        return fit(items if get_origin(kind) is tuple and isinstance(value, str) else value, kind)
+    except Misfit:
+        allowed = f"it must be of type {Config.__annotations__[name]}."
+        if get_origin(kind) is Literal:
+            allowed = nearest(str(value), get_args(kind))
+        raise UserError(f"{told} {allowed}") from None
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    """The types that a setting's value may have."""
+    return get_args(kind) or (kind,)
 
 
 def count_or_share(value: str | int | float, where: str) -> int | float:
@@ -79,7 +78,9 @@ def count_or_share(value: str | int | float, where: str) -> int | float:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy as Python's own, all else as it is."""
+    """A number of NumPy as Python's own and a path as text, all else as it is."""
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, (bool, int, float)) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)
@@ -91,9 +92,10 @@ def to_table(config: Config) -> dict[str, Any]:
     A number of clients above 1 is written as a float, as it always was; one client is a whole number, since 1.0 is all.
     """
     plain = {f.name: getattr(config, f.name) for f in dataclasses.fields(Config)}
-    kinds = {f.name: str(f.type) for f in dataclasses.fields(Config)}
     written = {
-        k: float(v) if "float" in kinds[k] and isinstance(v, int) and (kinds[k] != COUNT_OR_SHARE or v != 1) else v
+        k: float(v)
+        if float in _options(KINDS[k]) and isinstance(v, int) and (KINDS[k] != COUNT_OR_SHARE or v != 1)
+        else v
         for k, v in plain.items()
         if v is not None and v != ()
     }

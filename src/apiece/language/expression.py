@@ -70,7 +70,7 @@ def functions(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
     }
 
 
-class _Misfit(Exception):
+class Misfit(Exception):
     """The value is not of the annotated type."""
 
 
@@ -157,12 +157,12 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> A
 
 def _checked(value: Any, kind: Any, name: str, call: Call, known: Functions) -> Any:
     try:
-        return _fitted(value, kind, known)
-    except _Misfit:
+        return fit(value, kind, known)
+    except Misfit:
         raise error(call.at, f"{call.name}'s {name} must be {_described(kind)}, not {written(value)}") from None
 
 
-def _fitted(value: Any, kind: Any, known: Functions) -> Any:
+def fit(value: Any, kind: Any, known: Functions = types.MappingProxyType({})) -> Any:
     """The value as the annotation wants it: whole numbers widen to floats, names and terms are built."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
@@ -175,7 +175,7 @@ def _fitted(value: Any, kind: Any, known: Functions) -> Any:
         raise UserError(f"{value} is too large for a whole number; give one below 2^63.")
     if kind in (int, float, bool, str, types.NoneType) or origin is typing.Literal:
         if type(value) is not kind:
-            raise _Misfit
+            raise Misfit
         return value
     if isinstance(value, tuple):
         return _list(value, kind, origin, options, known)
@@ -187,29 +187,29 @@ def _fitted(value: Any, kind: Any, known: Functions) -> Any:
         return _built(Call(value), known)
     if kind is _Unresolved:
         return value
-    raise _Misfit
+    raise Misfit
 
 
 def _first_fit(value: Any, options: tuple[Any, ...], known: Functions) -> Any:
     for option in options:
         try:
-            return _fitted(value, option, known)
-        except _Misfit:
+            return fit(value, option, known)
+        except Misfit:
             continue
-    raise _Misfit
+    raise Misfit
 
 
 def _list(value: tuple[Any, ...], kind: Any, origin: Any, options: tuple[Any, ...], known: Functions) -> Any:
     container = origin or kind
     if container in (Any, object, _Unresolved):
-        return tuple(_fitted(item, container, known) for item in value)
+        return tuple(fit(item, container, known) for item in value)
     if container not in (list, tuple, Sequence):
-        raise _Misfit
+        raise Misfit
     fixed = container is tuple and options and options[-1] is not Ellipsis
     kinds = options if fixed else (options[0] if options else Any,) * len(value)
     if len(kinds) != len(value):
-        raise _Misfit
-    items = (_fitted(item, item_kind, known) for item, item_kind in zip(value, kinds, strict=True))
+        raise Misfit
+    items = (fit(item, item_kind, known) for item, item_kind in zip(value, kinds, strict=True))
     return list(items) if container is list else tuple(items)
 
 

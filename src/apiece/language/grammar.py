@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,7 +30,8 @@ TOKEN = re.compile(
   | (?P<name> {NAME})
   | (?P<text> "(?:[^"]|"")*" | '(?:[^']|'')*')
   | (?P<mark> [()\[\],=+])
-  | (?P<end> \Z))""",
+  | (?P<end> \Z)
+  | (?P<other> \S))""",
     re.VERBOSE | re.ASCII,
 )
 Tokens = deque["Token"]
@@ -64,9 +65,9 @@ def parse(text: str) -> tuple[Call, ...]:
     Call(name='fedals', arguments=(), keywords=(('period', 10),))
     """
     tokens = deque(_tokens(text))
-    calls = _expression(tokens)
+    terms = _terms(tokens)
     _take(tokens, "end", "+")
-    return calls
+    return terms
 
 
 def parse_list(text: str) -> tuple[tuple[Call, ...], ...]:
@@ -76,35 +77,30 @@ def parse_list(text: str) -> tuple[tuple[Call, ...], ...]:
     ['fedavg', 'scaffold + fedals(5, cohort=held)']
     """
     tokens = deque(_tokens(text))
-    expressions = [_expression(tokens)]
-    while tokens[0].kind == ",":
-        tokens.popleft()
-        expressions.append(_expression(tokens))
+    expressions = _separated(tokens, ",", _terms)
     _take(tokens, "end", "+", ",")
-    return tuple(expressions)
+    return expressions
 
 
-def _expression(tokens: Tokens) -> tuple[Call, ...]:
-    calls = [_call(_take(tokens, "name"), tokens, 0)]
-    while tokens[0].kind == "+":
+def _terms(tokens: Tokens) -> tuple[Call, ...]:
+    return _separated(tokens, "+", lambda tokens: _call(_take(tokens, "name"), tokens, 0))
+
+
+def _separated(tokens: Tokens, mark: str, read: Callable[[Tokens], Any]) -> tuple[Any, ...]:
+    found = [read(tokens)]
+    while tokens[0].kind == mark:
         tokens.popleft()
-        calls.append(_call(_take(tokens, "name"), tokens, 0))
-    return tuple(calls)
+        found.append(read(tokens))
+    return tuple(found)
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    at = 0
-    while True:
-        match = TOKEN.match(text, at)
-        if match is None:
-            at = len(text) - len(text[at:].lstrip())
-            raise error(at, f"cannot read {text[at]!r} here; put quotes around text that is not a plain name")
+    for match in TOKEN.finditer(text):
         kind = str(match.lastgroup)
-        found = match[kind]
-        yield Token(found if kind == "mark" else kind, found, match.start(kind))
-        if kind == "end":
-            return
-        at = match.end()
+        found, at = match[kind], match.start(kind)
+        if kind == "other":
+            raise error(at, f"cannot read {found!r} here; put quotes around text that is not a plain name")
+        yield Token(found if kind == "mark" else kind, found, at)
 
 
 def _take(tokens: Tokens, *kinds: str) -> Token:
