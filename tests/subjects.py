@@ -67,7 +67,7 @@ def key(terms: Names) -> Names:
 
 def algorithms() -> list[str]:
     """The names in the catalogue."""
-    return [entry.name for entry in catalogue(named)]
+    return [entry.name for entry in catalogue(named.NAMED)]
 
 
 def names_of(text: str) -> Names:

@@ -17,12 +17,12 @@ from apiece.algebra.broadcast import Setting
 from apiece.config.assemble import chosen_algorithm, federated_of
 from apiece.config.augmentation import augmentation
 from apiece.config.model import make_model
-from apiece.config.names import SIDES, one
+from apiece.config.names import SIDES, SOURCES, one
 from apiece.config.splitting import make_split
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.errors import UserError
-from apiece.language import algorithms, augmentations, optimisers, schedules, splits, text_models
-from apiece.language.expression import functions
+from apiece.language import algorithms
+from apiece.language.expression import Functions, functions
 from apiece.networks import models
 
 ODD = (
@@ -41,7 +41,7 @@ def data() -> Dataset:
 
 
 def schedule(text: str) -> None:
-    made = one("schedule", text, schedules)
+    made = one("schedule", text)
     assert all(math.isfinite(made(t, 3)) for t in range(3))
 
 
@@ -51,24 +51,24 @@ def optimiser(text: str) -> None:
 
 
 TINY = config(model="softmax_regression")
-KINDS: dict[str, tuple[Any, Callable[[str], Any]]] = {
-    "algorithm": (algorithms, lambda text: federated_of(replace(TINY, algorithm=text), SETTING)),
-    "split": (splits, lambda text: make_split(data(), text, 4, 0)),
-    "optimiser": (optimisers, optimiser),
-    "schedule": (schedules, schedule),
-    "augmentation": (augmentations, lambda text: augmentation(text, SHAPE)),
-    "model": (models, lambda text: make_model(text, SHAPE, 3)),
-    "text model": (text_models, lambda text: one("model", text, text_models)),
+KINDS: dict[str, tuple[Functions, Callable[[str], Any]]] = {
+    "algorithm": (algorithms.NAMED, lambda text: federated_of(replace(TINY, algorithm=text), SETTING)),
+    "split": (SOURCES["split"], lambda text: make_split(data(), text, 4, 0)),
+    "optimiser": (SOURCES["optimizer"], optimiser),
+    "schedule": (SOURCES["schedule"], schedule),
+    "augmentation": (SOURCES["augment"], lambda text: augmentation(text, SHAPE)),
+    "model": (functions(models), lambda text: make_model(text, SHAPE, 3)),
+    "text model": (SOURCES["model"], lambda text: one("model", text)),
 }
-NAMES = [(kind, name) for kind, (source, _) in KINDS.items() for name in functions(source)]
+NAMES = [(kind, name) for kind, (source, _) in KINDS.items() for name in source]
 
 
-def odd_terms(function: Callable[..., Any]) -> Iterator[str]:
-    """The function's calls with one argument at each odd value, and with one too many."""
+def odd_terms(name: str, function: Callable[..., Any]) -> Iterator[str]:
+    """The named function's calls with one argument at each odd value, and with one too many."""
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in ("shape", "classes"):
-            yield from (f"{function.__name__}({parameter.name}={value})" for value in ODD)
-    yield from (f"{function.__name__}({', '.join(['1'] * 20)})", f"{function.__name__}(nothing=1)")
+            yield from (f"{name}({parameter.name}={value})" for value in ODD)
+    yield from (f"{name}({', '.join(['1'] * 20)})", f"{name}(nothing=1)")
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def odd_terms(function: Callable[..., Any]) -> Iterator[str]:
 def test_odd_arguments_are_refused_in_one_sentence_or_something_is_made(kind, name):
     source, make = KINDS[kind]
     refused = 0
-    for text in odd_terms(functions(source)[name]):
+    for text in odd_terms(name, source[name]):
         try:
             make(text)
         except UserError as error:
@@ -86,13 +86,13 @@ def test_odd_arguments_are_refused_in_one_sentence_or_something_is_made(kind, na
     assert refused >= 2
 
 
-ENDLESS = [name for name in functions(algorithms) if name != "centralised"]
+ENDLESS = [name for name in algorithms.NAMED if name != "centralised"]
 
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_no_number_of_an_algorithm_may_be_none(name):
     """What a program may give and no text can say."""
-    function = functions(algorithms)[name]
+    function = algorithms.NAMED[name]
     for parameter in inspect.signature(function).parameters.values():
         if isinstance(parameter.default, float):
             for value in (math.nan, -math.inf, -1e300):

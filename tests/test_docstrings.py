@@ -18,7 +18,8 @@ from apiece.pieces.pfedhn import Pfedhn
 
 EQUATION = r"<-| = "
 SAID = {"stored": r"\bStored\b[^.:]*:", "sent": r"\b[Ss]ent\b[^.:]*:", "unseen": r"never seen|seen or not|new client"}
-SERVERS = [kind for kind in vars(server_optim).values() if hasattr(kind, "neutral") and kind.__name__[0] != "_"]
+OWN = [kind for kind in vars(server_optim).values() if getattr(kind, "__module__", "") == server_optim.__name__]
+SERVERS = [kind for kind in OWN if hasattr(kind, "neutral") and kind.__name__[0] != "_"]
 PARTS = [*every_piece(), *SERVERS, Period, StepSize, Alternate, Pefll, Pfedhn]
 
 

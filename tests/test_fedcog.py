@@ -273,11 +273,11 @@ def test_where_inputs_come_from_is_said_in_the_expression(text, source):
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("fedcog(source=gan)", "'gan'; Allowed: inputs, network"),
+        ("fedcog(source=gan)", "source must be inputs or network, not gan"),
         ("fedcog(source=network(depth=3))", "network has no argument 'depth'"),
         ("fedcog(source=network(latent=0))", "network\\(latent=0, width=128\\) is no network"),
         ("fedcog(source=network(latent=wide))", "network's latent must be a whole number"),
-        ("fedcog(source=3)", "source must be text or a term, not 3"),
+        ("fedcog(source=3)", "source must be inputs or network, not 3"),
     ],
 )
 def test_a_source_that_is_none_is_refused(text, told):

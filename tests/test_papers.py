@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from outer import cli
 
+from apiece.algebra.papers import paper
 from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.config.settings import Config
 from apiece.language import algorithms as named
-from apiece.language.papers import paper
 
 NONE = {"centralised", "class_mask", "fine_tune", "local", "period"}  # references, and what is added to others
 NOTED = [name for name in named.__all__ if name not in NONE]
@@ -48,7 +48,7 @@ def test_a_plug_in_notes_its_own(tmp_path):
     plugin = tmp_path / "own.py"
     plugin.write_text(
         "from apiece import algorithm\n"
-        "from apiece.language.papers import paper\n\n"
+        "from apiece.algebra.papers import paper\n\n"
         '@paper("Table 1", weighting="uniform", optimizer="sgd", lr=0.2)\n'
         "def own(strength: float = 1.0):\n"
         '    """Mine (Somebody et al. 2031)."""\n'

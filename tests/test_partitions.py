@@ -19,6 +19,7 @@ from apiece.data.partitions import (
 )
 from apiece.errors import UserError
 from apiece.language import splits
+from apiece.language.expression import build
 from apiece.randomness import generator
 
 LABELS = generator(0, "labels").permutation(np.repeat(np.arange(10), 200))  # 2000 samples, 200 a class
@@ -199,9 +200,12 @@ def test_natural_needs_owners():
         Natural()(LABELS, 5, generator(0, "split"), None)
 
 
-def test_the_light_constructors_return_the_splitters():
-    assert splits.iid() == Iid() and splits.dirichlet(0.1) == Dirichlet(0.1) and splits.natural() == Natural()
-    assert splits.dirichlet_capped(0.2) == DirichletCapped(0.2) and splits.dirichlet_refill(0.2) == DirichletRefill(0.2)
-    assert splits.dirichlet_prior(0.1, 1.0) == DirichletPrior(0.1, 1.0) and splits.quantity(2.0) == Quantity(2.0)
-    assert splits.classes(3, "clusters") == Classes(3, "clusters") and splits.shards(1) == Shards(1)
-    assert splits.saved("x.npz") == Saved("x.npz")
+def test_the_names_are_the_splitters():
+    named = "iid + dirichlet(0.1) + natural + dirichlet_capped(0.2) + dirichlet_refill(0.2) + dirichlet_prior(0.1, 1.0)"
+    named += " + quantity(2.0) + classes(3, clusters) + shards(1) + saved('x.npz') + dirichlet_prior(minimum=2)"
+    assert build(named, splits.NAMED) == [
+        *(Iid(), Dirichlet(0.1), Natural(), DirichletCapped(0.2), DirichletRefill(0.2), DirichletPrior(0.1, 1.0)),
+        *(Quantity(2.0), Classes(3, "clusters"), Shards(1), Saved("x.npz"), DirichletPrior(minimum=2)),
+    ]
+    with pytest.raises(UserError, match="no argument 'unseen'"):  # a run's own, which no text says
+        build("dirichlet_prior(unseen=1)", splits.NAMED)

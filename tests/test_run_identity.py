@@ -28,7 +28,7 @@ from apiece.experiment import folders
 from apiece.experiment import identity as experiment_identity
 from apiece.experiment.launch import federate, run_config
 from apiece.experiment.run import execute
-from apiece.language import schedules
+from apiece.language.schedules import Cosine, Exponential, Steps
 from apiece.report import page
 from apiece.report.page import write_report
 from apiece.report.results import read_run
@@ -360,8 +360,7 @@ def test_values_that_make_no_schedule_are_refused(text):
 
 
 def test_schedules_lie_between_zero_and_one():
-    made = [schedules.exponential(1.0), schedules.exponential(0.5), schedules.cosine(0.0), schedules.cosine(1.0),
-            schedules.drop(1, 1.0), schedules.drop(3, 0.1)]  # fmt: skip
+    made = [Exponential(1.0), Exponential(0.5), Cosine(0.0), Cosine(1.0), Steps(1, 1.0), Steps(3, 0.1)]
     assert all(0 <= schedule(t, 30) <= 1 for schedule in made for t in range(30))
 
 

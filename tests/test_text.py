@@ -30,10 +30,10 @@ from apiece.experiment.launch import federate as program
 from apiece.experiment.launch import resume
 from apiece.experiment.personalize import personalize
 from apiece.language import algorithms as named
-from apiece.language import text_models
 from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.measure import scoring
 from apiece.measure.scoring import score
+from apiece.networks import opt as text_models
 from apiece.vector.space import Space
 from apiece.vector.task import Task
 

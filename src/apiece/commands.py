@@ -190,7 +190,7 @@ class Algorithms:
         from apiece.language import algorithms, plugins
         from apiece.language.expression import catalogue
 
-        found = catalogue(plugins.names(algorithms, self.plugin))
+        found = catalogue(plugins.names(algorithms.NAMED, self.plugin))
         entries = [
             {"name": e.name, "arguments": e.signature, "about": e.line, "paper_defaults": dict(e.paper_defaults)}
             for e in found
@@ -221,7 +221,8 @@ class Data:
             for s in SOURCES.values()
         ]
         entries += [
-            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalogue(splits)
+            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line}
+            for e in catalogue(splits.NAMED)
         ]
         _show(entries, self.json)
 

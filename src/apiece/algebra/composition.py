@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, cast
 
 from apiece.algebra.broadcast import Identity
@@ -132,8 +133,9 @@ class Algorithm:
     def parts(self) -> list[Any]:
         """What `combine` makes this algorithm of."""
         single = [Client(self.client)] * (self.client is not None) + [Server(self.server)] * (self.server is not None)
-        single += [self.alternate] * (self.alternate is not None) + [Cohort(self.cohort)] * (self.cohort != "redrawn")
-        single += [Phase(self.phase)] * (self.phase != "last_step")
+        single += [self.alternate] * (self.alternate is not None)
+        single += [Cohort(self.cohort)] * (self.cohort != Algorithm.cohort)
+        single += [Phase(self.phase)] * (self.phase != Algorithm.phase)
         single += [self.broadcast] * (self.broadcast != Identity())
         return [*self.pieces, *self.periods, *self.step_sizes, *single]
 
@@ -141,6 +143,12 @@ class Algorithm:
 def algorithm(*parts: Any, name: str) -> Algorithm:
     """The algorithm that is the sum of these parts."""
     return combine(parts, name)
+
+
+def changed(function: Callable[..., Algorithm], **arguments: Any) -> str:
+    """Those of a named algorithm's arguments that are not at their defaults, as its name says them: `, name=value`."""
+    usual = signature(function).parameters
+    return "".join(f", {name}={value}" for name, value in arguments.items() if value != usual[name].default)
 
 
 def combine(parts: Iterable[Any], name: str) -> Algorithm:

@@ -17,6 +17,7 @@ from apiece.system.device import scalar
 from apiece.system.typed import norm
 
 Rate = float | Tensor
+DECAY = 0.01  # AdamW's, where none is given
 
 
 class Optimiser(Protocol):
@@ -69,7 +70,7 @@ class AdamW:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    weight_decay: float | Tensor = 0.01  # a number, or [D]
+    weight_decay: float | Tensor = DECAY  # a number, or [D]
 
     def __post_init__(self) -> None:
         betas = 0 <= self.beta1 < 1 and 0 <= self.beta2 < 1
@@ -86,6 +87,13 @@ class AdamW:
         scale = (second / (1 - self.beta2**steps)).sqrt() + self.epsilon
         move = first / (1 - self.beta1**steps) / scale
         return theta - lr * (move + self.weight_decay * theta), Moments(first, second, steps)
+
+
+def adamw(
+    beta1: float = AdamW.beta1, beta2: float = AdamW.beta2, epsilon: float = AdamW.epsilon, weight_decay: float = DECAY
+) -> AdamW:
+    """AdamW with one weight decay for all parameters."""
+    return AdamW(beta1, beta2, epsilon, weight_decay)
 
 
 @dataclass(frozen=True)

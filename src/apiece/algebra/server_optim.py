@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, Server, algorithm
 from apiece.algebra.optim import Rate, Velocity
+from apiece.algebra.papers import paper
 from apiece.errors import UserError
 
 
@@ -172,3 +174,64 @@ class Adagrad(_AdaptiveServer):
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         return v + square
+
+
+def adagrad(
+    lr: float = Adagrad.lr,
+    beta1: float = Adagrad.beta1,
+    tau: float = Adagrad.tau,
+    initial: float | None = Adagrad.initial,
+) -> Adagrad:
+    """FedAdagrad, which has no second decay (Reddi et al. 2021)."""
+    return Adagrad(lr=lr, beta1=beta1, tau=tau, initial=initial)
+
+
+@paper("its equation for FedAvgM", weighting="samples", optimizer="sgd")
+def fedavgm(beta: float = Momentum.beta, lr: float = Momentum.lr, form: str = "hsu") -> Algorithm:
+    """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalised|nesterov|exp."""
+    forms = {
+        "hsu": Momentum,
+        "mean": AveragedMomentum,
+        "normalised": NormalisedMomentum,
+        "nesterov": Nesterov,
+        "exp": Momentum,  # FedExP's code, d <- g + 0.9 d, is Hsu's
+    }
+    if form not in forms:
+        raise UserError(f"fedavgm(form={form}) is unknown: use {', '.join(forms)}.")
+    named = "" if form == "hsu" else f", form={form}"
+    return algorithm(Server(forms[form](beta, lr)), name=f"fedavgm(beta={beta:g}{named})")
+
+
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
+def fedadam(
+    lr: float = Adam.lr,
+    beta1: float = Adam.beta1,
+    beta2: float = Adam.beta2,
+    tau: float = Adam.tau,
+    initial: float | None = Adam.initial,
+) -> Algorithm:
+    """Adam on the server, not bias-corrected; initial: its second moment at first, tau squared (Reddi et al. 2021)."""
+    return algorithm(Server(Adam(lr, beta1, beta2, tau, initial)), name=f"fedadam(lr={lr:g})")
+
+
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
+def fedyogi(
+    lr: float = Yogi.lr,
+    beta1: float = Yogi.beta1,
+    beta2: float = Yogi.beta2,
+    tau: float = Yogi.tau,
+    initial: float | None = Yogi.initial,
+) -> Algorithm:
+    """Yogi on the server: a second moment that moves additively (Reddi et al. 2021)."""
+    return algorithm(Server(Yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
+
+
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
+def fedadagrad(
+    lr: float = Adagrad.lr,
+    beta1: float = Adagrad.beta1,
+    tau: float = Adagrad.tau,
+    initial: float | None = Adagrad.initial,
+) -> Algorithm:
+    """Adagrad on the server: a second moment that is summed (Reddi et al. 2021)."""
+    return algorithm(Server(adagrad(lr, beta1, tau, initial)), name=f"fedadagrad(lr={lr:g})")

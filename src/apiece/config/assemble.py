@@ -16,8 +16,9 @@ from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
 from apiece.config.checks import check_outputs, check_small_batches, class_count
 from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
+from apiece.config.names import one
 from apiece.config.settings import Config, check
-from apiece.config.splitting import make_split, one
+from apiece.config.splitting import make_split
 from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
 from apiece.data.fingerprint import fingerprint
@@ -31,7 +32,7 @@ from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Between, Work
 from apiece.errors import UserError
-from apiece.language import algorithms, optimisers, plugins, schedules
+from apiece.language import algorithms, plugins
 from apiece.language.expression import Call, build, parse
 from apiece.randomness import generator
 from apiece.system import device
@@ -135,7 +136,7 @@ def assemble(
         federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
     )
     training, work, size = _reference(chosen, clients, work_of(config), size)
-    schedule = one("schedule", config.schedule, schedules)
+    schedule = one("schedule", config.schedule)
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)
 
 
@@ -160,8 +161,8 @@ def federated_of(
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
         theta, buffers = _read_model(config.init, space)
-    client = one("optimizer", config.optimizer, optimisers)
-    server = one("server", config.server, optimisers)
+    client = one("optimizer", config.optimizer)
+    server = one("server", config.server)
     if server != Descent() and (chosen.server is not None or not chosen.broadcast.common):
         raise UserError(f"server={config.server!r} and {chosen.name!r} both decide the server's optimiser: keep one.")
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
@@ -188,7 +189,7 @@ def federated_of(
 
 def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
     """The algorithm of an expression, the sum of its terms, which plug-in files and entry points may define too."""
-    total, *more = build(text, plugins.names(algorithms, plugin))
+    total, *more = build(text, plugins.names(algorithms.NAMED, plugin))
     for term in more:
         if "centralised" in (total.name, term.name):
             raise UserError(f"algorithm={text!r}: centralised is a reference row of its own; take it alone.")

@@ -10,13 +10,23 @@ import torch
 
 from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
+from apiece.data.batches import Augmentation
 from apiece.data.federation import Federation, federation
 from apiece.data.noise import draw, noisy
 from apiece.data.split import Split
 from apiece.errors import UserError
-from apiece.language import augmentations
 from apiece.language.expression import build
 from apiece.randomness import generator
+
+
+def flip(probability: float = Augmentation.flip) -> dict[str, float]:
+    """Mirror an image left and right with this probability."""
+    return {"flip": probability}
+
+
+def crop(padding: int = Augmentation.padding, probability: float = Augmentation.crop) -> dict[str, float]:
+    """Pad with zeros and cut the old size at a random place, with this probability."""
+    return {"padding": padding, "crop": probability}
 
 
 def augmentation(text: str, shape: tuple[int, ...]) -> Any:
@@ -24,10 +34,8 @@ def augmentation(text: str, shape: tuple[int, ...]) -> Any:
         return None
     if len(shape) != 3:
         raise UserError(f"augment={text!r} is for images, and samples have the shape {list(shape)}: leave it out.")
-    from apiece.data.batches import Augmentation
-
     wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
-    for part in build(text, augmentations):
+    for part in build(text, {"flip": flip, "crop": crop}):
         wanted |= part
     made = Augmentation(**wanted)
     if wanted["crop"] and made.padding >= min(shape[1:]):

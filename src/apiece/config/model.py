@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from apiece.config.names import SOURCES, one
 from apiece.config.settings import Config
-from apiece.config.splitting import one
 from apiece.data.arrays import Dataset
 from apiece.errors import UserError, nearest
-from apiece.language import text_models
 from apiece.language.expression import build, functions, parse
 from apiece.system.allocator import enough
 
@@ -31,11 +30,11 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     if text == "auto":
         text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
     call, *more = parse(text)
-    if call.name in text_models.__all__:
-        return one("model", text, text_models).module(shape, classes)
+    if call.name in SOURCES["model"]:
+        return one("model", text).module(shape, classes)
     named = functions(models)
     if more or call.name not in named:
-        raise UserError(f"there is no model {text!r}; {nearest(call.name, [*named, *text_models.__all__])}")
+        raise UserError(f"there is no model {text!r}; {nearest(call.name, [*named, *SOURCES['model']])}")
     make = _of_samples(named[call.name], shape, classes)
     if call.arguments or call.keywords:  # with its own sizes every model fits
         with enough(f"model {text!r}"), torch.device("meta"), torch.random.fork_rng(devices=()):
@@ -68,9 +67,9 @@ def _refuse_too_large(text: str, parameters: int) -> None:
 
 def reading_of(model: str) -> Any:
     """How a named model reads text; None where it reads none, or is not named."""
-    if model == OWN or parse(model)[0].name not in text_models.__all__:
+    if model == OWN or parse(model)[0].name not in SOURCES["model"]:
         return None
-    return one("model", model, text_models).reading
+    return one("model", model).reading
 
 
 def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Config:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 from apiece.algebra.finite import refuse_endless
 from apiece.config.settings import Config
 from apiece.errors import UserError
-from apiece.language import algorithms, augmentations, optimisers, plugins, schedules, splits
+from apiece.language import algorithms, optimisers, plugins, schedules, splits
 from apiece.language.expression import Functions, build, check_names, parse, parse_list
+from apiece.language.names import Names
 
 SIDES = {"optimizer": optimisers.CLIENTS, "server": optimisers.SERVERS}
-SOURCES: dict[str, ModuleType] = {
-    "split": splits,
-    "schedule": schedules,
-    "optimizer": optimisers,
-    "server": optimisers,
-    "augment": augmentations,
+SOURCES: dict[str, Functions] = {
+    "split": splits.NAMED,
+    "schedule": schedules.NAMED,
+    "optimizer": optimisers.NAMED,
+    "server": optimisers.NAMED,
+    "augment": Names({name: f"apiece.config.augmentation.{name}" for name in ("flip", "crop")}),
+    "model": Names({name: f"apiece.networks.opt.{name}" for name in ("opt", "opt_lm")}),  # those of text
 }
 
 
@@ -25,13 +26,11 @@ def refuse_unknown(config: Config) -> None:
     """Raise UserError for a name in the settings that nothing has. Plug-ins, whose names are not known before they are
     run, may have any algorithm's.
     """
-    for setting, source in SOURCES.items():
-        text = getattr(config, setting)
-        if setting != "augment" or text != "none":
-            check_names(parse(text), source)
-        _refuse_other_side(setting, text)
+    for setting in ("split", "schedule", *SIDES, *(["augment"] if config.augment != "none" else [])):
+        check_names(parse(getattr(config, setting)), SOURCES[setting])
+        _refuse_other_side(setting, getattr(config, setting))
     if not config.plugin:
-        check_names(parse(config.algorithm), plugins.names(algorithms))
+        check_names(parse(config.algorithm), plugins.names(algorithms.NAMED))
 
 
 def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
@@ -42,15 +41,15 @@ def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
     for what, text in (("rows", rows), ("columns", columns)) if not config.plugin else ():
         try:
             terms = [term for terms in parse_list(text) for term in terms if term.name != NOTHING]
-            check_names(terms, plugins.names(algorithms))
+            check_names(terms, plugins.names(algorithms.NAMED))
         except UserError as error:
             raise UserError(f"--{what} {text!r}: {error}") from None
 
 
-def one(setting: str, text: str, source: ModuleType | Functions) -> Any:
+def one(setting: str, text: str) -> Any:
     """What the one term of a setting makes."""
     _refuse_other_side(setting, text)
-    made = build(text, source)
+    made = build(text, SOURCES[setting])
     if len(made) != 1:
         raise UserError(f"{setting}={text!r} names {len(made)} things: give one.")
     refuse_endless(made[0])
@@ -59,9 +58,9 @@ def one(setting: str, text: str, source: ModuleType | Functions) -> Any:
 
 def _refuse_other_side(setting: str, text: str) -> None:
     """Refuse the server's optimiser for the clients', and theirs for its."""
-    allowed = SIDES.get(setting, optimisers.__all__)
+    allowed = SIDES.get(setting, {})
     for call in parse(text) if setting in SIDES else ():
-        if call.name in optimisers.__all__ and call.name not in allowed:
+        if call.name in optimisers.NAMED and call.name not in allowed:
             own, other = ("a client", "the server") if setting == "optimizer" else ("the server", "a client")
             raise UserError(
                 f"{setting}={text!r}: {call.name} is an optimiser of {other}, and this setting is of {own}: use "

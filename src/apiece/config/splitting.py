@@ -6,12 +6,11 @@ from apiece.config.names import one
 from apiece.data.arrays import Dataset
 from apiece.data.partitions import Splitter
 from apiece.data.split import Split, split_over_clients
-from apiece.language import splits
 
 
 def make_split(
     dataset: Dataset, splitter: Splitter | str, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
 ) -> Split:
     """Divide a data set over clients by a splitter or its text: see `split_over_clients`."""
-    made: Splitter = one("split", splitter, splits) if isinstance(splitter, str) else splitter
+    made: Splitter = one("split", splitter) if isinstance(splitter, str) else splitter
     return split_over_clients(dataset, made, clients, seed, unseen, validation)

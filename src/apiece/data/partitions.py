@@ -28,7 +28,7 @@ class Splitter(Protocol):
 
 @dataclass(frozen=True)
 class Iid:
-    """Every client the same: a random permutation cut into `clients` parts whose sizes differ by at most one."""
+    """Every client the same: equal random parts, whose sizes differ by at most one."""
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
         check(self, len(labels), clients)
@@ -37,9 +37,9 @@ class Iid:
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """Each class is divided over the clients by p_c ~ Dir(alpha 1_N); every sample once, sizes vary.
+    """Each class divided over the clients by Dirichlet shares, sizes vary (Li et al., ICDE 2022, without its cap).
 
-    Redrawn until each client has `minimum` samples (NIID-Bench without its cap: Li et al., ICDE 2022).
+    p_c ~ Dir(alpha 1_N) for class c, every sample once; redrawn until each client has `minimum` samples.
     """
 
     alpha: float = 0.5
@@ -60,10 +60,10 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class DirichletCapped:
-    """As `Dirichlet`, but a client that has n/N samples or more gets none of the later classes.
+    """As dirichlet, but full clients get no more of later classes (NIID-Bench, MOON, FedCOG).
 
-    For each class: p ~ Dir(alpha 1_N); p_j = 0 where client j has >= n/N; renormalise; cut. All is redrawn until each
-    client has `minimum` samples (NIID-Bench, MOON and FedCOG).
+    For each class: p ~ Dir(alpha 1_N); p_j = 0 where client j has >= n/N samples; renormalise; cut. All is redrawn
+    until each client has `minimum` samples.
     """
 
     alpha: float = 0.5
@@ -88,10 +88,10 @@ class DirichletCapped:
 
 @dataclass(frozen=True)
 class DirichletRefill:
-    """Every client draws floor(n/N) samples by its own class prior pi_i ~ Dir(alpha 1_C); used-up classes are refilled.
+    """Equal sizes, a Dirichlet class prior per client, used-up classes refilled: repeats (FL-Simulator, FedInit).
 
-    The k-th draw of class c takes sample k mod n_c of that class, so an image may lie on several clients, or twice on
-    one, and others on none (FedDyn's split with the refill of FL-Simulator, used by FedInit).
+    Every client draws floor(n/N) samples by its own pi_i ~ Dir(alpha 1_C), as in FedDyn's split. The k-th draw of class
+    c takes sample k mod n_c of that class, so an image may lie on several clients, or twice on one, and others on none.
     """
 
     alpha: float = 0.5
@@ -141,13 +141,22 @@ class DirichletPrior:
         return replace(self, unseen=unseen)
 
 
+def dirichlet_prior(
+    alpha: float = DirichletPrior.alpha,
+    alpha_unseen: float | None = DirichletPrior.alpha_unseen,
+    minimum: int = DirichletPrior.minimum,
+) -> DirichletPrior:
+    """A Dirichlet class prior per client, normalised per class; another alpha for unseen clients (PeFLL)."""
+    return DirichletPrior(alpha, alpha_unseen, minimum=minimum)
+
+
 @dataclass(frozen=True)
 class Classes:
-    """Exactly `per_client` classes a client, each class shared equally among the clients that have it.
+    """A fixed number of classes per client, at random (pFedHN, PeFLL) or in consecutive "clusters" (FedCOG, NIID-2).
 
-    `order="random"`: each client takes the classes with most places left, ties at random, so every class has equally
-    many clients but for one (pFedHN, PeFLL). `order="clusters"`: client i has the consecutive classes
-    k (i mod C/k), ..., k (i mod C/k) + k - 1 (NIID-2 of FedCOG).
+    Each class is shared equally among the clients that have it. `order="random"`: each client takes the classes with
+    most places left, ties at random, so every class has equally many clients but for one. `order="clusters"`: client i
+    has the consecutive classes k (i mod C/k), ..., k (i mod C/k) + k - 1.
     """
 
     per_client: int = 2
@@ -200,11 +209,11 @@ _ORDERS: dict[str, Callable[..., np.ndarray]] = {"random": _random_classes, "clu
 
 @dataclass(frozen=True)
 class Shards:
-    """Samples sorted by label (stably), cut into N * per_client equal shards, `per_client` of them for each client.
+    """Sorted by label (or genre, writer: by=natural), cut into shards (McMahan et al., AISTATS 2017; FedALS with 1).
 
-    Shards are dealt at random (McMahan et al., AISTATS 2017, section 3); with one each, client i has shard i (FedALS).
-    The n mod (N * per_client) samples that fill no shard go unused. `by="natural"`: sorted by whose each sample is
-    (FedALS's sentences by genre).
+    Sorted stably, cut into N * per_client equal shards, which are dealt at random (section 3); with one each, client i
+    has shard i. The n mod (N * per_client) samples that fill no shard go unused. `by="natural"`: sorted by whose each
+    sample is (FedALS's sentences by genre).
     """
 
     per_client: int = 2
@@ -225,7 +234,7 @@ class Shards:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Sizes differ, labels do not: a random permutation cut by p ~ Dir(alpha 1_N) (NIID-Bench, quantity skew)."""
+    """Sizes by Dirichlet shares p ~ Dir(alpha 1_N), labels alike everywhere (NIID-Bench, quantity skew)."""
 
     alpha: float = 0.5
     minimum: int = 1
@@ -242,7 +251,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Natural:
-    """The data set's own clients (writers, users, roles) with at least `minimum` samples, in random order."""
+    """The data set's own clients (writers, users, roles) of `minimum` samples or more, in random order (LEAF)."""
 
     minimum: int = 1
 
@@ -262,7 +271,10 @@ class Natural:
 
 @dataclass(frozen=True)
 class Saved:
-    """A split saved before, by `Split.save`; `make_split` takes all of it, its test parts and unseen clients too."""
+    """A split saved before, to the sample.
+
+    `Split.save` wrote it; `make_split` takes all of it, its test parts and unseen clients too.
+    """
 
     path: str
 

@@ -77,7 +77,7 @@ def refuse_rounds(folder: Path, config: Config) -> None:
             f"the run in {str(folder)!r} has done {past} rounds, and rounds={config.rounds} are fewer: ask for {past} "
             "or more, or begin another with another --out."
         )
-    (schedule,) = build(config.schedule, schedules)
+    (schedule,) = build(config.schedule, schedules.NAMED)
     if any(schedule(t, there) != schedule(t, config.rounds) for t in range(past)):
         raise UserError(
             f"schedule={config.schedule!r} goes by the number of rounds: in a run of {config.rounds} the {past} rounds "

@@ -1,8 +1,8 @@
 """Expressions such as `scaffold + relaxed_init(0.1)`: matched with functions by name, never evaluated.
 
-The grammar is in grammar.py. Functions are a module's public ones, or a mapping by name (plug-ins among them); dash and
-underscore are alike, and arguments are checked against the signature. A bare name is text where the annotation admits
-text or anything, else a term without arguments.
+The grammar is in grammar.py. Functions, or classes, are those of a mapping by name, or a module's public functions;
+dash and underscore are alike, and arguments are checked against the signature. A bare name is text where the annotation
+admits text or anything, else a term without arguments; where that is Annotated with functions, it is one of these.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from apiece.errors import UserError, nearest
 from apiece.language.grammar import Call, error, parse, parse_list, written
+from apiece.language.names import Names
 
-__all__ = ["Call", "Entry", "Functions", "build", "build_term", "catalogue", "functions", "parse", "parse_list"]
+__all__ = ["Call", "Entry", "Functions", "build", "catalogue", "functions", "parse", "parse_list"]
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -38,12 +39,8 @@ def build(text: str, source: types.ModuleType | Functions) -> list[Any]:
     Nested terms are built from the same source. Arguments are checked against the annotations: numbers, truth values,
     text, None, Literal, lists, unions and classes. UserError names the culprit, what was allowed and where it stands.
     """
-    return [build_term(call, source) for call in parse(text)]
-
-
-def build_term(call: Call, source: types.ModuleType | Functions) -> Any:
-    """What the source's function, or class, of that name returns for one term: see `build`."""
-    return _built(call, _by_name(source))
+    known = _by_name(source)
+    return [_built(call, known) for call in parse(text)]
 
 
 def check_names(calls: Iterable[Call], source: types.ModuleType | Functions) -> None:
@@ -52,7 +49,7 @@ def check_names(calls: Iterable[Call], source: types.ModuleType | Functions) -> 
     """
     known = _by_name(source)
     for call in calls:
-        _bound(call, _function(call, known))
+        _bound(call, _taken(call, known, _reader(known)))
 
 
 def catalogue(source: types.ModuleType | Functions) -> list[Entry]:
@@ -82,9 +79,14 @@ def _by_name(source: types.ModuleType | Functions) -> Functions:
     return functions(source) if isinstance(source, types.ModuleType) else source
 
 
+def _reader(known: Functions) -> Callable[[str], Callable[..., Any]]:
+    """How to look at a function that is not to be called: importing nothing, where its file is known."""
+    return known.read if isinstance(known, Names) else known.__getitem__
+
+
 def _entry(name: str, known: Functions) -> Entry:
     try:
-        function = known[name]
+        function = _reader(known)(name)
     except UserError as problem:
         return Entry(name, "", f"refused: {problem}")
     first = (inspect.getdoc(function) or "").partition("\n\n")[0]
@@ -101,7 +103,7 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def _built(call: Call, known: Functions) -> Any:
-    function = _function(call, known)
+    function = _taken(call, known, known.__getitem__)
     bound = _bound(call, function)
     for name, value in bound.arguments.items():
         parameter = bound.signature.parameters[name]
@@ -118,12 +120,12 @@ def _built(call: Call, known: Functions) -> Any:
         raise error(call.at, f"{call}: {problem}") from problem
 
 
-def _function(call: Call, known: Functions) -> Callable[..., Any]:
+def _taken(call: Call, known: Functions, take: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
     name = call.name.replace("-", "_")
     if name not in known:
         raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, known)}")
     try:
-        return known[name]
+        return take(name)
     except UserError as problem:
         raise error(call.at, str(problem)) from problem
 
@@ -150,7 +152,7 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> A
     holder = types.SimpleNamespace(__annotations__={"kind": kind})
     made = function.__init__ if inspect.isclass(function) else function
     try:
-        return typing.get_type_hints(holder, inspect.unwrap(made).__globals__)["kind"]
+        return typing.get_type_hints(holder, inspect.unwrap(made).__globals__, include_extras=True)["kind"]
     except NameError:
         return _Unresolved
 
@@ -165,6 +167,8 @@ def _checked(value: Any, kind: Any, name: str, call: Call, known: Functions) -> 
 def fit(value: Any, kind: Any, known: Functions = types.MappingProxyType({})) -> Any:
     """The value as the annotation wants it: whole numbers widen to floats, names and terms are built."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return fit(value, options[0], options[1] if isinstance(options[1], Mapping) else known)
     if origin in (typing.Union, types.UnionType):
         return value if type(value) in options else _first_fit(value, options, known)
     if origin is typing.Literal and any(value == option and type(value) is type(option) for option in options):
@@ -215,8 +219,9 @@ def _list(value: tuple[Any, ...], kind: Any, origin: Any, options: tuple[Any, ..
 
 def _described(kind: Any) -> str:
     plain = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "none"}
-    plain[Call] = "a term"
     origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return " or ".join(options[1]) if isinstance(options[1], Mapping) else _described(options[0])
     if kind in plain:
         return plain[kind]
     if origin in (typing.Union, types.UnionType):

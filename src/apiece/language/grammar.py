@@ -176,8 +176,10 @@ def written(value: Any) -> str:
         return f"[{', '.join(written(item) for item in value)}]"
     if value is None or isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
     if not isinstance(value, str):
-        return getattr(value, "__name__", repr(value))
+        return getattr(value, "__name__", type(value).__name__.lower())
     if re.fullmatch(NAME, value, re.ASCII) and value not in CONSTANTS and value != "inf":
         return value
     return '"' + value.replace('"', '""') + '"'

@@ -1,6 +1,6 @@
 """Algorithms from outside the package: plug-in files (`--plugin file.py`), and entry points of what is installed.
 
-A plug-in's public functions are named in expressions as those of `algorithms.py` are. A file is recorded with the hash
+A plug-in's public functions are named in expressions as the built-in algorithms are. A file is recorded with the hash
 of its content (`/home/me/centred.py#sha256=...`), and loaded where an expression is read; what an entry point names is
 imported when that name is used or listed, and not before. A plug-in is a program: one that only a run folder or a
 configuration file names is not run (`agreed`). Importing this module loads nothing heavy.
@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -23,40 +23,20 @@ import cloudpickle
 
 from apiece.errors import UserError
 from apiece.language.expression import functions
+from apiece.language.names import Constructor, Names
 from apiece.system.provenance import GROUP
 
 MARK = "#sha256="  # between a plug-in's path and the hash of its content
 
-Constructor = Callable[..., Any]
 
-
-class Names(Mapping[str, Constructor]):
-    """Constructors by name, each made when it is asked for; raises UserError for one that is refused."""
-
-    def __init__(self, makers: Mapping[str, Callable[[], Constructor]]) -> None:
-        self._makers = makers
-
-    def __getitem__(self, name: str) -> Constructor:
-        return self._makers[name]()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-
-def names(module: ModuleType, files: Sequence[str] = ()) -> Names:
-    """What an expression may name: the module's functions, those of plug-in files, and entry points.
+def names(builtin: Names, files: Sequence[str] = ()) -> Names:
+    """What an expression may name: the built-in algorithms, the functions of plug-in files, and entry points.
 
     Raises UserError for a file that cannot be used or takes a name that is taken; an entry point that does is refused
     where it is named, so that what is installed beside this package breaks nothing else.
     """
-    origin = dict.fromkeys(functions(module), "a built-in algorithm")
-    makers: dict[str, Callable[[], Constructor]] = {n: lambda f=f: f for n, f in functions(module).items()}
+    origin = dict.fromkeys(builtin, "a built-in algorithm")
+    makers: dict[str, Callable[[], Constructor]] = {}
     for entry in files:
         path, plugin = _load(entry)
         for name, function in functions(plugin).items():
@@ -71,7 +51,7 @@ def names(module: ModuleType, files: Sequence[str] = ()) -> Names:
         else:
             origin[name] = _called(point)
             makers[name] = functools.partial(_installed, point)
-    return Names(makers)
+    return Names(builtin.places, makers)
 
 
 def pinned(files: Sequence[str]) -> tuple[str, ...]:

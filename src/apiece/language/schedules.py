@@ -51,7 +51,7 @@ class Cosine:
 class Steps:
     """`factor` to the power of how many of `every` rounds have passed."""
 
-    every: int
+    every: int = 50
     factor: float = 0.1
 
     def __post_init__(self) -> None:
@@ -63,22 +63,4 @@ class Steps:
         return self.factor ** (round // self.every)
 
 
-# --- by name --------------------------------------------------------------------------------------------------------
-def constant() -> Constant:
-    """The same step size in every round."""
-    return Constant()
-
-
-def exponential(decay: float = 0.998) -> Exponential:
-    """Times `decay` after every round."""
-    return Exponential(decay)
-
-
-def cosine(floor: float = 0.0) -> Cosine:
-    """Half a cosine down to `floor` times the step size."""
-    return Cosine(floor)
-
-
-def drop(every: int = 50, factor: float = 0.1) -> Steps:
-    """Times `factor` after every so many rounds."""
-    return Steps(every, factor)
+NAMED = {"constant": Constant, "exponential": Exponential, "cosine": Cosine, "drop": Steps}

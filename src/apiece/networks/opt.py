@@ -152,6 +152,30 @@ class Opt:
         return self.kind(whole, tokeniser.padding)
 
 
+def opt(
+    length: int = Reading.length,
+    hidden: int | None = None,
+    layers: int | None = None,
+    heads: int | None = None,
+    folder: str | None = None,
+) -> Opt:
+    """OPT as a classifier of whole texts, at their last token: of this size, or as it lies in a folder (Zhang et al.
+    2022).
+    """
+    return Opt(Classifier, Reading(length, folder, "label"), hidden, layers, heads)
+
+
+def opt_lm(
+    length: int = Reading.length,
+    hidden: int | None = None,
+    layers: int | None = None,
+    heads: int | None = None,
+    folder: str | None = None,
+) -> Opt:
+    """OPT as a language model, of every next token: of this size, or as it lies in a folder (Zhang et al. 2022)."""
+    return Opt(LanguageModel, Reading(length, folder, "next"), hidden, layers, heads)
+
+
 def _from_folder(transformers: Any, architecture: str, folder: str, settings: dict[str, Any]) -> Any:
     try:
         config = transformers.AutoConfig.from_pretrained(folder, **NO_CODE, **settings)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -79,3 +81,9 @@ class Mixture(Piece):
     def personal(self, view: View, theta: Tensor):
         mixed = theta + view.client.share * (view.client.model[0] - theta)
         return torch.where(torch.as_tensor(view.fresh), theta, mixed)
+
+
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
+def apfl(alpha: float = Mixture.alpha, rule: str = Mixture.rule) -> Algorithm:
+    """The global model mixed with alpha of the client's own, learnt or not: rule=adaptive|fixed (Deng et al. 2020)."""
+    return algorithm(Mixture(alpha, rule), name=f"apfl(alpha={alpha:g})")

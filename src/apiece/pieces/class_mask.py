@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -45,3 +46,8 @@ class ClassMask(Piece):
             return out.masked_fill((classes != y[:, None]).all(0), -torch.inf)
 
         return scores
+
+
+def class_mask() -> Algorithm:
+    """Only classes that the client has training samples of are predicted, added to anything (Scott et al. 2024)."""
+    return algorithm(ClassMask(), name="class_mask")

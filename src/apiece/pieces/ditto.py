@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm, changed
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -74,3 +76,11 @@ class Ditto(Piece):
 
     def personal(self, view: View, theta: Tensor):
         return torch.where(torch.as_tensor(view.fresh), theta, view.client.model[0])
+
+
+@paper("the authors' code on Fashion-MNIST", weighting="uniform", optimizer="sgd", lr=0.05)
+def ditto(lam: float = Ditto.lam, lr: float | None = Ditto.lr, steps: int | None = Ditto.steps) -> Algorithm:
+    """A second model on every client, held near the global one by lam; its own lr and steps, or the round's (Li et al.
+    2021).
+    """
+    return algorithm(Ditto(lam, lr, steps), name=f"ditto(lam={lam:g}{changed(ditto, lr=lr, steps=steps)})")

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Weighted
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -59,3 +61,15 @@ class FedCM(Piece):
 
     def learn(self, memory: Direction, g: Tensor, report: Weighted, share: float):
         return g, Direction(report.x if report.x.dim() else g / report.x)
+
+
+@paper(
+    "FedInit's comparison",
+    weighting="uniform",
+    optimizer="sgd(weight_decay=0.001)",
+    lr=0.1,
+    schedule="exponential(0.998)",
+)
+def fedcm(alpha: float = FedCM.alpha) -> Algorithm:
+    """Client-level momentum: alpha of a client's gradient, the rest the server's last direction (Xu et al. 2021)."""
+    return algorithm(FedCM(alpha), name=f"fedcm(alpha={alpha:g})")

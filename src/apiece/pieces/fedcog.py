@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm, changed
 from apiece.algebra.draws import Draw
 from apiece.algebra.optim import AdamW
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
-from apiece.pieces.generation import Inputs
+from apiece.pieces.generation import Inputs, Network
 from apiece.pieces.samples import class_counts, divergence, input_shape, log_probabilities, one_class, several
 
 ADAM = AdamW(beta1=0.5, beta2=0.9, epsilon=1e-8, weight_decay=0.0)
 TARGETS, COUNTS, SHUFFLES = ("complementary", "uniform"), "counts", ("once", "each_pass")
+SOURCES = {"inputs": Inputs, "network": Network}
 REFUSAL = "fedcog makes inputs by gradient descent for wanted classes: samples must be real numbers, labels classes."
 
 
@@ -173,3 +176,27 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
     """Half the sum of KL(p || m) and KL(q || m), m their mean: 0 to log 2, stable where p or q vanishes."""
     middle = torch.logaddexp(p, q) - math.log(2)
     return 0.5 * (divergence(p, middle) + divergence(q, middle))
+
+
+@paper(
+    "section 6.1 and the authors' code", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=1e-05)", lr=0.01
+)
+def fedcog(
+    kd_weight: float | str = FedCOG.kd_weight,
+    dis: float = FedCOG.dis,
+    samples: int = FedCOG.samples,
+    steps: int = FedCOG.steps,
+    lr: float = FedCOG.lr,
+    batch: int = FedCOG.batch,
+    wait: int = FedCOG.wait,
+    targets: str = FedCOG.targets,
+    source: Annotated[Inputs | Network, SOURCES] = FedCOG.source,
+    temperature: float = FedCOG.temperature,
+    shuffle: str = FedCOG.shuffle,
+) -> Algorithm:
+    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=inputs
+    or network(latent=256, width=128), shuffle=once|each_pass (Ye et al. 2024).
+    """
+    piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, source, temperature, shuffle)
+    named = changed(fedcog, temperature=temperature, shuffle=shuffle)
+    return algorithm(piece, name=f"fedcog(kd_weight={kd_weight}{named})")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
@@ -49,3 +51,11 @@ def correlation(z: Tensor) -> Tensor:
     product = z.T @ z
     others = product.square().sum() - product.diagonal().square().sum()
     return others / (width * (width - 1)) / count
+
+
+@paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=1e-05)", lr=0.01)
+def feddecorr(beta: float = FedDecorr.beta) -> Algorithm:
+    """Features of a batch kept from being correlated (Shi et al. 2023); beta=0.01 as in FedCOG's tables, in the
+    authors' code 0.1.
+    """
+    return algorithm(FedDecorr(beta), name=f"feddecorr(beta={beta:g})")

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Uniform
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -63,3 +65,11 @@ class FedDyn(Piece):
     def learn(self, memory: Linear, g: Tensor, report: Any, share: float):
         h = memory.term + self.alpha * share * (report.x if report else g)
         return g + h / self.alpha, Linear(h)
+
+
+@paper("the authors' code on CIFAR-10", weighting="uniform", optimizer="sgd(weight_decay=0.001)", lr=0.1, clip=10.0)
+def feddyn(alpha: float = FedDyn.alpha, mean: str = FedDyn.mean) -> Algorithm:
+    """Clients' optima are made to agree with the pooled one; mean=clients|model (Acar et al. 2021); alpha=0.1 as in
+    FedInit's tables, in the authors' code 0.01.
+    """
+    return algorithm(FedDyn(alpha, mean), name=f"feddyn(alpha={alpha:g})")

@@ -8,10 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Message, Weighted
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
+from apiece.pieces.iterates import AveragedIterates
 
 
 class Square(NamedTuple):
@@ -56,3 +59,22 @@ class FedExP(Piece):
 
     def _step_size(self, g: Tensor, report: Square) -> Tensor:
         return (report.norm.x / (2 * (g @ g + self.epsilon))).clamp(min=1.0)
+
+
+@paper(
+    "the authors' code on CIFAR-10",
+    weighting="samples",
+    optimizer="sgd(weight_decay=0.0001)",
+    lr=0.01,
+    schedule="exponential(0.998)",
+    clip=10.0,
+)
+def fedexp(epsilon: float = FedExP.epsilon, evaluate: str = "last") -> Algorithm:
+    """The server's step extrapolates where updates disagree; the model that is measured: evaluate=last, or average, the
+    mean of the last two (Jhunjhunwala et al. 2023).
+    """
+    measured = {"last": (), "average": (AveragedIterates(),)}
+    if evaluate not in measured:
+        raise UserError(f"fedexp(evaluate={evaluate}) is unknown: use {' or '.join(measured)}.")
+    named = f"fedexp(evaluate={evaluate})" if measured[evaluate] else "fedexp"
+    return algorithm(FedExP(epsilon), *measured[evaluate], name=named)

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Rows
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
@@ -82,3 +84,25 @@ class FedGen(GeneratorTraining, Piece):
         points = torch.cat([axes.new_zeros(1, width), axes])
         scores = view.task.head(said, points)
         return Classifier(Rows(scores), Rows(class_counts(view, scores.shape[-1]).to(scores.dtype)))
+
+
+@paper("the authors' code", weighting="samples", optimizer="sgd", lr=0.01)
+def fedgen(
+    alpha: float = FedGen.alpha,
+    beta: float = FedGen.beta,
+    decay: float = FedGen.decay,
+    steps: int = FedGen.steps,
+    batch: int = FedGen.batch,
+    noise: int = FedGen.noise,
+    hidden: int = FedGen.hidden,
+    epochs: int = FedGen.epochs,
+    lr: float = FedGen.lr,
+    weight_decay: float = FedGen.weight_decay,
+    diversity: float = FedGen.diversity,
+) -> Algorithm:
+    """Features of a class, made on the server by a network that clients' classifiers teach there; weights of 10 ask for
+    small local steps, lr=0.01 or less (Zhu et al. 2021).
+    """
+    server = (decay, batch, noise, hidden, epochs, lr, weight_decay, diversity)
+    piece = FedGen(*server, alpha=alpha, beta=beta, steps=steps)
+    return algorithm(piece, name=f"fedgen(alpha={alpha:g}, beta={beta:g})")

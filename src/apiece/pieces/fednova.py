@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Message, Weighted
 from apiece.algebra.optim import Sgd
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -53,3 +55,9 @@ class FedNova(Piece):
 
     def learn(self, memory: tuple, g: Tensor, report: Weighted, share: float):
         return g * report.x, memory
+
+
+@paper("the authors' code", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)", lr=0.02)
+def fednova() -> Algorithm:
+    """Normalised averaging of unequal local work, under the run's momentum (Wang et al. 2020)."""
+    return algorithm(FedNova(), name="fednova")

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
@@ -90,3 +92,15 @@ class FedReg(Piece):
 def _without(d: Tensor, g: Tensor) -> Tensor:
     """d without its component along g, where d climbs g."""
     return d - (d @ g / (g @ g).clamp(min=torch.finfo(g.dtype).tiny)).clamp(min=0.0) * g
+
+
+@paper("the authors' code", weighting="uniform", optimizer="sgd")
+def fedreg(
+    gamma: float = FedReg.gamma,
+    steps: int = FedReg.steps,
+    pseudo: float = FedReg.pseudo,
+    perturbed: float = FedReg.perturbed,
+    batches: int = FedReg.batches,
+) -> Algorithm:
+    """Steps without what forgets the global model, told by samples made from it, `batches` a round (Xu et al. 2022)."""
+    return algorithm(FedReg(gamma, steps, pseudo, perturbed, batches), name=f"fedreg(gamma={gamma:g})")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
@@ -39,3 +41,9 @@ class FedSAM(Piece):
             return loss(theta + self.rho / (g.norm() + 1e-7) * g, batch)
 
         return ascended
+
+
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
+def fedsam(rho: float = FedSAM.rho) -> Algorithm:
+    """Gradients taken where the loss is worst within rho, two passes a step (Qu et al. 2022); rho as FedInit has it."""
+    return algorithm(FedSAM(rho), name=f"fedsam(rho={rho:g})")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.draws import Draw
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
@@ -76,3 +77,13 @@ class FineTune(Piece):
     def personal(self, view: View, theta: Tensor):
         batches = passes(view, self.epochs, self.batch, self.steps)
         return view.descend(theta, batches=batches, optimiser=self.optimiser, lr=self.lr)
+
+
+def fine_tune(
+    epochs: int | None = None, steps: int | None = None, batch: int = FineTune.batch, lr: float | None = FineTune.lr
+) -> Algorithm:
+    """Train on before predicting, on anything: epochs (1) or steps, at the round's step size (Wang et al. 2019)."""
+    if epochs is not None and steps is not None:
+        raise UserError("fine_tune takes epochs or steps, not both.")
+    piece = FineTune(epochs if epochs is not None else int(steps is None), steps or 0, batch, lr)
+    return algorithm(piece, name=f"fine_tune(epochs={piece.epochs})" if steps is None else f"fine_tune(steps={steps})")

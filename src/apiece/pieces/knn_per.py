@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -83,3 +85,13 @@ class Neighbours(Piece):
         weights = torch.stack([model.new_full((1, 1), weight) for weight in WEIGHTS])
         right = ((weights * nearest + (1 - weights) * model).argmax(-1) == y).sum(-1)
         return weights.flatten()[right.argmax()]
+
+
+@paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(weight_decay=0.0005)", lr=0.05)
+def knn_per(
+    count: int = Neighbours.count, scale: float = Neighbours.scale, weight: float | None = Neighbours.weight
+) -> Algorithm:
+    """The global model mixed with its nearest training samples; weight=none: each client's own (Marfoq et al. 2022);
+    scale=100 as in PeFLL's comparison.
+    """
+    return algorithm(Neighbours(count, scale, weight), name=f"knn_per(count={count})")

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
@@ -56,3 +58,14 @@ class MOON(Piece):
             return loss(theta, batch) + mu * contrast.mean()
 
         return value
+
+
+@paper(
+    "its experiments and the authors' code",
+    weighting="samples",
+    optimizer="sgd(momentum=0.9, weight_decay=1e-05)",
+    lr=0.01,
+)
+def moon(mu: float = MOON.mu, temperature: float = MOON.temperature) -> Algorithm:
+    """Features drawn to the global model's, away from the client's last model's (Li et al. 2021)."""
+    return algorithm(MOON(mu, temperature), name=f"moon(mu={mu:g})")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, Alternate, Period, StepSize, algorithm, changed
+from apiece.algebra.papers import paper
+from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -45,3 +48,102 @@ class Newcomer(Piece):
         begin = torch.where(view.shared, theta, view.model)  # a new client's own model is the initial one
         own = torch.where(view.shared, 0.0, torch.ones_like(theta) * view.lr)  # no step, decay included
         return view.descend(begin, batches=passes(view, self.epochs, self.batch), lr=own)
+
+
+def local(epochs: int = Newcomer.epochs, batch: int = Newcomer.batch) -> Algorithm:
+    """Every client alone: all is personal and nothing is sent; a new client trains for `epochs` passes.
+
+    theta_i <- theta_i - lr grad f_i(theta_i), from round to round. Stored: theta_i. Sent: nothing. A client never seen:
+    `epochs` passes of the same from the initial model, in batches of `batch` (`Newcomer`).
+    """
+    return algorithm(*_personal("*", epochs, batch), name="local")
+
+
+@paper("its Algorithms 1 and 2", weighting="samples", optimizer="sgd")
+def fedper(personal: str | None = None, epochs: int = Newcomer.epochs, batch: int = Newcomer.batch) -> Algorithm:
+    """The head stays with the client; a new client trains one for `epochs` passes (Arivazhagan et al. 2019).
+
+    Its Algorithms 1 and 2, W_B the base layers and W_{P_j} client j's personal ones, trained at once:
+    (W_B, W_{P_j}) <- (W_B, W_{P_j}) - lr grad f_j;   W_B <- sum_j gamma_j W_{B,j}, gamma_j = n_j / n being the run's
+    weights. Stored: W_{P_j}. Sent: W_B each way. A client never seen: W_B, on which it trains a head of its own, the
+    initial one at first (`Newcomer`).
+    """
+    return algorithm(*_personal(personal or "head", epochs, batch), name="fedper")
+
+
+@paper("the authors' code on CIFAR-10", weighting="uniform", optimizer="sgd(momentum=0.5)", lr=0.1)
+def lg_fedavg(
+    personal: str | int | None = None, epochs: int = Newcomer.epochs, batch: int = Newcomer.batch
+) -> Algorithm:
+    """The body stays with the client, the head is shared; personal: a pattern or leading layers (Liang et al. 2020).
+
+    Its Algorithm 1, l_i client i's body, which makes local representations, and g the shared head:
+    (l_i, g_i) <- (l_i, g_i) - lr grad f_i;   g <- sum_i p_i g_i, without its auxiliary losses on the representations.
+    Stored: l_i. Sent: g each way. A client never seen: g, under which it trains a body of its own, the initial one at
+    first (`Newcomer`); the paper takes an ensemble of the clients' bodies. The authors' code starts from a trained
+    FedAvg model (`--init`), shares the last two layers and weighs clients alike (weighting=uniform).
+    """
+    return algorithm(*_personal("body" if personal is None else personal, epochs, batch), name="lg_fedavg")
+
+
+@paper("the authors' code on EMNIST", weighting="samples", optimizer="sgd", lr=0.01)
+def fedsim(
+    personal: str | None = None, epochs: int = Newcomer.epochs, batch: int = Newcomer.batch, inner_personal: float = 1.0
+) -> Algorithm:
+    """Shared and personal parameters trained at once: FedAvg-P with outer steps of 1 (Pillutla et al. 2022).
+
+    FedSim: u shared and v_i personal, both moved in each step from the same point and batch:
+    v_i <- v_i - gamma_v grad_v F_i(u_i, v_i);   u_i <- u_i - gamma_u grad_u F_i(u_i, v_i);   u <- sum_i p_i u_i.
+    gamma_u is the run's step size and gamma_v = inner_personal gamma_u, for a new client too. Stored: v_i. Sent: u each
+    way. A client never seen: u, on which it trains a v of its own (`Newcomer`).
+    """
+    named = "fedsim" if inner_personal == 1.0 else f"fedsim(inner_personal={inner_personal:g})"
+    return algorithm(*_personal(personal or "head", epochs, batch, inner_personal), name=named)
+
+
+@paper("the authors' code on EMNIST", weighting="samples", optimizer="sgd", lr=0.01)
+def fedalt(
+    personal: str | None = None,
+    first: float = 0.5,
+    epochs: int = Newcomer.epochs,
+    batch: int = Newcomer.batch,
+    inner_personal: float = 1.0,
+) -> Algorithm:
+    """Personal parameters trained for `first` steps (below 1: that share), then the shared (Pillutla et al. 2022).
+
+    FedAlt: u shared and v_i personal, one after the other: v_i <- v_i - gamma_v grad_v F_i(u, v_i) for
+    `first` steps, then u_i <- u_i - gamma_u grad_u F_i(u_i, v_i) at the new v_i;   u <- sum_i p_i u_i. Both halves have
+    the run's optimiser, and share its steps, where the authors' code gives each as many. gamma_u is the run's step size
+    and gamma_v = inner_personal gamma_u, for a new client too. Stored: v_i. Sent: u each way. A client never seen: u,
+    on which it trains a v of its own (`Newcomer`).
+    """
+    which = personal or "head"
+    parts = _personal(which, epochs, batch, inner_personal)
+    named = f"fedalt(first={first:g}{changed(fedalt, inner_personal=inner_personal)})"
+    return algorithm(*parts, Alternate(which, first), name=named)
+
+
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
+def fedrep(
+    head: str | None = None,
+    first: float = 5 / 6,
+    epochs: int = Newcomer.epochs,
+    batch: int = Newcomer.batch,
+    inner_personal: float = 1.0,
+) -> Algorithm:
+    """The head trained for `first` steps (below 1: that share; 5 of 6), then the shared body (Collins et al. 2021).
+
+    Its Algorithm 1, phi the shared representation and h_i client i's head: h_i <- h_i - alpha grad_h f_i(h_i, phi) for
+    `first` steps, then phi_i <- phi_i - alpha grad_phi f_i(h_i, phi_i) for the others, of which the paper's algorithm
+    has one (5 passes for the head and one for the body in PeFLL's comparison, A.2);   phi <- sum_i p_i phi_i, by the
+    run's weights (the paper's: weighting=uniform). The head's alpha is inner_personal times the run's step size, for a
+    new client too. Stored: h_i. Sent: phi each way. A client never seen: phi, on which it trains a head of its own
+    (`Newcomer`).
+    """
+    named = f"fedrep(first={first:g}{changed(fedrep, inner_personal=inner_personal)})"
+    return replace(fedalt(head, first, epochs, batch, inner_personal), name=named)
+
+
+def _personal(which: str | int, epochs: int, batch: int, inner: float = 1.0) -> list[Any]:
+    sizes = [StepSize(which, inner)] if inner != 1.0 else []
+    return [Period(which, NEVER), Newcomer(epochs, batch), *sizes]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, Period, Server, StepSize, algorithm
+from apiece.algebra.papers import paper
+from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
+from apiece.algebra.server_optim import Descent
 from apiece.algebra.view import View
 from apiece.errors import UserError
+from apiece.pieces.scaffold import ZERO, Scaffold, scaffold
 
 
 @dataclass(frozen=True)
@@ -35,3 +41,64 @@ class OuterStep(Piece):
         if self.size == 1.0:
             return theta
         return torch.where(view.shared, theta, view.model + self.size * (theta - view.model))
+
+
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
+def fedavg_p(
+    personal: str | None = None,
+    outer_shared: float = Descent.lr,
+    outer_personal: float = OuterStep.size,
+    inner_personal: float = 1.0,
+) -> Algorithm:
+    """Shared and personal parameters with inner and outer steps; inner_personal is a factor of the step size (Chen et
+    al. 2023).
+
+    Algorithm 1, x shared and y_i personal, gamma the inner steps and eta the outer ones, S the m clients asked:
+
+        x_{k+1,i} <- x_{k,i} - gamma_x grad_x F_i(x_{k,i}, y_{k,i})     line 6, K times from x_{0,i} = x, y_{0,i} = y_i
+        y_{k+1,i} <- y_{k,i} - gamma_y grad_y F_i(x_{k,i}, y_{k,i})     line 7, at the same point and batch
+        y_i <- y_i + eta_y (y_{K,i} - y_i)                              line 9
+        x <- x + (eta_x / m) sum_{i in S} (x_{K,i} - x)                 line 11
+
+    gamma_x is the run's step size and gamma_y = inner_personal gamma_x, eta_x is outer_shared and eta_y outer_personal;
+    line 11 has the run's weights (the paper's: weighting=uniform). Stored: y_i. Sent: x down and x_{K,i} up. A client
+    never seen is measured with x and the mean of all y_i; `apiece personalize` serves it x and the initial y, which
+    a round's local steps then train.
+    """
+    which = personal or "head"
+    parts: list[Any] = [Period(which, NEVER)]
+    if inner_personal != 1.0:
+        parts.append(StepSize(which, inner_personal))
+    if outer_personal != 1.0:
+        parts.append(OuterStep(outer_personal))
+    if outer_shared != 1.0:
+        parts.append(Server(Descent(outer_shared)))
+    return algorithm(*parts, name="fedavg_p")
+
+
+@paper("its Algorithm 2", weighting="uniform", optimizer="sgd")
+def scaffold_p(
+    personal: str | None = None,
+    outer_shared: float = Descent.lr,
+    outer_personal: float = OuterStep.size,
+    inner_personal: float = 1.0,
+    control: str = Scaffold.control,
+    init_control: str = ZERO,
+) -> Algorithm:
+    """FedAvg-P with control variates on the shared parameters only, at first init_control=zero|grad (Chen et al. 2023).
+
+    Algorithm 2, which is Algorithm 1 (`fedavg_p`), lines 7, 9 and the mean of x in line 12 as there, but for
+
+        x_{k+1,i} <- x_{k,i} - gamma_x (grad_x F_i(x_{k,i}, y_{k,i}) - c_i + c)               line 6
+        c_i <- (1/K) sum_k grad_x F_i(x_{k,i}, y_{k,i})                                       line 10
+        c <- c + (1/N) sum_{i in S} (c_i' - c_i)                                              line 13
+
+    c_i' being the new c_i and N all clients; those of y stay 0. init_control=zero: c_i and c are 0 at first.
+    init_control=grad: they begin as the paper's proofs have them, c_i = grad_x f_i(x, y_i) and c = mean_i c_i, by a
+    first round that asks every client and moves no model (`FirstGradients`). control=difference: line 10 by the
+    difference of the models, as SCAFFOLD's line 12 (`Scaffold`). Stored: y_i and c_i, and c on the server. Sent: x and
+    c down, x_{K,i} and c_i' - c_i up. A client never seen: as under `fedavg_p`.
+    """
+    shared = scaffold(control, init_control)
+    both = shared + fedavg_p(personal, outer_shared, outer_personal, inner_personal)
+    return replace(both, name=shared.name.replace("scaffold", "scaffold_p"))

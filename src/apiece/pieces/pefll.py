@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.broadcast import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline, Setting
+from apiece.algebra.composition import Algorithm, Client, algorithm, changed
 from apiece.algebra.message import Rows
 from apiece.algebra.optim import AdamW, OnServer, Sgd
+from apiece.algebra.papers import paper
 from apiece.errors import UserError
 from apiece.networks.hypernetwork import SMALLEST, WIDTH, Hypernetwork, embedding
 from apiece.vector.space import Space, seeded
@@ -169,3 +171,30 @@ class Pefll:
             DESCRIBED[self.descriptor],
             None if adam else decay,
         )
+
+
+@paper(
+    "appendix A.2 and the authors' code",
+    weighting="uniform",
+    optimizer="sgd(momentum=0.9, weight_decay=5e-05)",
+    lr=0.002,
+    clip=50.0,
+)
+def pefll(
+    embedding: str = Pefll.embedding,
+    size: str = Pefll.size,
+    lr: float | None = Pefll.lr,
+    clip: float | None = Pefll.clip,
+    lambda_h: float = Pefll.lambda_h,
+    lambda_v: float = Pefll.lambda_v,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-5,
+    descriptor: str = Pefll.descriptor,
+    server: str = Pefll.server,
+) -> Algorithm:
+    """Models written by a hypernetwork from each client's data: embedding=linear|mlp|cnn, size=S|M|L,
+    descriptor=first|batch|all, server=adam|sgd at lr=none: 0.0002 or 1 (Scott et al. 2024).
+    """
+    recipe = Pefll(embedding, size, lr, clip, lambda_h, lambda_v, descriptor, server)
+    named = changed(pefll, descriptor=descriptor, server=server)
+    return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name=f"pefll({named[2:]})" if named else "pefll")

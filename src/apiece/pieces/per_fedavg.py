@@ -8,10 +8,13 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from apiece.algebra.composition import Algorithm, algorithm, changed
+from apiece.algebra.optim import Sgd
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
-from apiece.pieces.fine_tune import ORDER, drawn_batches
+from apiece.pieces.fine_tune import ORDER, FineTune, drawn_batches
 
 
 def part(batch: Any, place: int, of: int) -> Any:
@@ -108,3 +111,23 @@ class MetaStep(Piece):
 
     def correct(self, view: View):
         return self.variant.correct(view, self.alpha, BATCHES[self.batches][0](view, self.variant.parts))
+
+
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
+def per_fedavg(
+    alpha: float = MetaStep.alpha,
+    variant: str = "first_order",
+    delta: float = HessianFree.delta,
+    epochs: int = FineTune.epochs,
+    batch: int = FineTune.batch,
+    batches: str = MetaStep.batches,
+) -> Algorithm:
+    """A model that is good after `epochs` passes at alpha: variant=first_order|hessian_free; a step's gradients on
+    batches=parts of one, or whole ones, each its own (Fallah et al. 2020).
+    """
+    variants = {"first_order": FirstOrder(), "hessian_free": HessianFree(delta)}
+    if variant not in variants:
+        raise UserError(f"per_fedavg(variant={variant}) is unknown: use {' or '.join(variants)}.")
+    adapt = FineTune(epochs, batch=batch, lr=alpha, optimiser=Sgd())
+    named = f"per_fedavg(alpha={alpha:g}, variant={variant}{changed(per_fedavg, batches=batches)})"
+    return algorithm(MetaStep(alpha, variants[variant], batches), adapt, name=named)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.broadcast import GENERATED, Setting, Table
+from apiece.algebra.composition import Algorithm, Client, algorithm
 from apiece.algebra.message import Rows
 from apiece.algebra.optim import OnServer, Sgd
+from apiece.algebra.papers import paper
 from apiece.errors import UserError
 from apiece.networks.hypernetwork import Hypernetwork
 from apiece.pieces.pefll import SIZES, descriptor_size
@@ -74,3 +76,17 @@ class Pfedhn:
 def first(seed: int, name: str, width: int, dtype: torch.dtype) -> Tensor:
     """A descriptor before any training: N(0, 1), from the client's own stream. [E]"""
     return torch.from_numpy(generator(seed, "descriptor", name).standard_normal(width)).to(dtype)
+
+
+@paper("the authors' code", weighting="uniform", optimizer="sgd(momentum=0.9, weight_decay=5e-05)", lr=0.005, clip=50.0)
+def pfedhn(
+    size: str = Pfedhn.size,
+    lr: float = Pfedhn.lr,
+    clip: float = Pfedhn.clip,
+    decay: float = Pfedhn.weight_decay,
+    momentum: float = 0.9,
+    weight_decay: float = 5e-5,
+) -> Algorithm:
+    """Models written by a hypernetwork from a learned descriptor of each client: size=S|M|L (Shamsian et al. 2021)."""
+    recipe = Pfedhn(size, lr, weight_decay=decay, clip=clip)
+    return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pfedhn")

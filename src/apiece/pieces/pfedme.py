@@ -7,8 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, Server, algorithm, changed
 from apiece.algebra.optim import Sgd
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
+from apiece.algebra.server_optim import Descent
 from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.ditto import Own
@@ -83,3 +86,22 @@ class MoreauEnvelope(Piece):
 
         batches = passes(view, self.epochs, self.batch)
         return view.descend(theta, batches=batches, optimiser=Sgd(), lr=self.step_size, correct=pull)
+
+
+@paper("the authors' code on MNIST", weighting="samples", optimizer="sgd", lr=0.005)
+def pfedme(
+    lam: float = MoreauEnvelope.lam,
+    steps: int = MoreauEnvelope.steps,
+    step_size: float = MoreauEnvelope.step_size,
+    beta: float = Descent.lr,
+    epochs: int = MoreauEnvelope.epochs,
+    batch: int = MoreauEnvelope.batch,
+    restart: str = MoreauEnvelope.restart,
+) -> Algorithm:
+    """Personal models by Moreau envelopes: `steps` of step_size a batch, beta the server's step, theta begun anew at w
+    each restart=round|batch (Dinh et al. 2020).
+    """
+    parts: list[Any] = [MoreauEnvelope(lam, steps, step_size, epochs, batch, restart)]
+    if beta != 1.0:
+        parts.append(Server(Descent(beta)))
+    return algorithm(*parts, name=f"pfedme(lam={lam:g}{changed(pfedme, restart=restart)})")

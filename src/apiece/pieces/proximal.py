@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm, changed
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -44,3 +46,11 @@ class Proximal(Piece):
 
     def _centre(self, view: View) -> Tensor:
         return view.start if self.centre == "start" else torch.where(view.shared, view.sent, view.start)
+
+
+@paper("its experiments", weighting="samples", optimizer="sgd")
+def fedprox(mu: float = Proximal.mu, centre: str = Proximal.centre) -> Algorithm:
+    """Local training held near its start, or the server's model: centre=start|server (Li et al. 2020); mu=0.01 as in
+    FedCOG's tables.
+    """
+    return algorithm(Proximal(mu, centre), name=f"fedprox(mu={mu:g}{changed(fedprox, centre=centre)})")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Message
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
@@ -55,3 +57,31 @@ class RelaxedInit(Piece):
         if self.aggregate == "paper":
             return message
         return message._replace(delta=message.delta + (view.start - view.sent))
+
+
+FEDINIT = paper(
+    "section 5.1 and the authors' code",
+    weighting="uniform",
+    optimizer="sgd(weight_decay=0.001)",
+    lr=0.1,
+    schedule="exponential(0.998)",
+    clip=10.0,
+)
+
+
+@FEDINIT
+def relaxed_init(
+    beta: float = RelaxedInit.beta, aggregate: str = RelaxedInit.aggregate, first: str = RelaxedInit.first
+) -> Algorithm:
+    """Start beyond the server's model, added to anything: aggregate=paper|delta, first=initial|current (Sun et al.
+    2023).
+    """
+    return algorithm(RelaxedInit(beta, aggregate, first), name=f"relaxed_init(beta={beta:g})")
+
+
+@FEDINIT
+def fedinit(
+    beta: float = RelaxedInit.beta, aggregate: str = RelaxedInit.aggregate, first: str = RelaxedInit.first
+) -> Algorithm:
+    """FedInit: federated averaging with relaxed initialisation (Sun et al. 2023)."""
+    return replace(relaxed_init(beta, aggregate, first), name=f"fedinit(beta={beta:g})")

@@ -8,12 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.composition import Algorithm, algorithm, changed
 from apiece.algebra.message import Uniform
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
+from apiece.pieces.first_gradients import FirstGradients
 
 CONTROLS = ("mean_gradient", "difference")
+ZERO = "zero"  # what variates are at first, unless these are gradients (grad)
 
 
 class Control(NamedTuple):
@@ -75,3 +79,15 @@ class Scaffold(Piece):
         length, old = view.steps * view.lr, view.client.variate  # numbers, or [D] where groups differ
         moved = (view.start - view.end) / torch.where(length > 0, length, 1.0)
         return torch.where(length > 0, old - view.server.variate + moved, old)
+
+
+@paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
+def scaffold(control: str = Scaffold.control, init_control: str = ZERO) -> Algorithm:
+    """Control variates against client drift: control=mean_gradient|difference, at first init_control=zero|grad
+    (Karimireddy et al. 2020).
+    """
+    if init_control not in (ZERO, "grad"):
+        raise UserError(f"scaffold(init_control={init_control}) is unknown: use {ZERO} or grad.")
+    first = [FirstGradients()] if init_control == "grad" else []
+    named = changed(scaffold, control=control, init_control=init_control)
+    return algorithm(Scaffold(control), *first, name=f"scaffold({named[2:]})" if named else "scaffold")

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.draws import Draw
+from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
@@ -91,3 +93,18 @@ def _coarse(sample: tuple[int, ...]) -> tuple[int, ...]:
 
 def _enlarged(u: Tensor, sample: tuple[int, ...]) -> Tensor:
     return F.interpolate(u, size=sample[1:], mode="bilinear") if len(sample) == 3 else u
+
+
+@paper(
+    "the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)", lr=0.01
+)
+def vhl(
+    alpha: float = VHL.alpha,
+    align: float = VHL.align,
+    among: float = VHL.among,
+    epochs: int = VHL.epochs,
+    samples: int = VHL.samples,
+    batch: int = VHL.batch,
+) -> Algorithm:
+    """Shared noise is learnt as classes of its own, and features aligned with it for `epochs` (Tang et al. 2022)."""
+    return algorithm(VHL(alpha, align, among, epochs, samples, batch), name=f"vhl(align={align:g})")

@@ -1,0 +1,83 @@
+"""The named algorithms that belong to no piece's file: averaging alone, pooled data, and sums of periods."""
+
+from __future__ import annotations
+
+from apiece.algebra.composition import Algorithm, Cohort, Period, Phase, algorithm, changed
+from apiece.algebra.papers import paper
+from apiece.algebra.periods import NEVER
+from apiece.errors import UserError
+
+
+@paper("its Algorithm 1", weighting="samples", optimizer="sgd")
+def fedavg() -> Algorithm:
+    """Federated averaging (McMahan et al. 2017).
+
+    w_i <- w_i - lr grad f_i(w_i), K times from w_i = w;   w <- sum_i p_i w_i, by the run's weights (its Algorithm 1).
+    Stored: nothing. Sent: w down and w_i up. A client never seen: the global model.
+    """
+    return algorithm(name="fedavg")
+
+
+@paper("its experiments", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)")
+def fedals(
+    alpha: int = 10, head: str | int | None = None, cohort: str = Algorithm.cohort, phase: str = Algorithm.phase
+) -> Algorithm:
+    """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body;
+    cohort=held|redrawn, phase=last_step|first_step (Gholami and Seferoglu 2024).
+
+    Algorithm 1, h_k the head and phi_k the body of client k, tau the local steps of a round, t = 0, 1, ... the round:
+
+        (h_k, phi_k) <- (h_k, phi_k) - eta grad F_k(h_k, phi_k)     tau times
+        h_k <- mean_j h_j                                           in every round
+        phi_k <- mean_j phi_j                                       where (t + 1) mod alpha = 0
+
+    Both are averaged after the local steps and each by its own condition, where lines 6 to 9 print an `else` that never
+    comes true. phase=first_step is the authors' code, whose iteration s averages a group of period H where s mod H = 0:
+    the first of all local steps is a round of its own, after which both are averaged, and phi_k then where t mod alpha
+    = 0. alpha=1 is federated averaging. More groups: `fedals(1) + period(conv1, 10) + period(conv2, 5)`, as the code
+    has a period for each. Not in the paper: where some are asked, these take the server's head and
+    go on from their own body if they trained in this interval. Stored: phi_k and the body as it was sent, between two
+    of its averagings. Sent: the head in every round, the body once an interval. A client never seen: the global model.
+    """
+    if alpha < 1 or cohort not in ("held", "redrawn") or phase not in ("last_step", "first_step"):
+        raise UserError(
+            f"fedals(alpha={alpha}, cohort={cohort}, phase={phase}) is impossible: alpha is 1 or more, cohort held or "
+            "redrawn, phase last_step or first_step."
+        )
+    body = head if isinstance(head, int) else "body" if head is None else f"!{head}"
+    parts = [Period(body, alpha)] if alpha > 1 else []
+    named = f"fedals(alpha={alpha}{changed(fedals, cohort=cohort, phase=phase)})"
+    return algorithm(*parts, Cohort(cohort), Phase(phase), name=named)
+
+
+def period(which: str | int = "body", every: int | float = 10) -> Algorithm:
+    """These parameters are averaged every so many rounds (inf: never), added to anything: a term for each group, as in
+    the code of FedALS (Gholami and Seferoglu 2024).
+
+    theta_k <- mean_j theta_j where (t + 1) mod every = 0, t = 0, 1, ... the round, for the parameters that `which`
+    selects: head, body, norm, a pattern of names, or leading layers; of one that several terms select the longest
+    period holds. Stored and sent, and a client never seen: as under `fedals`; where it is never averaged, as under
+    `fedavg_p`.
+    """
+    return algorithm(Period(which, every), name=f"period({which}, {every})")
+
+
+@paper("the authors' code on digits", weighting="uniform", optimizer="sgd", lr=0.01)
+def fedbn(norm: str = "norm") -> Algorithm:
+    """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021).
+
+    Its Algorithm 1, layer by layer l: w_l^(k) <- w_l^(k) - lr grad f_k for every client k;   w_l <- sum_k p_k w_l^(k)
+    for the layers without normalisation, and w_l^(k) stays for the others. Stored: these, gains, shifts and statistics.
+    Sent: all else, each way. A client never seen is measured with their mean over the clients that trained;
+    `apiece personalize` serves it the initial ones, which a round's local steps then train.
+    """
+    return algorithm(Period(norm, NEVER), name="fedbn")
+
+
+def centralised() -> Algorithm:
+    """Reference: everybody's data in one place, as many steps as a cohort takes.
+
+    theta <- theta - lr grad f(theta), on batches of the union. Stored: nothing. Sent: nothing but that model, as if
+    there were one client. A client never seen: that model.
+    """
+    return algorithm(name="centralised")
