@@ -13,6 +13,7 @@ from subjects import algorithms, commands, decomposed, key, names_of, reference,
 
 from apiece.algebra.composition import algorithm
 from apiece.language import algorithms as named
+from apiece.language.names import Names
 
 STALE = "docs/conformance.md is stale: `make conformance` makes it anew"
 
@@ -55,8 +56,7 @@ def test_a_new_algorithm_appears_by_itself(monkeypatch):
         """Something new, added to anything (Somebody et al. 2031)."""
         return algorithm(*named.scaffold().pieces, name="newcomer")
 
-    newcomer.__module__ = named.__name__
-    monkeypatch.setattr(named, "newcomer", newcomer, raising=False)
+    monkeypatch.setattr(named, "NAMED", Names(named.NAMED.places, {"newcomer": lambda: newcomer}))
     monkeypatch.setitem(ORACLES, "newcomer_fedinit", ORACLES["scaffold_fedinit"])
     assert subjects()["newcomer",] == "newcomer(steps=3)" and reference("newcomer") == "Somebody et al. 2031"
     assert subjects()["newcomer", "relaxed_init"] == "newcomer(steps=3) + relaxed_init"

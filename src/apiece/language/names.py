@@ -24,7 +24,7 @@ class Names(Mapping[str, Constructor]):
     """
 
     def __init__(self, places: Mapping[str, str], made: Mapping[str, Callable[[], Constructor]] = MappingProxyType({})):
-        self.places, self._made = places, made
+        self.places, self.made = places, made
 
     def __getitem__(self, name: str) -> Constructor:
         return self._taken(name, lambda module, own: getattr(import_module(module), own))
@@ -34,19 +34,19 @@ class Names(Mapping[str, Constructor]):
         return self._taken(name, outline)
 
     def _taken(self, name: str, take: Callable[[str, str], Constructor]) -> Constructor:
-        if name in self._made:
-            return self._made[name]()
+        if name in self.made:
+            return self.made[name]()
         module, _, own = self.places[name].rpartition(".")
         return take(module, own)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._made or name in self.places
+        return name in self.made or name in self.places
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self.places, **self._made})
+        return iter({**self.places, **self.made})
 
     def __len__(self) -> int:
-        return len({**self.places, **self._made})
+        return len({**self.places, **self.made})
 
 
 @functools.cache

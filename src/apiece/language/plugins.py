@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +36,7 @@ def names(builtin: Names, files: Sequence[str] = ()) -> Names:
     where it is named, so that what is installed beside this package breaks nothing else.
     """
     origin = dict.fromkeys(builtin, "a built-in algorithm")
-    makers: dict[str, Callable[[], Constructor]] = {}
+    makers = dict(builtin.made)
     for entry in files:
         path, plugin = _load(entry)
         for name, function in functions(plugin).items():
