@@ -42,7 +42,7 @@ from apiece.language import algorithms
 from apiece.networks import models
 from apiece.randomness import generator
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import Layout
+from apiece.storage.rows import RowFormat
 from apiece.system import allocator
 from apiece.vector.space import Space
 from apiece.vector.task import Task
@@ -88,13 +88,13 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     lift, touched, server = by_rule(space, "cpu", size, options.workers), set(), federated.start()
     with (
         tempfile.TemporaryDirectory() as folder,
-        contextlib.closing(DiskRows(folder, Layout.of(federated.fresh_row()), "benchmark")) as rows,
+        contextlib.closing(DiskRows(folder, RowFormat.of(federated.fresh_row()), "benchmark")) as rows,
     ):
         clients = Clients(federated, federation, LocalWork(options.steps, None, 16), 0, lift, rows)
-        following = cohort(0, 0, federation.names, federation.seen, size)
+        following = cohort(0, 0, federation.names, federation.participants, size)
         for t in itertools.count():
             wall, cpu = time.perf_counter(), time.process_time()
-            chosen, following = following, cohort(0, t + 1, federation.names, federation.seen, size)
+            chosen, following = following, cohort(0, t + 1, federation.names, federation.participants, size)
             clients.expect(following)
             server, answer = federated.round(server, clients, Plan(chosen, frozenset(), 0.05))
             clients.commit(t)

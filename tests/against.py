@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Client, Period, StepSize, algorithm, combine
 from apiece.algebra.optim import Sgd
 from apiece.algebra.server_optim import Descent
@@ -142,7 +142,7 @@ def follow(
     """Run an algorithm on a fixture; what an oracle hands back of each round, as torch tensors."""
     server = {} if subject.server is not None else {"server": Descent(server_lr)}
     watch = KEEPS_ALL if keep else frozenset()
-    setting = Setting((FEATURES,), CLASSES, [f"c{i}" for i in range(f.clients)], range(f.clients), 0)
+    setting = FederationFacts((FEATURES,), CLASSES, [f"c{i}" for i in range(f.clients)], range(f.clients), 0)
     module, wide = network(), any(isinstance(piece, VHL) for piece in subject.pieces)
     normalised = any(isinstance(piece, FedNova) for piece in subject.pieces)  # under the momentum of the run
     client = Sgd(rest.get("momentum", 0.0) if normalised else 0.0)

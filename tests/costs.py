@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from test_wired import CONFIG
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
-from apiece.algebra.message import Rows
+from apiece.algebra.message import PerClient
 from apiece.config.assemble import assemble
 from apiece.engine.clients import Clients
 from apiece.engine.reduce import MARKS
@@ -56,17 +56,17 @@ def cost(text: str, weighting: str = "samples", clients: int = CONFIG.clients) -
     home = Clients(federated, place, experiment.work, config.seed, listening)
     server, total = federated.start(), Traffic()
     for t in range(rounds):
-        server, answer = federated.round(server, home, Plan(list(place.seen), frozenset(), config.lr))
+        server, answer = federated.round(server, home, Plan(list(place.participants), frozenset(), config.lr))
         home.commit(t)
         total = total.plus(answer.traffic)
-        assert len(answer.answered) == len(place.seen)
-    times, row = rounds * len(place.seen), home.row(place.seen[0])[0]
+        assert len(answer.answered) == len(place.participants)
+    times, row = rounds * len(place.participants), home.row(place.participants[0])[0]
     kept = tree_leaves((server.params, server.optimiser, server.memory, server.broadcast))
     alone = tuple(
         f"{operation}{keystr(path)}"
         for operation, said in listening.said.items()
         for path, leaf in tree_flatten_with_path(said, is_leaf=lambda node: isinstance(node, MARKS))[0]
-        if isinstance(leaf, Rows)
+        if isinstance(leaf, PerClient)
     )
     model = row["model"].numel() if "model" in row else 0
     sizes = sum(leaf.numel() for leaf in row.values()), model, sum(leaf.numel() for leaf in kept)

@@ -25,7 +25,7 @@ from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep,
 
 from apiece.algebra.broadcast import Frozen
 from apiece.algebra.composition import Period, Server, combine
-from apiece.algebra.message import Rows
+from apiece.algebra.message import PerClient
 from apiece.algebra.optim import Velocity
 from apiece.algebra.periods import Schedule
 from apiece.algebra.server_optim import Adam, Momentum
@@ -474,7 +474,7 @@ class TrustingFedGen(WrittenFedGen):
     """Clients' classifiers count alike."""
 
     def learn(self, memory, g, report, share):
-        alike = report._replace(counts=Rows(torch.ones_like(report.counts.x)))
+        alike = report._replace(counts=PerClient(torch.ones_like(report.counts.x)))
         return super().learn(memory, g, alike, share)
 
 
@@ -613,7 +613,7 @@ class Sparse(NamedTuple):
 
 
 class SparsePfedhn(WrittenPfedhn):
-    """Rows of clients that were not asked stand still."""
+    """PerClient of clients that were not asked stand still."""
 
     def complete(self, space, setting):
         whole = super().complete(space, setting)

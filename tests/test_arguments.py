@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from outer import config
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.config.assemble import chosen_algorithm, federated_of
 from apiece.config.augmentation import augmentation
 from apiece.config.model import make_model
@@ -31,7 +31,7 @@ ODD = (
     *("[]", "[0]", "[-1]", "[1e300]", "[word, 3]", "fedavg()", "nothing(3)", '"*"', '"[a-"', '"é"'),
 )
 SHAPE = (1, 8, 8)
-SETTING = Setting(SHAPE, 3, [f"client-{i}" for i in range(4)], range(4), 0)
+SETTING = FederationFacts(SHAPE, 3, [f"client-{i}" for i in range(4)], range(4), 0)
 
 
 @functools.cache

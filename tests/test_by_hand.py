@@ -95,9 +95,9 @@ def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
         Clients,
         Descent,
         Federated,
+        FederationFacts,
         Plan,
         Sequential,
-        Setting,
         Setup,
         Sgd,
         Space,
@@ -112,7 +112,7 @@ def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
     settings: dict[str, Any] = {"rounds": 3, "steps": 2, "batch": 8, "lr": 0.1, "optimizer": "sgd(momentum=0.9)"}
     result = federate(module, algorithm=mine, clients=place(), cohort=1.0, lift="sequential", **settings)
 
-    space, setting = Space(module), Setting((4,), 3, NAMES, range(4), 0)
+    space, setting = Space(module), FederationFacts((4,), 3, NAMES, range(4), 0)
     options: dict[str, Any] = {"client": Sgd(momentum=0.9), "server": Descent(), "setting": setting}
     federated = Federated(Setup(mine, Task(space), space.ravel(), space.ravel_buffers(), **options))
     clients, server = Clients(federated, place(), Work(2, batch=8), 0, Sequential()), federated.start()
@@ -133,14 +133,14 @@ def test_rounds_one_by_one_from_public_names_are_those_of_a_run():
 
 
 def test_a_generator_of_models_from_public_names():
-    from apiece import Frozen, OnServer, Pipeline, Plan, Sequential, Setting, Sgd
+    from apiece import FederationFacts, Frozen, OnServer, Pipeline, Plan, Sequential, Sgd
 
     space = apiece.Space(torch.nn.Linear(4, 3))
     embed = lambda phi, batch: (batch[0] @ phi[:, None]).mean(0)  # noqa: E731
     generate = lambda eta, v: eta * v  # noqa: E731
     first = torch.linspace(-1, 1, 4 + space.size)
     pipeline = Pipeline(embed, generate, first, 4, Frozen(), OnServer(Sgd(momentum=0.5), 0.1))
-    mine, setting = apiece.algorithm(pipeline, name="generated"), Setting((4,), 3, NAMES, range(4), 0)
+    mine, setting = apiece.algorithm(pipeline, name="generated"), FederationFacts((4,), 3, NAMES, range(4), 0)
     federated = apiece.Federated(
         apiece.Setup(mine, apiece.Task(space), space.ravel(), space.ravel_buffers(), setting=setting)
     )

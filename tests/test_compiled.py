@@ -75,7 +75,7 @@ def test_what_is_looked_at_is_the_same_in_every_round(subject):
     for lift in (Sequential(), recorded()):
         torch.manual_seed(0)
         ran = run(federate(subject, mlp(), **watch), clusters((12,) * 8), Work(2, None, 4), COHORTS, lift=lift)
-        told.append([{name: mean.x for name, mean in answer.watched.items()} for answer in ran.answers])
+        told.append([{name: mean.x for name, mean in answer.diagnostics.items()} for answer in ran.answers])
     for one, other in zip(*told, strict=True):
         assert max(gap(one[name], other[name]) for name in one | other) < 1e-12 and float(other["grown"])
 

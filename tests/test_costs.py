@@ -76,11 +76,11 @@ def test_feddyn_says_nothing_twice(text, weighting, up):
 def test_feddyn_is_the_same_whether_told_or_derived(other, monkeypatch):
     """Models averaged uniformly: h from the models' mean is h from what clients would report, to the last bit."""
     subject = federate(named.feddyn(0.2) + other, mlp(), weighting="uniform")
-    derived = run(subject, clusters(), Work(2, None, 4), SOME, silent={1: {3}})
+    derived = run(subject, clusters(), Work(2, None, 4), SOME, absent={1: {3}})
     assert subject.setup.mean_is_uniform[0]
     told = Federated(replace(subject.setup))
     monkeypatch.setitem(told.setup.__dict__, "mean_is_uniform", (False,) * len(subject.setup.pieces))
-    reported = run(told, clusters(), Work(2, None, 4), SOME, silent={1: {3}})
+    reported = run(told, clusters(), Work(2, None, 4), SOME, absent={1: {3}})
     assert reported.answers[0].traffic.numbers_up > derived.answers[0].traffic.numbers_up
     for one, two in zip(derived.servers, reported.servers, strict=True):
         assert torch.equal(one.params, two.params) and gap(one.memory["FedDyn"].term, two.memory["FedDyn"].term) == 0

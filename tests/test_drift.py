@@ -50,7 +50,7 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
         before = state.server
         state, info = run._round(experiment, clients, state, experiment.plan(t))
         kept = torch.stack([clients.row(c)[0]["model"] for c in range(clients.registered)])
-        answered = [c for c in clients.touched() if clients.seen(c) == t]
+        answered = [c for c in clients.touched() if clients.last_round(c) == t]
         assert info["answered"] == len(answered)
         if not answered:
             assert "divergence_selected" not in info

@@ -133,7 +133,7 @@ def test_scores_do_not_depend_on_the_pieces(averaged):
 
 def trained(result: Result, since: int) -> list[int]:
     """The clients that trained in round `since` or later."""
-    return [c for c in result.clients.touched() if result.clients.seen(c) >= since]
+    return [c for c in result.clients.touched() if result.clients.last_round(c) >= since]
 
 
 @pytest.mark.parametrize("rounds", tiers.but((4, 5), [1, 2, 3, 4, 5, 7, 8, 10]))
@@ -239,7 +239,7 @@ def after_work(result: Result, client: int) -> tuple[Tensor, Any]:
 def adapted(result: Result, predict: Any) -> float:
     """The mean accuracy of these predictors, client -> (x -> scores), over the clients that train."""
     place, values = result.experiment.federation, []
-    for client in place.seen:
+    for client in place.participants:
         x, y = (leaf[place.test_rows(client)] for leaf in place.test_pool)
         values.append(float((predict(client)(x).argmax(1) == y).double().mean()))
     return float(np.mean(values))
@@ -422,7 +422,7 @@ def test_who_never_trained_is_trained_for_a_measurement_at_the_end_alone(monkeyp
     drawn = {client for t in range(2) for client in result.experiment.cohort_of(t)}
     first, rest = asked[: len(result.experiment.cohort_of(0))], asked[len(result.experiment.cohort_of(0)) :]
     assert set(first) == set(result.experiment.cohort_of(0)) and set(rest) >= set(range(6))
-    assert "personal_accuracy_mean" in result.metrics[0] and drawn < set(result.experiment.federation.seen)
+    assert "personal_accuracy_mean" in result.metrics[0] and drawn < set(result.experiment.federation.participants)
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift
         Work(2, None, 4),
         SOME,
         lift=lift,
-        silent={1: {3}, 3: {0}, 4: {1, 2}},
+        absent={1: {3}, 3: {0}, 4: {1, 2}},
         after=mean,
         on_bad_client="skip",
     )

@@ -16,7 +16,7 @@ from support import tiers
 from test_against_oracles import SHOWS, TIGHT
 from test_wired import CONFIG, same, sequential
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.periods import NEVER, Schedule
 from apiece.config.assemble import assemble, chosen_algorithm
@@ -85,10 +85,10 @@ def test_the_round_of_first_gradients_asks_everyone_and_moves_no_model():
     result = finished(text, rounds=1, **still)
     experiment, control = result.experiment, result.server.memory["Scaffold"]
     plan = experiment.plan(0)
-    assert len(plan.cohort) == 5 > len(experiment.plan(1).cohort) == 2 and 0 < len(plan.silent) < 5
+    assert len(plan.cohort) == 5 > len(experiment.plan(1).cohort) == 2 and 0 < len(plan.absent) < 5
     assert torch.equal(result.server.params, experiment.federated.setup.initial)
     rows = [result.clients.row(client)[0]["memory.Scaffold.variate"] for client in range(5)]
-    assert all(bool(row.any()) == (client not in plan.silent) for client, row in enumerate(rows))
+    assert all(bool(row.any()) == (client not in plan.absent) for client, row in enumerate(rows))
     assert gap(control.variate, torch.stack(rows).mean(0)) < 1e-6
     personal = experiment.federated.setup.periods.never
     assert not control.variate[personal].any() and control.variate[~personal].any()
@@ -136,7 +136,7 @@ def test_the_first_round_is_one_step(settings):
     config = replace(CONFIG, algorithm="fedals(2, phase=first_step)", **settings)
     first, usual = (assemble(c) for c in (config, replace(config, algorithm="fedals(2)")))
     one, two = (Clients(e.federated, e.training, e.work, config.seed, None) for e in (first, usual))
-    for client in first.training.seen:
+    for client in first.training.participants:
         planned = two.steps(client, 0)
         assert one.steps(client, 0) == min(planned, 1) and one.steps(client, 1) == two.steps(client, 1)
         if planned:
@@ -177,11 +177,11 @@ def test_a_descriptor_of_all_samples_is_the_same_in_training_and_outside(embeddi
     clients = Clients(federated, place, experiment.work, 0, lift)
     broadcast, server = federated.setup.broadcast, federated.start()
     shared = federated.shared(server, 0.1)._replace(model=server.params[: broadcast.split])
-    assert len({place.size(client) for client in place.seen}) > 3
-    said = clients.at(place.seen, frozenset(), 0).map("embed", shared).rows
+    assert len({place.size(client) for client in place.participants}) > 3
+    said = clients.at(place.participants, frozenset(), 0).map("embed", shared).rows
     for client, row in said.items():
         assert gap(row.x, broadcast.describe(server.params, clients.at_rest(client))) < 1e-12
-    assert len(said) == len(place.seen)
+    assert len(said) == len(place.participants)
 
 
 def test_a_batch_of_its_own_is_drawn_beside_those_of_the_steps():
@@ -195,8 +195,8 @@ def test_a_batch_of_its_own_is_drawn_beside_those_of_the_steps():
     assert named.pefll(descriptor="batch").broadcast.complete(*setting()).own_batch
 
 
-def setting() -> tuple[Space, Setting]:
-    return Space(torch.nn.Linear(6, 3)), Setting((6,), 3, ["a"], [0], 0)
+def setting() -> tuple[Space, FederationFacts]:
+    return Space(torch.nn.Linear(6, 3)), FederationFacts((6,), 3, ["a"], [0], 0)
 
 
 def test_what_crosses_is_the_same_whatever_a_descriptor_is_of():

@@ -15,7 +15,7 @@ from torch import nn
 
 import apiece
 from apiece import Federation
-from apiece.algebra.broadcast import Affine, Setting
+from apiece.algebra.broadcast import Affine, FederationFacts
 from apiece.algebra.composition import Server, algorithm
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.server_optim import Descent
@@ -52,7 +52,7 @@ def net() -> nn.Module:
 
 
 def bound(recipe: Any, **settings: Any) -> Any:
-    setting = Setting(SHAPE, CLASSES, [f"c{i}" for i in range(5)], range(5), 0)
+    setting = FederationFacts(SHAPE, CLASSES, [f"c{i}" for i in range(5)], range(5), 0)
     return federate(algorithm(recipe, Server(Descent()), name="it"), net(), setting=setting, **settings)
 
 
@@ -72,7 +72,7 @@ def joint(federated: Any, data: Any, ran: Any, who: list[int], weights: list[flo
 @pytest.mark.parametrize("embedding", ["linear", "mlp", "cnn"])
 def test_the_protocol_is_the_joint_gradient_of_the_surrogate(embedding, lift):
     data, federated = images(), bound(Pefll(embedding), weighting="uniform")
-    ran = run(federated, data, WORK, [COHORT], 0.2, lift, silent={0: {3}})
+    ran = run(federated, data, WORK, [COHORT], 0.2, lift, absent={0: {3}})
     g = joint(federated, data, ran, [0, 2, 4], [1 / 3] * 3)
     assert gap(ran.servers[0].params - ran.last, g) < 1e-12 and g[: federated.setup.broadcast.split].abs().max() > 1e-6
 
@@ -84,7 +84,7 @@ def test_who_misses_the_last_phase_is_absent(monkeypatch):
         Place,
         "map",
         lambda self, name, *rest: there(
-            replace(self, silent=frozenset({2})) if name == "embed_back" else self, name, *rest
+            replace(self, absent=frozenset({2})) if name == "embed_back" else self, name, *rest
         ),
     )
     ran = run(federated, data, WORK, [COHORT], 0.2)
@@ -130,7 +130,7 @@ def test_hypernetworks(size, hidden):
 
 def test_one_entry_has_no_deviation():
     """Four clients or fewer have a descriptor of one or two entries: one has no deviation, and is shifted alone."""
-    setting = Setting(SHAPE, CLASSES, ["c0", "c1", "c2"], range(3), 0)
+    setting = FederationFacts(SHAPE, CLASSES, ["c0", "c1", "c2"], range(3), 0)
     federated = federate(algorithm(Pefll("mlp"), name="it"), net(), setting=setting)
     ran = run(federated, images(), WORK, [(0, 1, 2)] * 2, 0.1)
     assert torch.isfinite(ran.last).all() and float(ran.servers[1].broadcast.deviation) == 1.0
@@ -239,7 +239,7 @@ def test_a_client_without_a_row_has_the_mean_descriptors_model(runs):
     result = runs["pfedhn(lr=0.1)"]
     b, params = result.experiment.federated.setup.broadcast, result.server.params
     table, eta = b.split(params)
-    unseen, seen = result.experiment.federation.unseen[0], result.experiment.federation.seen
+    unseen, seen = result.experiment.federation.unseen[0], result.experiment.federation.participants
     assert gap(b.model(params, (), result.clients.each(unseen, 25)), b.generate(eta, table.mean(0))) == 0
     order = sorted(seen, key=result.experiment.federation.names.__getitem__)
     assert gap(b.model(params, (), result.clients.each(order[2], 25)), b.generate(eta, table[2])) == 0
@@ -295,7 +295,9 @@ def test_wrong_values_are_refused():
         with pytest.raises(UserError, match="would let the networks grow"):
             assemble(replace(DIGITS, algorithm=text))
     with pytest.raises(UserError, match="embedding=cnn is for images"):
-        federate(algorithm(Pefll("cnn"), name="it"), nn.Linear(6, 3), setting=Setting((6,), 3, ["a"], [0], 0)).start()
+        federate(
+            algorithm(Pefll("cnn"), name="it"), nn.Linear(6, 3), setting=FederationFacts((6,), 3, ["a"], [0], 0)
+        ).start()
     assert repr(Pfedhn()) == repr(named.pfedhn().broadcast)
 
 

@@ -63,7 +63,7 @@ def deltas(data: Any, work: Work, params: Tensor, who: list[int]) -> tuple[dict[
 def test_backward_is_the_transpose(lift, weighting):
     """Both networks' gradients are those of sum_i w_i <generate(eta, embed(phi, batch_i)), delta_i>; 3 is silent."""
     data, work, params = clusters(), Work(STEPS, None, 4), pipeline().parameters
-    ran = run(federated(weighting=weighting), data, work, [COHORT], LR, lift, silent={0: {3}})
+    ran = run(federated(weighting=weighting), data, work, [COHORT], LR, lift, absent={0: {3}})
     who = [0, 2, 4]
     delta, first = deltas(data, work, params, who)
     weights = {c: data.size(c) if weighting == "samples" else 1.0 for c in who}
@@ -121,7 +121,7 @@ def test_training_lowers_the_clients_loss():
 
 
 def test_a_round_without_answers_moves_only_the_counter():
-    ran = run(federated(), clusters(), Work(STEPS, None, 4), [COHORT, COHORT], LR, silent={0: set(COHORT)})
+    ran = run(federated(), clusters(), Work(STEPS, None, 4), [COHORT, COHORT], LR, absent={0: set(COHORT)})
     assert (
         torch.equal(ran.servers[0].params, ran.servers[1].params)
         and ran.servers[1].round == 1

@@ -24,7 +24,7 @@ from apiece.experiment import grid
 from apiece.experiment.launch import resume
 from apiece.report import page
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import Layout
+from apiece.storage.rows import RowFormat
 from apiece.storage.shared import SharedRows
 from apiece.system.ranks import Ranks
 
@@ -344,7 +344,7 @@ def test_slots_are_dealt_without_telling(tmp_path):
         def first(self, action):
             return action()
 
-    layout = Layout.of({"v": torch.zeros(3)})
+    layout = RowFormat.of({"v": torch.zeros(3)})
     one, two = (SharedRows(tmp_path, layout, "run", Pair(rank, 2)) for rank in (0, 1))
     for t in range(6):
         mine = {0: [0, 2 + t], 1: [1]} if t % 2 else {0: [1], 1: [0, 3 + t]}

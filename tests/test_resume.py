@@ -25,7 +25,7 @@ from apiece.experiment.launch import federate
 from apiece.experiment.result import Result
 from apiece.report import page
 from apiece.storage import checkpoint
-from apiece.storage.rows import Layout
+from apiece.storage.rows import RowFormat
 
 QUICK = ("fedinit, paper", "scaffold, momentum kept", "scaffold + fedals, absentees", "pefll", "ditto + fine_tune")
 TABLE = Path(__file__).parent.parent / "docs" / "results" / "torture.md"
@@ -270,5 +270,5 @@ def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
 def test_a_file_of_rows_is_known_by_the_numbers_of_what_pieces_keep():
     row = {"model": 2, "memory.Scaffold.variate": 2, "memory.Ditto.model": 2, "touched": 0, "optimiser.momentum": 2}
     text = "model [2] float32, memory.0 [2] float32, memory.1 [2] float32, touched [0] float32, optimiser.0 [2] float32"
-    layout = Layout.of({name: torch.zeros(size) for name, size in row.items()})
+    layout = RowFormat.of({name: torch.zeros(size) for name, size in row.items()})
     assert layout.hash == hashlib.sha256(text.encode()).hexdigest()

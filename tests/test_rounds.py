@@ -47,7 +47,7 @@ def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
         clusters(),
         WORK,
         SOME[:4],
-        silent={1: {2, 3}, 3: {0, 3, 4}},
+        absent={1: {2, 3}, 3: {0, 3, 4}},
         after=lambda t, c: digests.append(c.rows.digest()),
     )
     for t in (1, 3):
@@ -64,7 +64,7 @@ def test_a_silent_clients_row_is_untouched(subject, lift):
         clusters(),
         WORK,
         SOME,
-        silent={3: {0}},
+        absent={3: {0}},
         lift=lift,
         after=lambda t, c: rows.append((c.row(0), c.row(3))),
     )
@@ -93,7 +93,7 @@ def test_a_client_without_a_step_counts_as_absent(subject):
 
 def test_a_client_without_samples_counts_as_absent():
     ran = run(federate(named.scaffold(), mlp()), clusters((12, 0, 9)), WORK, [(0, 1, 2)])
-    assert ran.answers[0].answered == [0, 2] and ran.clients.seen(1) == -1
+    assert ran.answers[0].answered == [0, 2] and ran.clients.last_round(1) == -1
 
 
 def test_a_bad_client_stops_the_run_or_is_left_out():

@@ -45,12 +45,12 @@ def rows(request, tmp_path):
 
 
 def test_rows_come_back_as_they_were(rows):
-    assert rows.get(7) is None and rows.seen(7) == -1 and len(rows) == 0 and rows.touched() == []
+    assert rows.get(7) is None and rows.last_round(7) == -1 and len(rows) == 0 and rows.touched() == []
     first = {name: torch.randn(tuple(shape)).to(dtype) for name, shape, dtype in LAYOUT.fields}
     rows.commit(0, [(7, first), (3, row(1))])
     rows.commit(1, [(3, row(2))])
     assert same(rows.get(7), first) and same(rows.get(3), row(2))
-    assert rows.touched() == [3, 7] and len(rows) == 2 and rows.seen(3) == 1 and rows.seen(7) == 0
+    assert rows.touched() == [3, 7] and len(rows) == 2 and rows.last_round(3) == 1 and rows.last_round(7) == 0
     assert rows.get(7)["model"].is_contiguous() and rows.get(7)["steps"].shape == ()
 
 
@@ -116,7 +116,7 @@ def test_staged_rows_count_when_they_are_committed(rows):
     assert same(rows.get(1), row(1)) and rows.get(2) is None and rows.touched() == [1]
     rows.stage(1, 1, row(3))  # the same round done again
     rows.commit_staged()
-    assert same(rows.get(1), row(3)) and same(rows.get(2), row(2)) and rows.seen(1) == 1
+    assert same(rows.get(1), row(3)) and same(rows.get(2), row(2)) and rows.last_round(1) == 1
     rows.stage(2, 5, row(4))
     rows.stage(3, 6, row(4))  # the round before was given up
     rows.commit_staged()
@@ -188,7 +188,7 @@ def test_restores_either_of_the_last_two_checkpoints(rows, case, tmp_path):
             older, newer = min(older, number), number
         assert rows.touched() == sorted(plain) and rows.digest() == (snapshots[t][1] if t == newer else rows.digest())
         for client, (written, value) in plain.items():
-            assert rows.seen(client) == written and same(rows.get(client), row(value))
+            assert rows.last_round(client) == written and same(rows.get(client), row(value))
         if on_disk:
             assert rows._slots <= 3 * 6 + 3
     rows.close()
@@ -345,7 +345,7 @@ def test_a_full_disk_leaves_the_row_before(tmp_path, full, room):
     full(room)
     with pytest.raises(UserError, match=r"clients\.rows: the disk is full: \d+ bytes were needed"):
         store.commit(1, [(0, row(2))])
-    assert same(store.get(0), row(1)) and store.seen(0) == 0
+    assert same(store.get(0), row(1)) and store.last_round(0) == 0
     store.close()
 
 

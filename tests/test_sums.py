@@ -11,7 +11,7 @@ from helpers import FullBatch, clusters, federate, gap, mlp, run
 from outer import config
 from torch import Tensor
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import assemble, chosen_algorithm
@@ -127,7 +127,7 @@ def test_a_ditto_of_personal_parameters_is_held_near_the_clients_own():
 def test_a_last_layer_that_is_personal_is_not_said(subject):
     """The server has of it what it began with."""
     place = clusters((12, 5))
-    setting = Setting((6,), 3, place.names, place.seen, 0)
+    setting = FederationFacts((6,), 3, place.names, place.participants, 0)
     federated = federate(chosen_algorithm(subject), mlp(), setting=setting)
     ran = run(federated, place, FullBatch(3), [[0, 1]], STEP)
     head = federated.setup.task.space.select("head")

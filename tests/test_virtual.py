@@ -14,10 +14,10 @@ from support import tiers
 from test_fedcog import Convolutional, skewed
 from torch import nn
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import algorithm
 from apiece.algebra.draws import Draw, draw
-from apiece.algebra.message import Rows, Uniform
+from apiece.algebra.message import PerClient, Uniform
 from apiece.algebra.optim import Sgd
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import assemble
@@ -36,7 +36,7 @@ from apiece.pieces.fedreg import FedReg
 from apiece.pieces.vhl import VHL, contrast
 from apiece.pieces.wider_head import WiderHead, widened
 
-SETTING = Setting((6,), 3, [f"c{i}" for i in range(5)], range(5), 0)
+SETTING = FederationFacts((6,), 3, [f"c{i}" for i in range(5)], range(5), 0)
 QUICK: dict[str, Any] = {
     "fedreg": named.fedreg(steps=2, batches=2),
     "fedgen": named.fedgen(epochs=2, hidden=8, noise=4, batch=8),
@@ -274,7 +274,7 @@ class Told(Piece):
 
     def report(self, view):
         who = torch.as_tensor(view.who, dtype=view.end.dtype)
-        return {"rows": Rows(who.reshape(1)), "mean": Uniform(who), "more": Rows(2 * who)}
+        return {"rows": PerClient(who.reshape(1)), "mean": Uniform(who), "more": PerClient(2 * who)}
 
     def learn(self, memory, g, report, share):
         SEEN.append(report)
@@ -284,7 +284,7 @@ class Told(Piece):
 @pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=repr)
 def test_rows_reach_the_server_in_the_cohorts_order(lift):
     SEEN.clear()
-    run(prepared(algorithm(Told(), name="told")), clusters(), FullBatch(1), [[3, 0, 4, 1]], lift=lift, silent={0: {4}})
+    run(prepared(algorithm(Told(), name="told")), clusters(), FullBatch(1), [[3, 0, 4, 1]], lift=lift, absent={0: {4}})
     (report,) = SEEN
     assert report["rows"].x.tolist() == [[3.0], [0.0], [1.0]] and report["more"].x.tolist() == [6.0, 0.0, 2.0]
     assert float(report["mean"].x) == pytest.approx(4 / 3)
@@ -331,7 +331,7 @@ def test_the_servers_draws_are_of_its_trainings_alone():
     space = prepared(QUICK["fedgen"]).setup.task.space
     other = replace(QUICK["fedgen"].pieces[0]).complete(space, SETTING._replace(seed=1), Sgd())
     assert not torch.equal(one["noise"], other.drawn(1)["noise"])
-    ran = run(prepared(QUICK["fedgen"]), skewed(), FullBatch(1), [[0], [1, 2], [0, 1]], silent={1: {1, 2}})
+    ran = run(prepared(QUICK["fedgen"]), skewed(), FullBatch(1), [[0], [1, 2], [0, 1]], absent={1: {1, 2}})
     assert [int(s.memory["FedGen"].moments.steps) for s in ran.servers] == [0, 2, 2, 4]  # nobody answered: no training
 
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Period, algorithm, combine
 from apiece.algebra.optim import Sgd
 from apiece.algebra.periods import NEVER
@@ -33,7 +33,7 @@ from apiece.algebra.piece import Piece
 from apiece.data.federation import Federation
 from apiece.engine import row
 from apiece.engine.clients import Clients
-from apiece.engine.cohorts import cohort, silent
+from apiece.engine.cohorts import absent, cohort
 from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server
@@ -42,7 +42,7 @@ from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.randomness import generator
 from apiece.storage import checkpoint
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import Layout
+from apiece.storage.rows import RowFormat
 from apiece.storage.trees import flatten, restore
 from apiece.vector.space import Space
 from apiece.vector.task import Task
@@ -207,13 +207,13 @@ class _Trial:
         initial = torch.from_numpy(0.5 * generator(SEED, "initial").standard_normal(space.size)).to(self.dtype)
         given = {"client": Sgd(momentum=0.9, weight_decay=1e-3), "clip": 1.0} | self.settings
         names = [NAMES[i] for i in order or range(len(NAMES))]
-        setting = Setting((FEATURES,), CLASSES, names, range(len(NAMES)), SEED)
+        setting = FederationFacts((FEATURES,), CLASSES, names, range(len(NAMES)), SEED)
         setup = Setup(self.subject, Task(space), initial, space.ravel_buffers(), setting=setting, **given)
         return Federated(setup)
 
     @property
-    def layout(self) -> Layout:
-        return Layout.of(row.write(row.fresh(self.federated().setup)))
+    def layout(self) -> RowFormat:
+        return RowFormat.of(row.write(row.fresh(self.federated().setup)))
 
     def begin(self, lift: Any, rows: Any = None, order: list[int] | None = None) -> _Here:
         federated = self.federated(order)
@@ -224,9 +224,9 @@ class _Trial:
         clients, names = here.clients, list(here.clients.federation.names)
         periods = clients.federated.setup.periods
         held = int(periods.interval(t, periods.longest)) * periods.longest if self.subject.cohort == "held" else t
-        asked = cohort(SEED, held, names, clients.federation.seen, ASKED)
-        absent = silent(SEED, t, names, asked, ABSENT)
-        return clients.federated.round(here.server, clients, Plan(asked, absent, 0.1 * 0.9**t))[0]
+        asked = cohort(SEED, held, names, clients.federation.participants, ASKED)
+        away = absent(SEED, t, names, asked, ABSENT)
+        return clients.federated.round(here.server, clients, Plan(asked, away, 0.1 * 0.9**t))[0]
 
     def commit(self, here: _Here, t: int, server: Server) -> _Here:
         here.clients.commit(t)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.message import Rows, Weighted
+from apiece.algebra.message import PerClient, Weighted
 from apiece.system.device import to_device
 from apiece.system.typed import divided
 
@@ -23,13 +23,13 @@ CHUNK = 500  # samples a pass, where a client's whole data are described
 GENERATED = "its server has no model to average, but a generator of models"  # why no value of it is FedAvg
 
 
-class Setting(NamedTuple):
+class FederationFacts(NamedTuple):
     """What a recipe may know of the task and the federation that it is completed for."""
 
     shape: tuple[int, ...]  # of a sample
     classes: int
     names: Sequence[str]  # of all clients, those too that never train
-    seen: Sequence[int]  # the numbers of those that train
+    participants: Sequence[int]  # the numbers of those that train
     seed: int
 
 
@@ -51,7 +51,7 @@ class Identity:
     own_batch = False  # whether a batch is drawn for a client's descriptor
     optimiser = None
 
-    def complete(self, space: Any, setting: Setting | None) -> Identity:
+    def complete(self, space: Any, setting: FederationFacts | None) -> Identity:
         """This broadcast for a model's vector space and a federation."""
         return self
 
@@ -173,7 +173,7 @@ class Pipeline:
     described: Any = FirstBatch()
     decay: float | Tensor | None = None
 
-    delta = Rows
+    delta = PerClient
     common = False
 
     @property
@@ -187,7 +187,7 @@ class Pipeline:
     def neutral(self) -> str:
         return GENERATED
 
-    def complete(self, space: Any, setting: Setting | None) -> Pipeline:
+    def complete(self, space: Any, setting: FederationFacts | None) -> Pipeline:
         return self
 
     def initial(self, theta: Tensor) -> Tensor:
@@ -260,11 +260,11 @@ class Table:
     optimiser: Any
     networks: Callable[[Tensor], dict[str, Tensor]]
 
-    delta = Rows
+    delta = PerClient
     common = False
     own_batch = False
 
-    def complete(self, space: Any, setting: Setting | None) -> Table:
+    def complete(self, space: Any, setting: FederationFacts | None) -> Table:
         return self
 
     def initial(self, theta: Tensor) -> Tensor:

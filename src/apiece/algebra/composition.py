@@ -186,7 +186,7 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
                 raise UserError(f"{part!r} is no part of an algorithm: give instances of pieces, Period, Server, ...")
             case _:
                 once("broadcast", part)
-    result = replace(result, **single, pieces=tuple(sorted(result.pieces, key=lambda piece: piece.late)))
+    result = replace(result, **single, pieces=tuple(sorted(result.pieces, key=lambda piece: piece.runs_last)))
     return result if result.broadcast.common else _models_of_their_own(result)
 
 

@@ -23,7 +23,7 @@ class Sum(NamedTuple):
     x: Any
 
 
-class Rows(NamedTuple):
+class PerClient(NamedTuple):
     """A report that the server sees client by client: secure aggregation is refused where one is asked for.
 
     `learn` is given those of all who answered, in the cohort's order, with a leading axis.

@@ -42,16 +42,16 @@ class Piece:
     `reads` names what of the View must be kept for this piece between rounds ("model", "gradient", "fresh"). `neutral`
     is the value of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that
     says why there is none. `excludes` maps the names of pieces that this one cannot be composed with to the reason. A
-    `late` piece comes behind the others wherever it stands in a sum, and learns before them: it scales what all have
-    put into the message, and its mean, or trains on from the model that all have made. `without`, if any, is the name
-    under which what clients predict without this piece is measured as well. Where a piece is for `newcomers`, its
-    `personal` leaves the model of a client that took part as it is; where it is for `members`, that of one that never
-    did. Where a piece `asks_all`, the first round of a run asks every client.
+    piece that `runs_last` comes behind the others wherever it stands in a sum, and learns before them: it scales the
+    message and its mean that all have made, or trains on from their model. `without`, if any, is the name under which
+    what clients predict without this piece is measured as well. Where a piece is for `newcomers`, its `personal` leaves
+    the model of a client that took part as it is; where it is for `members`, that of one that never did. Where a piece
+    `asks_all`, the first round of a run asks every client.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
     excludes: ClassVar[dict[str, str]] = {}
-    late: ClassVar[bool] = False
+    runs_last: ClassVar[bool] = False
     without: ClassVar[str] = ""
     newcomers: ClassVar[bool] = False
     members: ClassVar[bool] = False

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
@@ -26,7 +26,7 @@ from apiece.data.parts import refuse_misfits
 from apiece.data.sources import load
 from apiece.data.split import Split
 from apiece.engine.clients import Clients
-from apiece.engine.cohorts import bernoulli_cohort, cohort, in_order, silent
+from apiece.engine.cohorts import absent, bernoulli_cohort, cohort, in_order
 from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
@@ -80,18 +80,18 @@ class Experiment:
         """The clients asked in round 0, 1, ...; `held` keeps a cohort for the whole interval of the longest period."""
         place, periods = self.training, self.federated.setup.periods
         if round == 0 and any(piece.asks_all for piece in self.federated.setup.pieces):
-            return list(in_order(place.names, place.seen))
+            return list(in_order(place.names, place.participants))
         held = self.federated.setup.algorithm.cohort == "held"
         draw = int(periods.interval(round, periods.longest)) if held else round
-        if self.config.sampling == "bernoulli" and len(place.seen) > 1:
-            share = self.cohort / len(place.seen)
-            return bernoulli_cohort(self.config.seed, draw, place.names, place.seen, share)
-        return cohort(self.config.seed, draw, place.names, place.seen, self.cohort)
+        if self.config.sampling == "bernoulli" and len(place.participants) > 1:
+            share = self.cohort / len(place.participants)
+            return bernoulli_cohort(self.config.seed, draw, place.names, place.participants, share)
+        return cohort(self.config.seed, draw, place.names, place.participants, self.cohort)
 
     def plan(self, round: int) -> Plan:
         """Who is asked in round 0, 1, ..., who of them will not answer, and the step size."""
         chosen = self.cohort_of(round)
-        quiet = silent(self.config.seed, round, self.training.names, chosen, self.config.absent)
+        quiet = absent(self.config.seed, round, self.training.names, chosen, self.config.absent)
         return Plan(chosen, quiet, self.lr(round))
 
     def clients(self, lift: Any, **kept: Any) -> Clients:
@@ -125,13 +125,13 @@ def assemble(
         refuse_misfits(clients)
     shape = tuple(clients.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else class_count(clients, loss is None, module is None)
-    setting = Setting(shape, classes, clients.names, clients.seen, config.seed)
+    setting = FederationFacts(shape, classes, clients.names, clients.participants, config.seed)
     module, federated = federated_of(config, setting, module, loss, metric, chosen)
     clients = clients.on(federated.setup.initial.device)
     check_outputs(
         federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, classes, loss is None
     )
-    size = _cohort_size(config, len(clients.seen))
+    size = _cohort_size(config, len(clients.participants))
     check_small_batches(
         federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
     )
@@ -142,7 +142,7 @@ def assemble(
 
 def federated_of(
     config: Config,
-    setting: Setting,
+    setting: FederationFacts,
     module: nn.Module | None = None,
     loss: Any = None,
     metric: Any = None,
@@ -217,7 +217,7 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
         return clients, work, cohort
     if not isinstance(clients, Federation):
         raise UserError("centralised needs the clients' data in one place: these are made when asked.")
-    rows = torch.cat([clients.train[i] for i in clients.seen])
+    rows = torch.cat([clients.train[i] for i in clients.participants])
     pooled = Federation(
         clients.pool,
         clients.test_pool,
@@ -226,7 +226,7 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
         ["everyone"],
     )
     if work.epochs is not None:  # what the cohort's own passes come to, whose last batches may be small
-        each = sum(work.count(0, 0, "", clients.size(i)) for i in clients.seen) / len(clients.seen)
+        each = sum(work.count(0, 0, "", clients.size(i)) for i in clients.participants) / len(clients.participants)
     else:
         each = work.steps if not isinstance(work.steps, Between) else (work.steps.low + work.steps.high) / 2
     return pooled, replace(work, steps=round(cohort * (each or 0)), epochs=None), 1

@@ -21,7 +21,7 @@ LARGE = 1000.0  # a feature beyond it was most likely not scaled
 FEW = 1000  # labels that may go beyond the number of samples: of a sample of many classes
 
 
-CLIENTS = ("names", "seen", "size", "samples", "test_pool", "test_rows")  # what a run asks ready clients for
+CLIENTS = ("names", "participants", "size", "samples", "test_pool", "test_rows")  # what a run asks ready clients for
 
 
 def refuse_others(
@@ -79,7 +79,7 @@ def check_outputs(
     task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool
 ) -> None:
     """Raise UserError where the model, the loss or the metric does not fit the first client's samples."""
-    client = next((c for c in clients.seen if clients.size(c)), None)
+    client = next((c for c in clients.participants if clients.size(c)), None)
     if client is None:
         raise UserError("no client has a training sample: give more data or fewer clients.")
     samples = clients.samples(client)
@@ -169,7 +169,7 @@ def unscaled(clients: Any) -> str:
 
 def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:
     """Name a client whose local work has a batch of one sample, where the model cannot be trained on one."""
-    samples = clients.samples(next(c for c in clients.seen if clients.size(c)))
+    samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:
         task.space.training_outputs(theta, x, buffers)

@@ -41,7 +41,7 @@ class Federation:
         return f"Federation(clients={len(self.names)}, unseen={len(self.unseen)}, train={samples}, test={tests})"
 
     @property
-    def seen(self) -> list[int]:
+    def participants(self) -> list[int]:
         return _but(self.unseen, range(len(self.names)))
 
     def on(self, device: torch.device | str) -> Federation:
@@ -104,7 +104,7 @@ class MadeFederation:
         return replace(self, test_pool=to_device(self.test_pool, device), device=device)
 
     @cached_property
-    def seen(self) -> Sequence[int]:
+    def participants(self) -> Sequence[int]:
         return _but(self.unseen, range(self.count)) if self.unseen else range(self.count)
 
     def size(self, client: int) -> int:

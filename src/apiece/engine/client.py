@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apiece.algebra.message import Message, Rows, Sum, Weighted
+from apiece.algebra.message import Message, PerClient, Sum, Weighted
 from apiece.algebra.periods import Mask, select, where
 from apiece.algebra.view import Loss, Rule
 from apiece.engine import row as rows
@@ -40,7 +40,7 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
     model = rows.own_model(setup, sent, row)
     begin = where(opens if periods.plain else opens & periods.shared, sent, model)
     buffers_sent, buffers = rows.own_buffers(setup, shared.buffers, row, shared.round, client.last_round)
-    told, before = rows.told(setup, shared.told, row, opens), rows.steps_before(setup, row, opens)
+    told, before = rows.from_server(setup, shared.from_server, row, opens), rows.steps_before(setup, row, opens)
     passes = Passes(setup.task, buffers)
     view = first_view(setup, stepping, shared, client, buffers, sent, model, begin)
     view = view._replace(steps=before, step=lambda: passes.step)
@@ -95,7 +95,7 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
 def embed(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
     """The first half of a pipeline on the client: its descriptor."""
     v = setup.broadcast.descriptor(shared.model, client)
-    return Reply(Rows(v), (), {}, finite(v))
+    return Reply(PerClient(v), (), {}, finite(v))
 
 
 def embed_back(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
@@ -119,5 +119,5 @@ def _total(setup: Setup, row: rows.Row, opens: Mask, like: Tensor) -> rows.Kept:
 
 def _marked(message: Message, mark: type) -> Message:
     """The message with the marks of the model's own parts: with which weight a delta counts, and how weights do."""
-    weight = Rows(message.weight) if mark is Rows else Sum(message.weight)
+    weight = PerClient(message.weight) if mark is PerClient else Sum(message.weight)
     return message._replace(delta=mark(message.delta), buffers=Weighted(message.buffers), weight=weight)

@@ -25,7 +25,7 @@ from apiece.engine.traffic import Traffic, down, measure, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.randomness import generator
-from apiece.storage.rows import Layout, MemoryRows, Rows
+from apiece.storage.rows import MemoryRows, RowFormat, Rows
 from apiece.system.device import to_device
 from apiece.system.ranks import Ranks
 from apiece.system.typed import map_tree
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     answered: list[int]
     mean: Any  # the tree that was said, its marks kept but on the model's own leaves
     rows: dict[int, Any]
-    watched: Any  # the simulation's own sums
+    diagnostics: Any  # the simulation's own sums
     skipped: list[int]  # clients left out because they were not finite
     traffic: Traffic
     logged: Mapping[str, Any] = MappingProxyType({})  # what pieces say of the round on the server: numbers by name
@@ -69,7 +69,7 @@ class Clients:
     def __post_init__(self) -> None:
         self.fresh = row.write(row.fresh(self.federated.setup))
         if not isinstance(self.rows, Rows):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self.rows = MemoryRows(Layout.of(self.fresh))
+            self.rows = MemoryRows(RowFormat.of(self.fresh))
         self.rows.names = self.federation.names
 
     def __repr__(self) -> str:
@@ -77,14 +77,14 @@ class Clients:
 
     @property
     def registered(self) -> int:
-        return len(self.federation.seen)
+        return len(self.federation.participants)
 
-    def at(self, cohort: Iterable[int], silent: frozenset[int], round: int) -> Place:
-        """The clients of a round, those silent who will not answer; what an earlier round staged and gave up is
+    def at(self, cohort: Iterable[int], absent: frozenset[int], round: int) -> Place:
+        """The clients of a round, of whom those absent will not answer; what an earlier round staged and gave up is
         forgotten.
         """
         self.rows.unstage()
-        return Place(self, list(cohort), silent, round)
+        return Place(self, list(cohort), absent, round)
 
     def expect(self, clients: list[int]) -> None:
         """These clients are asked next: their rows are fetched, and their data made, while others train."""
@@ -103,7 +103,7 @@ class Clients:
     def row(self, client: int) -> tuple[dict[str, Tensor], int]:
         """(the client's row, the round it was last counted in): a fresh one and -1 where it never took part."""
         row = self.rows.get(client) if self.fresh else None
-        return (self.fresh, -1) if row is None else (row, self.rows.seen(client))
+        return (self.fresh, -1) if row is None else (row, self.rows.last_round(client))
 
     # --- the run's side of it: checkpoints ----------------------------------------------------------------------------
     def sync(self) -> None:
@@ -136,8 +136,8 @@ class Clients:
         """The clients that have a row."""
         return self.rows.touched() if self.fresh else []
 
-    def seen(self, client: int) -> int:
-        return self.rows.seen(client) if self.fresh else -1
+    def last_round(self, client: int) -> int:
+        return self.rows.last_round(client) if self.fresh else -1
 
     def each(self, client: int, round: int, sent: Any = ()) -> ClientTask:
         """All that one client works on in this round."""
@@ -170,7 +170,7 @@ class Clients:
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
         replies = self.lift.run(self.federated.operations[operation], shared, tasks)
         for client, reply in zip(working, replies, strict=True):
-            yield client, reply, count.of(own.get(client, ()), reply, self.seen(client))
+            yield client, reply, count.of(own.get(client, ()), reply, self.last_round(client))
 
 
 def local_work(
@@ -211,7 +211,7 @@ class Place:
 
     clients: Clients
     cohort: list[int]
-    silent: frozenset[int]
+    absent: frozenset[int]
     round: int
 
     def only(self, clients: list[int]) -> Place:
@@ -223,7 +223,7 @@ class Place:
         """
         home, own = self.clients, each or {}
         working = [
-            c for c in self.cohort if c not in self.silent and (each is None or c in own) and home.steps(c, self.round)
+            c for c in self.cohort if c not in self.absent and (each is None or c in own) and home.steps(c, self.round)
         ]
         mine = home.ranks.share(working)
         totals, watched, traffic = Totals(), Totals(), Traffic()

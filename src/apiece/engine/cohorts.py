@@ -37,7 +37,7 @@ def bernoulli_cohort(seed: int, round: int, names: Sequence[str], among: Sequenc
             return [order[i] for i in chosen]
 
 
-def silent(seed: int, round: int, names: list[str], cohort: list[int], share: float) -> frozenset[int]:
+def absent(seed: int, round: int, names: list[str], cohort: list[int], share: float) -> frozenset[int]:
     """Which of the cohort do not answer: each with probability `share`, by name."""
     if not share:
         return frozenset()

@@ -51,7 +51,7 @@ class Federated:
     def round(self, server: Server, clients: Any, plan: Plan) -> tuple[Server, Any]:
         """One round: (the server after it, what clients answered and pieces log)."""
         setup, shared = self.setup, self.shared(server, plan.lr)
-        cohort = clients.at(plan.cohort, plan.silent, server.round)
+        cohort = clients.at(plan.cohort, plan.absent, server.round)
         sent = setup.broadcast.send(server.params, server.broadcast, cohort, shared)
         model = () if sent.model is None else sent.model
         answer = cohort.map("train", shared._replace(model=model), sent.each)
@@ -62,7 +62,7 @@ class Federated:
         reports = setup.by_piece(with_rows(answer.mean.reports, rows))
         share = len(answer.answered) / clients.registered
         logged: dict[str, Any] = {}
-        for piece in sorted(setup.pieces, key=lambda piece: not piece.late):
+        for piece in sorted(setup.pieces, key=lambda piece: not piece.runs_last):
             name = piece.stream
             logged |= _numbers(piece, piece.log(memory[name], g, reports[name], share))
             g, memory[name] = piece.learn(memory[name], g, reports[name], share)

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from apiece.algebra.message import Rows, Sum, Uniform, Weighted
+from apiece.algebra.message import PerClient, Sum, Uniform, Weighted
 from apiece.errors import UserError
 from apiece.system.ranks import Ranks
 from apiece.system.typed import divided, map_tree, map_trees
 
-MARKS = (Uniform, Weighted, Sum, Rows)
+MARKS = (Uniform, Weighted, Sum, PerClient)
 
 
 def _marked(node: Any) -> bool:
@@ -30,7 +30,7 @@ def marked(said: Any, who: Any) -> Any:
         if not _marked(leaf):
             raise UserError(
                 f"{type(who).__name__}'s report has a {type(leaf).__name__} without a mark: "
-                "wrap it in Uniform, Weighted, Sum or Rows, which say what the server makes of it."
+                "wrap it in Uniform, Weighted, Sum or PerClient, which say what the server makes of it."
             )
     return said
 
@@ -44,7 +44,7 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 class Totals:
-    """Running sums of trees whose leaves are marked Uniform, Weighted, Sum or Rows. Memory does not grow with the
+    """Running sums of trees whose leaves are marked Uniform, Weighted, Sum or PerClient. Memory does not grow with the
     cohort but for the rows that an algorithm asks for."""
 
     def __init__(self) -> None:
@@ -62,17 +62,19 @@ class Totals:
         if self._spec is None:
             self._spec, self._marks = tree_flatten(said, is_leaf=_marked)[1], [type(leaf) for leaf in leaves]
             self._like = [leaf.x for leaf in leaves]
-            self._sums = [() if isinstance(leaf, Rows) else map_tree(_zeros_like, leaf.x) for leaf in leaves]
+            self._sums = [() if isinstance(leaf, PerClient) else map_tree(_zeros_like, leaf.x) for leaf in leaves]
         self.answered.append(client)
         self.weight += weight
         for total, leaf in zip(self._sums, leaves, strict=True):
             factor = weight if isinstance(leaf, Weighted) else 1.0
             if isinstance(total, Tensor):
                 total.add_(leaf.x, alpha=factor)  # computed in float64
-            elif not isinstance(leaf, Rows):
+            elif not isinstance(leaf, PerClient):
                 map_trees(partial(_add, factor), total, leaf.x)
-        if Rows in self._marks:
-            self.rows[client] = tree_unflatten([leaf if isinstance(leaf, Rows) else () for leaf in leaves], self._spec)
+        if PerClient in self._marks:
+            self.rows[client] = tree_unflatten(
+                [leaf if isinstance(leaf, PerClient) else () for leaf in leaves], self._spec
+            )
 
     def over(self, ranks: Ranks) -> Totals:
         """The totals of all ranks together: the same on each."""
@@ -87,7 +89,7 @@ class Totals:
         whole.weight = sum(part[1] for part in parts)
         whole.rows = {client: row for part in parts for client, row in part[2].items()}
         whole._spec, whole._marks, whole._like = spec, marks, like
-        empty = [() if m is Rows else map_tree(_zeros, x) for m, x in zip(marks, like, strict=True)]
+        empty = [() if m is PerClient else map_tree(_zeros, x) for m, x in zip(marks, like, strict=True)]
         zeros, form = tree_flatten(empty)
         sums = ranks.total(flat(mine if self._spec is not None else zeros))
         parted = divided(sums, [leaf.numel() for leaf in zeros]) if zeros else ()
@@ -102,8 +104,8 @@ class Totals:
         out: list[Any] = []
         for mark, total, like in zip(self._marks, self._sums, self._like, strict=True):
             by = scale.get(mark, 1.0)
-            if mark is Rows:
-                out.append(Rows(()))
+            if mark is PerClient:
+                out.append(PerClient(()))
             else:
                 out.append(mark(map_trees(partial(_divide, by), total, like)))
         return tree_unflatten(out, self._spec)
@@ -122,13 +124,13 @@ def _zeros(x: Tensor) -> Tensor:
 
 
 def with_rows(mean: Any, said: list[Any]) -> Any:
-    """The means of reports, each mark of Rows with what the clients said stacked in it: [S, ...]."""
+    """The means of reports, each mark of PerClient with what the clients said stacked in it: [S, ...]."""
     leaves, spec = tree_flatten(mean, is_leaf=_marked)
-    if not any(isinstance(leaf, Rows) for leaf in leaves):
+    if not any(isinstance(leaf, PerClient) for leaf in leaves):
         return mean
     each = zip(*map(_leaves, said), strict=True)  # theirs hold nothing but rows
-    stacked = (Rows(tree_map(lambda *x: torch.stack(x), *(one.x for one in rows))) for rows in each)
-    return tree_unflatten([next(stacked) if isinstance(leaf, Rows) else leaf for leaf in leaves], spec)
+    stacked = (PerClient(tree_map(lambda *x: torch.stack(x), *(one.x for one in rows))) for rows in each)
+    return tree_unflatten([next(stacked) if isinstance(leaf, PerClient) else leaf for leaf in leaves], spec)
 
 
 def _add(factor: float, total: Tensor, x: Tensor) -> Tensor:

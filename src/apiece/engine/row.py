@@ -29,7 +29,7 @@ class Row(NamedTuple):
     steps: Kept = ()  # local steps since then, one number a group of slow parameters
     start: Kept = ()  # where the interval's training began [S]
     total: Kept = ()  # the sum of task gradients since then [S]
-    told: Mapping[str, Tensor] = {}  # what pieces were told when it opened, by name, each [S]
+    from_server: Mapping[str, Tensor] = {}  # what pieces were told when it opened, by name [S]
     buffers: Kept = ()  # the kept entries of its own buffers [<= B]
     buffers_sent: Kept = ()  # the slow buffers as they were sent
     touched: Kept = ()  # nothing at all: a row of any kind says that its client was here
@@ -37,7 +37,8 @@ class Row(NamedTuple):
     optimiser: Any = ()  # the state of its optimiser
 
 
-PLAIN = tuple(name for name in Row._fields if name not in ("told", "memory", "optimiser"))  # a tensor each
+TOLD = "told"  # the name of `from_server` on the disk, from an earlier day
+PLAIN = tuple(name for name in Row._fields if name not in ("from_server", "memory", "optimiser"))  # a tensor each
 
 
 def fresh(setup: Setup) -> Row:
@@ -48,13 +49,13 @@ def fresh(setup: Setup) -> Row:
     if len(setup.kept):
         row = row._replace(model=theta[setup.kept])
     if len(slow):
-        told = flatten("told", setup.templates.told).items()
+        heard = flatten(TOLD, setup.templates.from_server).items()
         row = row._replace(
             sent=theta[slow],
             steps=theta.new_zeros(len(setup.step_groups[0])),
             start=theta[slow] if any(p.fills("start") for p in pieces) else (),
             total=torch.zeros_like(theta)[slow] if setup.recipe.gradient else (),
-            told={name.removeprefix("told."): leaf[slow] for name, leaf in told if leaf.shape == theta.shape},
+            from_server={_short(name): leaf[slow] for name, leaf in heard if leaf.shape == theta.shape},
         )
     if len(setup.buffer_periods.own):
         buffers = setup.initial_buffers
@@ -66,7 +67,8 @@ def fresh(setup: Setup) -> Row:
 
 def write(row: Row) -> dict[str, Tensor]:
     """The row's tensors by name, as they are stored: `model`, `memory.Scaffold.variate`, ..."""
-    return {name: leaf for field, part in zip(Row._fields, row) for name, leaf in flatten(field, part).items()}
+    fields = (TOLD if field == "from_server" else field for field in Row._fields)
+    return {name: leaf for field, part in zip(fields, row) for name, leaf in flatten(field, part).items()}
 
 
 def read(setup: Setup, named: Mapping[str, Tensor]) -> Row:
@@ -74,10 +76,14 @@ def read(setup: Setup, named: Mapping[str, Tensor]) -> Row:
     state = setup.templates.optimiser
     return Row(
         **{name: named[name] for name in PLAIN if name in named},
-        told={name.removeprefix("told."): leaf for name, leaf in named.items() if name.startswith("told.")},
+        from_server={_short(name): leaf for name, leaf in named.items() if name.startswith(f"{TOLD}.")},
         memory=restore(setup.templates.memory, named, "memory"),
         optimiser=restore(state, named, "optimiser") if setup.optimiser_state == "kept" else (),
     )
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(f"{TOLD}.")
 
 
 # --- what a round makes of it ----------------------------------------------------------------------------------------
@@ -111,13 +117,13 @@ def personal_model(
     return mine, buffers
 
 
-def told(setup: Setup, arrived: dict[str, Any], row: Row, opens: Mask) -> dict[str, Any]:
+def from_server(setup: Setup, arrived: dict[str, Any], row: Row, opens: Mask) -> dict[str, Any]:
     """What pieces are told: of groups that did not open, vectors over parameters as they were when these did."""
     if opens is True:
         return arrived
     leaves = [
-        select(opens, leaf, recall(setup, leaf, row.told.get(name.removeprefix("told."), ())))
-        for name, leaf in flatten("told", arrived).items()
+        select(opens, leaf, recall(setup, leaf, row.from_server.get(_short(name), ())))
+        for name, leaf in flatten(TOLD, arrived).items()
     ]
     return tree_unflatten(leaves, tree_structure(arrived))
 
@@ -156,7 +162,7 @@ def after(
     heard: dict[str, Any],
 ) -> Row:
     """The row after a round: of each part that was kept, its new value."""
-    slow, leaves = setup.periods.slow, flatten("told", heard)
+    slow, leaves = setup.periods.slow, flatten(TOLD, heard)
 
     def part(old: Kept, vector: Any, where: Tensor) -> Kept:
         return vector[where] if isinstance(old, Tensor) else ()
@@ -167,7 +173,7 @@ def after(
         steps=last.steps[slow][setup.step_groups[0]] if isinstance(row.steps, Tensor) else (),
         start=part(row.start, start, slow),
         total=part(row.total, last.total, slow),
-        told={name: leaves[f"told.{name}"][slow] for name in row.told},
+        from_server={name: leaves[f"{TOLD}.{name}"][slow] for name in row.from_server},
         buffers=part(row.buffers, last.buffers, setup.buffer_periods.own),
         buffers_sent=part(row.buffers_sent, buffers_sent, setup.buffer_periods.slow),
         touched=row.touched,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import Setting
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Period
 from apiece.algebra.optim import Freeze, Optimiser, Rate, Sgd
 from apiece.algebra.periods import NEVER, Schedule
@@ -30,7 +30,7 @@ class Templates(NamedTuple):
 
     memory: dict[str, Any]  # of each piece on a client
     optimiser: Any  # the state of a client's optimiser
-    told: dict[str, Any]  # what each piece tells clients of the server's memory
+    from_server: dict[str, Any]  # what each piece tells clients of the server's memory
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Setup:
     clip: float | None = None
     optimiser_state: str = "fresh"
     watch: frozenset[str] = frozenset()
-    setting: Setting | None = None
+    setting: FederationFacts | None = None
     equal_work: bool = False
 
     # --- the algorithm's parts, made whole for this task -------------------------------------------------------------

@@ -38,7 +38,7 @@ class Shared(NamedTuple):
     lr: float
     model: Any  # [D], or () where each client is sent its own
     buffers: Tensor
-    told: dict[str, Any]  # what each piece tells its clients of that
+    from_server: dict[str, Any]  # what each piece tells its clients of that
 
 
 class ClientTask(NamedTuple):
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
     """What the edge decided for one round."""
 
     cohort: list[int]
-    silent: frozenset[int]
+    absent: frozenset[int]
     lr: float
 
 

@@ -57,7 +57,7 @@ def down(setup: Setup, shared: Shared, own: Tensor | tuple[()], last_round: int)
     """
     model = shared.model if isinstance(own, tuple) else own
     sent = setup.periods.sent(shared.round, last_round)
-    told = {f"told.{i}": sent.of(leaf) for i, leaf in enumerate(tree_flatten(shared.told)[0])}
+    told = {f"told.{i}": sent.of(leaf) for i, leaf in enumerate(tree_flatten(shared.from_server)[0])}
     buffers = setup.buffer_periods.sent(shared.round, last_round)
     return {"model": sent.of(model), "buffers": buffers.of(shared.buffers)} | told
 
@@ -65,7 +65,7 @@ def down(setup: Setup, shared: Shared, own: Tensor | tuple[()], last_round: int)
 def arrived(setup: Setup, tensors: dict[str, Tensor], round: int, lr: float, last_round: int) -> Shared:
     """The inverse of `down`: what was not sent stands as it was at the start, and is not read."""
     sent = setup.periods.sent(round, last_round)
-    leaves, spec = tree_flatten(setup.templates.told)
+    leaves, spec = tree_flatten(setup.templates.from_server)
     told = [sent.into(old, tensors[f"told.{i}"]) for i, old in enumerate(leaves)]
     model = sent.into(setup.initial, tensors["model"])
     buffers = setup.buffer_periods.sent(round, last_round).into(setup.initial_buffers, tensors["buffers"])

@@ -197,7 +197,7 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
 def _first(experiment: Experiment, most: int) -> list[int]:
     """The first clients of the run that have steps to take, at most so many."""
     clients = experiment.clients(Sequential())
-    able = (c for c in chain(experiment.plan(0).cohort, experiment.training.seen) if clients.steps(c, 0))
+    able = (c for c in chain(experiment.plan(0).cohort, experiment.training.participants) if clients.steps(c, 0))
     return list(dict.fromkeys(islice(able, most)))
 
 

@@ -12,7 +12,7 @@ from apiece.engine.clients import Clients
 from apiece.errors import UserError
 from apiece.experiment.choice import wired
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import Layout, MemoryRows, Rows
+from apiece.storage.rows import MemoryRows, RowFormat, Rows
 from apiece.storage.shared import SharedRows
 from apiece.system.ranks import Ranks, join
 
@@ -24,11 +24,11 @@ def clients_of(experiment: Experiment, folder: Path | None, digest: str, lift: A
 
         return WiredClients.open(experiment, folder, digest, lift)
     ranks, fresh = join(), row.write(row.fresh(experiment.federated.setup))
-    rows = _rows(folder, Layout.of(fresh), digest, ranks) if fresh else None
+    rows = _rows(folder, RowFormat.of(fresh), digest, ranks) if fresh else None
     return experiment.clients(lift, rows=rows, on_bad_client=experiment.config.on_bad_client, ranks=ranks)
 
 
-def _rows(folder: Path | None, layout: Layout, digest: str, ranks: Ranks) -> Rows:
+def _rows(folder: Path | None, layout: RowFormat, digest: str, ranks: Ranks) -> Rows:
     if ranks.world > 1 and folder is None:
         raise UserError("several ranks keep clients' rows in one folder: give the run an --out that all of them share.")
     if folder is None:

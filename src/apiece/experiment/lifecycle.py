@@ -99,7 +99,7 @@ def finish(folder: Path, result: Result) -> None:
     place, dataset, split = experiment.federation, experiment.dataset, experiment.split
     counts = split.counts(dataset.y_train, dataset.classes) if split is not None and dataset is not None else None
     if len(place.names) <= LISTED:
-        seen = set(place.seen)
+        seen = set(place.participants)
         records = [
             {
                 "name": name,

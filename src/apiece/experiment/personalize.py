@@ -182,16 +182,16 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
         steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0
     if steps:
         federated, server = _trained_on(federated, server, steps, work.batch)
-    clients, how = replace(experiment, federated=federated, training=place).clients(Sequential()), Counted()
+    clients, stepping = replace(experiment, federated=federated, training=place).clients(Sequential()), Counted()
     each, shared = clients.each(0, server.round)._replace(who=STRANGER), federated.shared(server, lr)
 
     began = time.perf_counter()
     given = _sent(server, clients, each, lr)
-    theta, buffers = predicting(federated.setup, how, given.theta, server.buffers, shared, each)
+    theta, buffers = predicting(federated.setup, stepping, given.theta, server.buffers, shared, each)
     seconds = time.perf_counter() - began
 
     beside = [type(p).__name__ for p in federated.setup.pieces if p.fills("predict")]
-    way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and how.taken[0] else "")
+    way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and stepping.taken[0] else "")
     way += f", then {steps} local steps" if steps else ""
     way += f" ({', '.join(beside)}, at prediction, needs the client's samples beside the file)" if beside else ""
     predict = lambda x: federated.setup.task.space.outputs(theta, x, buffers)  # noqa: E731
@@ -200,7 +200,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     rows = place.test_rows(0)
     accuracy = score(federated.setup.task, predict, place.test_pool, rows).mean if len(rows) else None
     state = to_host(federated.setup.task.space.state_dict(theta, buffers))
-    return Served(state, way, given.up, given.down, given.steps + how.taken[0], seconds, accuracy, len(rows))
+    return Served(state, way, given.up, given.down, given.steps + stepping.taken[0], seconds, accuracy, len(rows))
 
 
 def _sent(server: Server, clients: Clients, each: ClientTask, lr: float) -> Given:

@@ -70,7 +70,7 @@ def execute(
         watching = [evaluate, *before, sent, saves.line, saves.checkpoint, *after]
         plans = chain(map(experiment.plan, range(state.server.round, rounds)), [NOBODY])
         for plan, following in pairwise(plans):
-            clients.expect([client for client in following.cohort if client not in following.silent])
+            clients.expect([client for client in following.cohort if client not in following.absent])
             with saves.kept(state):
                 state, info = _round(experiment, clients, state, plan)
             for watch in watching:
@@ -147,6 +147,6 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
         "seconds": time.perf_counter() - began,
     }
     running, drifted = state.running.after(setup, server.params, answer, clients.registered)
-    info |= work_of(answer.watched) | of_round(setup, state.server.params, server.params, answer) | drifted
+    info |= work_of(answer.diagnostics) | of_round(setup, state.server.params, server.params, answer) | drifted
     info |= {name: float(value) for name, value in answer.logged.items()}
     return State(server, state.traffic.plus(answer.traffic), running), info

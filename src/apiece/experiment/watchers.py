@@ -100,7 +100,7 @@ class Bar:
         self.progress = Progress(*columns)
         config = experiment.config
         self.task = self.progress.add_task(f"{config.algorithm} seed {config.seed}", total=config.rounds, said="")
-        self.accuracy, registered = "", len(experiment.training.seen)
+        self.accuracy, registered = "", len(experiment.training.participants)
         about = "about " if config.sampling == "bernoulli" else ""
         self.asked = f"{about}{experiment.cohort} of {registered} clients a round"
 

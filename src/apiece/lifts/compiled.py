@@ -99,13 +99,13 @@ class Compiled(SideBySide):
         if len(clients) < min(FEW, self.chunk) or operation in self._refused:
             with _GATE.many():
                 return super().together(operation, shared, clients)
-        how, inputs = Cut.of(clients), self._inputs(shared, clients)
-        key = operation, how, inputs.shape
+        stepping, inputs = Cut.of(clients), self._inputs(shared, clients)
+        key = operation, stepping, inputs.shape
         if key not in self._programs:
             with _GATE.alone():
                 if key not in self._programs:
                     result = super().together(operation, shared, clients)  # what is made once is not to be recorded
-                    recording = self._record(operation, how, inputs)
+                    recording = self._record(operation, stepping, inputs)
                     if recording is None:
                         return result
                     self._programs[key] = recording
@@ -121,8 +121,8 @@ class Compiled(SideBySide):
         told = shared._replace(round=scalar(shared.round, like), lr=scalar(shared.lr, like, like.dtype))
         return Flat.of(stacked(told, [each._replace(samples=_with_room(each.samples)) for each in full]))
 
-    def _record(self, operation: Callable, how: Cut, inputs: Flat) -> Callable[[Sequence[Tensor]], Any] | None:
-        call, form = mapped(operation, how, self.chunk), []
+    def _record(self, operation: Callable, stepping: Cut, inputs: Flat) -> Callable[[Sequence[Tensor]], Any] | None:
+        call, form = mapped(operation, stepping, self.chunk), []
 
         def flat(*tensors: Tensor) -> Sequence[Tensor]:
             out = Flat.of(call(*inputs.whole(tensors)))

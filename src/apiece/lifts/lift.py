@@ -32,8 +32,8 @@ class Sequential:
     """One client after the other."""
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        how = Loop()
-        return in_turn(begun(operation(how, shared, task()), shared.buffers.device) for task in tasks)
+        stepping = Loop()
+        return in_turn(begun(operation(stepping, shared, task()), shared.buffers.device) for task in tasks)
 
 
 class Parallel:
@@ -77,8 +77,8 @@ class Threaded(Parallel):
     """Clients in parallel threads."""
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        how = Loop()
-        return self.in_order(lambda task=task: operation(how, shared, task()) for task in tasks)
+        stepping = Loop()
+        return self.in_order(lambda task=task: operation(stepping, shared, task()) for task in tasks)
 
 
 class Vectorised(Parallel):
@@ -169,12 +169,12 @@ def stacked(shared: Any, clients: list[Any]) -> tuple[Any, Any, Any]:
     return shared, pool, _stack([_drawing_from((), each) for each in clients], shared.buffers)
 
 
-def mapped(operation: Callable, how: Any, count: int) -> Callable[[Any, Any, Any], Any]:
+def mapped(operation: Callable, stepping: Any, count: int) -> Callable[[Any, Any, Any], Any]:
     """The operation as a function of what `stacked` gives for so many clients."""
 
     def call(shared: Any, pool: Any, clients: Any) -> Any:
         def one(each: Any, buffers: Tensor) -> Any:
-            return operation(how, shared._replace(buffers=buffers), _drawing_from(pool or each.samples.pool, each))
+            return operation(stepping, shared._replace(buffers=buffers), _drawing_from(pool or each.samples.pool, each))
 
         return torch.func.vmap(one)(clients, shared.buffers.repeat(count, 1))  # moved in place: each has its own
 

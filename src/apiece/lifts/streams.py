@@ -27,18 +27,18 @@ class Streamed(Threaded):
         self._mine, self._known = threading.local(), set[Callable]()
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        how, device, tasks = Loop(), shared.buffers.device, iter(tasks)
+        stepping, device, tasks = Loop(), shared.buffers.device, iter(tasks)
         callers = torch.cuda.current_stream(device)
         for task in islice(tasks, 0 if operation in self._known else 1):
             self._known.add(operation)
-            yield begun(operation(how, shared, task()), device).arrived()
+            yield begun(operation(stepping, shared, task()), device).arrived()
         prepared = callers.record_event()  # nothing that the caller waits for later is read by a client
 
         def job(task: Make) -> tuple[Crossing, Any]:
             own = self._stream(callers)
             own.wait_event(prepared)
             with torch.cuda.stream(own):
-                return begun(operation(how, shared, task()), device), own.record_event()
+                return begun(operation(stepping, shared, task()), device), own.record_event()
 
         for crossing, made in self.in_order(lambda task=task: job(task) for task in tasks):
             reply = crossing.arrived()

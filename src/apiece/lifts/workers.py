@@ -51,7 +51,7 @@ class Processes(Threaded):
             self._operation = operation, cloudpickle.dumps(operation)
         told = Told(self._operation[1], shared)
 
-        def call(how: Any, shared: Any, each: Any) -> Any:
+        def call(stepping: Any, shared: Any, each: Any) -> Any:
             return self._processes.twice("a worker process", lambda: self._call(told, each))
 
         return super().run(call, shared, tasks)
@@ -180,7 +180,7 @@ def _received(pipe: Any) -> bytes:
     return message
 
 
-def _nothing(how: Any, shared: Any, each: Any) -> Any:
+def _nothing(stepping: Any, shared: Any, each: Any) -> Any:
     raise AssertionError("a worker is told the operation first")
 
 
@@ -189,14 +189,14 @@ def serve(pipe: Any) -> None:
     signals.ignore()  # the run ends its workers
     torch.set_num_threads(1)
     keep_freed()
-    how, known, shared = Loop(), _nothing, None
+    stepping, known, shared = Loop(), _nothing, None
     with suppress(EOFError, OSError):  # the other side ended, maybe while we were at work
         while True:
             operation, told, each = pickle.loads(_received(pipe))
             try:
                 known = pickle.loads(operation) if operation is not None else known
                 (shared,) = told or (shared,)
-                answer = True, known(how, shared, each)
+                answer = True, known(stepping, shared, each)
             except Exception as error:
                 error.add_note(f"in a worker process:\n{traceback.format_exc()}")
                 answer = False, error

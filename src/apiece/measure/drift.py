@@ -49,9 +49,9 @@ class Running(NamedTuple):
 
         Nothing has changed, and there is no divergence, where it was not watched.
         """
-        if "moved" not in answer.watched:
+        if "moved" not in answer.diagnostics:
             return self, {}
-        sums, initial = self.plus(answer.watched), setup.initial
+        sums, initial = self.plus(answer.diagnostics), setup.initial
         following = torch.where(setup.periods.shared, params, initial)
         return sums, {"divergence_all": sums.divergence(following, initial, registered)}
 
@@ -70,7 +70,7 @@ def of_round(setup: Setup, before: Tensor, after: Tensor, answer: Answer) -> dic
 
     Where clients are sent models of their own, there is no divergence from where one model was led.
     """
-    watched, answered = answer.watched, len(answer.answered)
+    watched, answered = answer.diagnostics, len(answer.answered)
     if "offset" not in watched:
         return {}
     shared, space = setup.periods.shared, setup.task.space

@@ -109,13 +109,13 @@ class Evaluation:
         overall = ranks.from_first(lambda: score(task, predict, self.federation.test_pool, rows, self._threads))
         if len(overall.values):
             metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
-        seen, unseen = list(self.federation.seen), list(self.federation.unseen)
+        seen, unseen = list(self.federation.participants), list(self.federation.unseen)
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
             if any(p.fills("personal") for p in self.federated.setup.pieces):
                 # who has not trained yet may be trained for it, twenty times over its data: at the end alone
                 unseen = []
-                seen = [c for c in seen if self.clients.seen(c) >= 0] if self.clients.fresh else seen
+                seen = [c for c in seen if self.clients.last_round(c) >= 0] if self.clients.fresh else seen
         asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}
         if self.uniform:
             ways = {client: {"": overall.mean_of(rows)} for client, rows in asked.items()}
@@ -139,7 +139,7 @@ class Evaluation:
         theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
         out = {}
         for name, who in (
-            ("adapted_accuracy", self.federation.seen),
+            ("adapted_accuracy", self.federation.participants),
             ("unseen_adapted_accuracy", self.federation.unseen),
         ):
             able = [c for c in who if len(self.federation.test_rows(c)) and self.clients.steps(c, server.round)]
@@ -217,7 +217,7 @@ class Evaluation:
 
     def _looked_at(self, client: int, round: int) -> ClientTask:
         """What the client has, and where a piece may let it work before it predicts, what it works on."""
-        newcomer = self.clients.seen(client) < 0
+        newcomer = self.clients.last_round(client) < 0
         works = any(p.remakes(newcomer) or p.fills("predict") for p in self.federated.setup.pieces)
         return self.clients.each(client, round) if works else self.clients.at_rest(client)
 
@@ -230,7 +230,7 @@ class Evaluation:
 
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:
         """Of the gradients at the global model, where there is one, of a few clients."""
-        probes = _spread(list(self.federation.seen), PROBED) if self.federated.setup.broadcast.common else []
+        probes = _spread(list(self.federation.participants), PROBED) if self.federated.setup.broadcast.common else []
         gradients = [g for c in probes if (g := self._gradient(c, theta, buffers)) is not None]
         return {"gradient_dissimilarity": dissimilarity(gradients)} if gradients else {}
 

@@ -32,7 +32,7 @@ class FedExP(Piece):
     never seen: the global model.
     """
 
-    late = True
+    runs_last = True
 
     epsilon: float = 1e-3
 

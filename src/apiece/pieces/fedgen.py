@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.composition import Algorithm, algorithm
-from apiece.algebra.message import Rows
+from apiece.algebra.message import PerClient
 from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
@@ -83,7 +83,7 @@ class FedGen(GeneratorTraining, Piece):
         axes = torch.eye(width, dtype=said.dtype, device=said.device)
         points = torch.cat([axes.new_zeros(1, width), axes])
         scores = view.task.head(said, points)
-        return Classifier(Rows(scores), Rows(class_counts(view, scores.shape[-1]).to(scores.dtype)))
+        return Classifier(PerClient(scores), PerClient(class_counts(view, scores.shape[-1]).to(scores.dtype)))
 
 
 @paper("the authors' code", weighting="samples", optimizer="sgd", lr=0.01)

@@ -29,7 +29,7 @@ class FedNova(Piece):
     model.
     """
 
-    late = True
+    runs_last = True
     excludes = {"FedExP": "each scales the mean by what all clients have sent, and the one unmakes the other's"}
 
     optimiser: Sgd = field(default=Sgd(), repr=False, compare=False)  # the clients', once this is completed

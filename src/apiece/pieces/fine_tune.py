@@ -53,7 +53,7 @@ class FineTune(Piece):
     seen: like any other, from the model that the other pieces give it.
     """
 
-    late = True
+    runs_last = True
 
     epochs: int = 1
     steps: int = 0

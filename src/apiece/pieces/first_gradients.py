@@ -20,7 +20,7 @@ class FirstGradients(Piece):
     the run's, with every client in it. A client never seen: as without it.
     """
 
-    late = True
+    runs_last = True
     asks_all = True
 
     @classmethod

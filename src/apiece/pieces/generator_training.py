@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from torch import Tensor
 
 from apiece.algebra.draws import Draw, draw
-from apiece.algebra.message import Rows
+from apiece.algebra.message import PerClient
 from apiece.algebra.optim import AdamW, OnServer
 from apiece.errors import UserError
 from apiece.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
@@ -21,8 +21,8 @@ ADAM = AdamW(weight_decay=0.0)
 class Classifier(NamedTuple):
     """What a client says of itself: see `Teachers`."""
 
-    scores: Rows
-    counts: Rows
+    scores: PerClient
+    counts: PerClient
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline, Setting
+from apiece.algebra.broadcast import GENERATED, AllSamples, FederationFacts, FirstBatch, Frozen, OwnBatch, Pipeline
 from apiece.algebra.composition import Algorithm, Client, algorithm, changed
-from apiece.algebra.message import Rows
+from apiece.algebra.message import PerClient
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.papers import paper
 from apiece.errors import UserError
@@ -42,7 +42,7 @@ class Bound(NamedTuple):
     """What the two networks are made for."""
 
     space: Space
-    setting: Setting
+    setting: FederationFacts
     kind: str
     hidden: int
     width: int
@@ -122,7 +122,7 @@ class Pefll:
     descriptor: str = "first"
     server: str = "adam"
 
-    delta = Rows
+    delta = PerClient
     common = False
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class Pefll:
     def neutral(self) -> str:
         return GENERATED
 
-    def complete(self, space: Space, setting: Setting | None) -> Pipeline:
+    def complete(self, space: Space, setting: FederationFacts | None) -> Pipeline:
         assert setting is not None, "a recipe is completed for a federation"
         image = len(setting.shape) == 3 and min(setting.shape[1:]) >= SMALLEST
         kind = self.embedding if self.embedding != "auto" else "cnn" if image else "mlp"

@@ -8,9 +8,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import GENERATED, Setting, Table
+from apiece.algebra.broadcast import GENERATED, FederationFacts, Table
 from apiece.algebra.composition import Algorithm, Client, algorithm
-from apiece.algebra.message import Rows
+from apiece.algebra.message import PerClient
 from apiece.algebra.optim import OnServer, Sgd
 from apiece.algebra.papers import paper
 from apiece.errors import UserError
@@ -28,7 +28,7 @@ class Pfedhn:
     Shamsian et al., "Personalized Federated Learning using Hypernetworks", ICML 2021, Algorithm 1, and the official
     code's values: descriptors of int(1 + n/4) entries, N(0, 1) at first; momentum 0.9 and weight decay 1e-3 on the
     whole table and eta in every round, both clipped together; the code takes one client a round, and for the clients
-    lr=0.005, clip=50, steps=50, batch=64. Rows lie in the order of the clients' names. Stored: v_i
+    lr=0.005, clip=50, steps=50, batch=64. PerClient lie in the order of the clients' names. Stored: v_i
     and eta, on the server. Sent down: theta_i; up: delta_i. A client never seen: a new descriptor, learned in rounds.
     """
 
@@ -38,7 +38,7 @@ class Pfedhn:
     weight_decay: float = 1e-3
     clip: float = 50.0
 
-    delta = Rows
+    delta = PerClient
     common = False
 
     def __post_init__(self) -> None:
@@ -48,9 +48,9 @@ class Pfedhn:
     def neutral(self) -> str:
         return GENERATED
 
-    def complete(self, space: Space, setting: Setting | None) -> Table:
+    def complete(self, space: Space, setting: FederationFacts | None) -> Table:
         assert setting is not None, "a recipe is completed for a federation"
-        width, order = descriptor_size(len(setting.names)), sorted(setting.seen, key=setting.names.__getitem__)
+        width, order = descriptor_size(len(setting.names)), sorted(setting.participants, key=setting.names.__getitem__)
         sizes = [entry.size for entry in space.parameters]
 
         @cache

@@ -30,10 +30,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from apiece.storage.rows import Layout, MemoryRows, Row, Rows, StoreError, Written, refuse_others
+from apiece.storage.rows import MemoryRows, Row, RowFormat, Rows, StoreError, Written, refuse_others
 from apiece.system import files
 
-__all__ = ["DiskRows", "Layout", "MemoryRows", "Row", "Rows", "StoreError"]
+__all__ = ["DiskRows", "RowFormat", "MemoryRows", "Row", "Rows", "StoreError"]
 
 NAME = "clients.rows"
 START = 4096  # bytes of the first block
@@ -74,7 +74,7 @@ class DiskRows(Rows):
     that is no such file.
     """
 
-    def __init__(self, folder: str | Path, layout: Layout, run: str) -> None:
+    def __init__(self, folder: str | Path, layout: RowFormat, run: str) -> None:
         super().__init__(layout)
         self._file = _open(Path(folder) / NAME, layout, run)
         self._slots, self._free, self._sequence = 0, [], 0
@@ -203,7 +203,7 @@ def _written(slot: int, header: Header) -> Written:
     return Written(header.round, header.crc, slot)
 
 
-def _open(path: Path, layout: Layout, run: str) -> files.Handle:
+def _open(path: Path, layout: RowFormat, run: str) -> files.Handle:
     """Open the file, or make it with nothing but its first block; `StoreError` where it is not this run's."""
     mine = {"format": "rows 1", "run": run, "layout": layout.hash}
     files.make_folder(path.parent)

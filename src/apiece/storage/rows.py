@@ -49,8 +49,8 @@ class Field(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The tensors of one row, in order: `Layout([("model", (1000,), torch.float32), ("steps", (), torch.int64)])`."""
+class RowFormat:
+    """The tensors of one row, in order: `RowFormat([("model", (9,), torch.float32), ("steps", (), torch.int64)])`."""
 
     fields: Sequence[tuple[str, Sequence[int], torch.dtype]]
 
@@ -60,7 +60,7 @@ class Layout:
         object.__setattr__(self, "fields", fields)
 
     @classmethod
-    def of(cls, row: Mapping[str, Tensor]) -> Layout:
+    def of(cls, row: Mapping[str, Tensor]) -> RowFormat:
         """The layout that this row has."""
         return cls([(name, tensor.shape, tensor.dtype) for name, tensor in row.items()])
 
@@ -73,15 +73,17 @@ class Layout:
     def hash(self) -> str:
         """A word for it, the same whether what pieces keep goes by number or by name."""
         fields = zip(numbered(field[0] for field in self.fields), self.fields, strict=True)
-        return hashlib.sha256(str(Layout([(name, *field[1:]) for name, field in fields])).encode()).hexdigest()
+        return hashlib.sha256(str(RowFormat([(name, *field[1:]) for name, field in fields])).encode()).hexdigest()
 
     def pack(self, row: Mapping[str, Tensor]) -> bytes:
         """The row's bytes, field after field; `StoreError` for a row of another layout."""
         if (
             row.keys() != {name for name, _, _ in self.fields}
-            or Layout.of({n: row[n] for n, _, _ in self.fields}) != self
+            or RowFormat.of({n: row[n] for n, _, _ in self.fields}) != self
         ):
-            raise StoreError(f"a row has the fields {Layout.of(row)}, but the store holds {self}; give exactly these.")
+            raise StoreError(
+                f"a row has the fields {RowFormat.of(row)}, but the store holds {self}; give exactly these."
+            )
         return b"".join(_bytes(row[name]).data for name, _, _ in self.fields)
 
     def unpack(self, data: bytes) -> Row:
@@ -115,7 +117,7 @@ class Written(NamedTuple):
 class Rows(ABC):
     """The rows of all clients and what may be forgotten; where their bytes lie is for the two kinds below to say."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: RowFormat) -> None:
         self.layout = layout
         self._records: dict[int, list[Written]] = {}  # of each client touched, in the order written
         self._staged: dict[int, Written] = {}  # written, and not yet counted
@@ -238,7 +240,7 @@ class Rows(ABC):
                     self._release(written.place)
             self._records[client] = [records[index] for index in kept]
 
-    def seen(self, client: int) -> int:
+    def last_round(self, client: int) -> int:
         """The round in which the client's row was last written, -1 for never."""
         return self._records[client][-1].round if client in self._records else -1
 

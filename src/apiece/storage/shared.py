@@ -12,7 +12,7 @@ from pathlib import Path
 
 from apiece.errors import UserError
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import Layout, Written
+from apiece.storage.rows import RowFormat, Written
 from apiece.system import files
 from apiece.system.ranks import Ranks
 
@@ -20,7 +20,7 @@ from apiece.system.ranks import Ranks
 class SharedRows(DiskRows):
     """`DiskRows` of several ranks, in a folder that is the same for all."""
 
-    def __init__(self, folder: Path, layout: Layout, run: str, ranks: Ranks) -> None:
+    def __init__(self, folder: Path, layout: RowFormat, run: str, ranks: Ranks) -> None:
         ranks.first(lambda: DiskRows(folder, layout, run).close())  # one makes the file
         self.ranks = ranks
         super().__init__(folder, layout, run)

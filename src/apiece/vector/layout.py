@@ -35,7 +35,7 @@ def views(vector: Tensor, entries: list[Entry], sizes: list[int] | None = None) 
     return [_shaped(part, e.shape) for part, e in zip(parts, entries, strict=True)]
 
 
-def rows(p: Tensor) -> Tensor:  # oneDNN and cuDNN want channels-last kernels: no copy at each step
+def channels_last(p: Tensor) -> Tensor:  # oneDNN and cuDNN want channels-last kernels: no copy at each step
     return p.permute(0, 2, 3, 1) if p.dim() == 4 else p
 
 

@@ -22,7 +22,7 @@ from apiece.randomness import generator
 from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
 from apiece.vector.groups import BATCH_NORMS, DROPOUT, NORMS, Names, Selector, chooser
-from apiece.vector.layout import Entry, by_layer, entries_of, layers_of, layers_of_owners, owner, rows, views
+from apiece.vector.layout import Entry, by_layer, channels_last, entries_of, layers_of, layers_of_owners, owner, views
 
 BUFFERS = ("average", "local", "drop")
 
@@ -96,7 +96,7 @@ class Space:
     def by_tensor(self, function: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
         """The vector [D] of what `function` makes of vectors [D] where one parameter lies, in its shape, for each."""
         parts = zip(*(views(v, self.parameters, self._sizes) for v in vectors), strict=True)
-        return torch.cat([rows(function(*tensors)).reshape(-1) for tensors in parts])
+        return torch.cat([channels_last(function(*tensors)).reshape(-1) for tensors in parts])
 
     def state_dict(self, theta: Tensor, buffers: Tensor | None = None) -> dict[str, Tensor]:
         """What the module's own `load_state_dict` takes: every name, copies, contiguous; dropped statistics as they
@@ -203,7 +203,7 @@ class Space:
 
 
 def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtype, device: torch.device) -> Tensor:
-    parts = [rows(tensors[e.name].detach()).reshape(-1) for e in entries]
+    parts = [channels_last(tensors[e.name].detach()).reshape(-1) for e in entries]
     return torch.cat(parts).to(device=device, dtype=dtype) if parts else torch.zeros(0, dtype=dtype, device=device)
 
 

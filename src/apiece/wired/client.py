@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import Pipeline, Setting
+from apiece.algebra.broadcast import FederationFacts, Pipeline
 from apiece.config.assemble import federated_of, work_of
 from apiece.config.tables import from_table
 from apiece.data.federation import Numbered
@@ -62,7 +62,7 @@ class Client:
         table = tomllib.loads(text)
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
         names = Numbered(resolved["clients"])  # of the others it knows how many there are
-        setting = Setting(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
+        setting = FederationFacts(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
         federated = federated_of(config, setting)[1]
         who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
         samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))
@@ -144,15 +144,15 @@ class Client:
         setup, operation, round = self.federated.setup, header.operation, header.round
         first = self._first_phase(round) if operation == "embed_back" else {}
         phi = setup.initial.new_zeros(setup.broadcast.split) if operation == "embed" else setup.initial
-        told = setup.templates.told
+        told = setup.templates.from_server
         form = Shared(round, header.number, first.get("v", phi), setup.initial_buffers, told)
         if why := messages.misfit(tensors, down(setup, form, (), header.accepted)):
             raise self._unfit(header, why)
         if operation == "train":
             return arrived(setup, tensors, round, header.number, header.accepted), ()
         if operation == "embed":
-            return form._replace(model=tensors["model"], told={}), ()
-        return form._replace(model=first["phi"], told={}), tensors["model"]
+            return form._replace(model=tensors["model"], from_server={}), ()
+        return form._replace(model=first["phi"], from_server={}), tensors["model"]
 
     def _first_phase(self, round: int) -> dict[str, Tensor]:
         with suppress(StoreError):

@@ -37,7 +37,7 @@ from apiece.engine.traffic import Traffic, down, measure, received, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.lifts.lift import Threaded
-from apiece.storage.rows import Layout, Row, Rows, Written
+from apiece.storage.rows import Row, RowFormat, Rows, Written
 from apiece.system.temporary import TemporaryFolder
 from apiece.vector.task import accuracy, cross_entropy
 from apiece.wired import client_folder
@@ -96,7 +96,7 @@ def text_of(experiment: Experiment, digest: str) -> str:
 class WiredRows(Rows):
     """Which memories of each client counted, as far as the last two checkpoints need them; the rows are theirs."""
 
-    def __init__(self, layout: Layout, folder: Callable[[int], Path], run: str) -> None:
+    def __init__(self, layout: RowFormat, folder: Callable[[int], Path], run: str) -> None:
         super().__init__(layout)
         self._folder, self._run = folder, run
 
@@ -167,7 +167,7 @@ class WiredClients(Clients):
     def __init__(self, experiment: Experiment, home: Path, digest: str, lift: Wired) -> None:
         names = experiment.training.names
         self.folder = lambda client: home / "clients" / quote(names[client], safe="").replace(".", "%2E")
-        self.counts = WiredRows(Layout.of(row.write(row.fresh(experiment.federated.setup))), self.folder, digest)
+        self.counts = WiredRows(RowFormat.of(row.write(row.fresh(experiment.federated.setup))), self.folder, digest)
         config = experiment.config
         super().__init__(
             experiment.federated,
