@@ -49,7 +49,7 @@ def rounds(module: nn.Module) -> Iterator[tuple[Tensor, float]]:
 
     for t in range(ROUNDS):
         moved, samples = torch.zeros(space.size, dtype=torch.float64), 0
-        for client in cohort(SEED, t, clients.names, clients.seen, COHORT):
+        for client in cohort(SEED, t, clients.names, clients.participants, COHORT):
             own = clients.train[client]  # the client's rows of the pool
             drawn = work.batches(SEED, t, clients.names[client], len(own), STEPS)  # [K, B], rows of its own
             moved += len(own) * (model - trained(model, [own[rows] for rows in drawn])).double()
