@@ -42,7 +42,7 @@ from apiece.language import algorithms
 from apiece.networks import models
 from apiece.randomness import generator
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import RowFormat
+from apiece.storage.row_format import RowFormat
 from apiece.system import allocator
 from apiece.vector.space import Space
 from apiece.vector.task import Task

@@ -36,7 +36,7 @@ from apiece.engine.messages import Header
 from apiece.engine.state import Plan
 from apiece.errors import UserError
 from apiece.experiment import identity
-from apiece.storage.rows import Row
+from apiece.storage.row_format import Row
 from apiece.wired.client import FAILED, NOT_FINITE, REFUSED, Client
 from apiece.wired.server import Wired, WiredClients, text_of
 

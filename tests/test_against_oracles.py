@@ -23,8 +23,8 @@ from oracles.problem import Fixture, Round, everyone
 from readings import FIXTURES, reading
 from written import WrittenDitto, WrittenFedCOG, WrittenFedGen, WrittenMetaStep, WrittenPefll, WrittenPfedhn, WrittenVHL
 
-from apiece.algebra.broadcast import Frozen
 from apiece.algebra.composition import Period, Server, combine
+from apiece.algebra.generators import Frozen
 from apiece.algebra.message import PerClient
 from apiece.algebra.optim import Velocity
 from apiece.algebra.periods import Schedule

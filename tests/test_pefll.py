@@ -15,8 +15,9 @@ from torch import nn
 
 import apiece
 from apiece import Federation
-from apiece.algebra.broadcast import Affine, FederationFacts
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Server, algorithm
+from apiece.algebra.generators import Affine
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.server_optim import Descent
 from apiece.cli import main
@@ -108,7 +109,7 @@ def test_the_descriptor_is_a_mean_over_all_data(monkeypatch):
     params = federated.start().params
     each = run(federated, data, WORK, [], 0.1).clients.each(2, 0)
     whole = federated.setup.broadcast.embed(params[: federated.setup.broadcast.split], each.samples.all())
-    monkeypatch.setattr("apiece.algebra.broadcast.CHUNK", 7)
+    monkeypatch.setattr("apiece.algebra.generators.CHUNK", 7)
     assert gap(federated.setup.broadcast.describe(params, each), whole) < 1e-14
     empty = each._replace(samples=each.samples._replace(index=each.samples.index[:0], size=0))
     assert torch.isfinite(

@@ -10,8 +10,8 @@ import torch
 from helpers import KEEPS_ALL, clusters, federate, gap, mlp, run
 from torch import Tensor
 
-from apiece.algebra.broadcast import Pipeline
 from apiece.algebra.composition import algorithm
+from apiece.algebra.generators import Pipeline
 from apiece.engine.work import Work
 from apiece.lifts.lift import Sequential, Threaded, Vectorised
 

@@ -24,7 +24,7 @@ from apiece.experiment import grid
 from apiece.experiment.launch import resume
 from apiece.report import page
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import RowFormat
+from apiece.storage.row_format import RowFormat
 from apiece.storage.shared import SharedRows
 from apiece.system.ranks import Ranks
 

@@ -25,7 +25,7 @@ from apiece.experiment.launch import federate
 from apiece.experiment.result import Result
 from apiece.report import page
 from apiece.storage import checkpoint
-from apiece.storage.rows import RowFormat
+from apiece.storage.row_format import RowFormat
 
 QUICK = ("fedinit, paper", "scaffold, momentum kept", "scaffold + fedals, absentees", "pefll", "ditto + fine_tune")
 TABLE = Path(__file__).parent.parent / "docs" / "results" / "torture.md"

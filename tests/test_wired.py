@@ -40,7 +40,7 @@ from apiece.language import algorithms as named
 from apiece.language.expression import parse
 from apiece.lifts.lift import Sequential
 from apiece.pieces.proximal import Proximal
-from apiece.storage.rows import StoreError
+from apiece.storage.row_format import StoreError
 from apiece.system import files
 from apiece.system import processes as spawn
 from apiece.wired import processes as client_processes

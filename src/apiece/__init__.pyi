@@ -1,9 +1,7 @@
 """Every public name, and the module that it is loaded from when it is first used."""
 
 from .algebra.broadcast import FederationFacts as FederationFacts
-from .algebra.broadcast import Frozen as Frozen
 from .algebra.broadcast import Identity as Identity
-from .algebra.broadcast import Pipeline as Pipeline
 from .algebra.composition import Algorithm as Algorithm
 from .algebra.composition import Alternate as Alternate
 from .algebra.composition import Client as Client
@@ -15,6 +13,8 @@ from .algebra.composition import StepSize as StepSize
 from .algebra.composition import algorithm as algorithm
 from .algebra.composition import combine as combine
 from .algebra.draws import Draw as Draw
+from .algebra.generators import Frozen as Frozen
+from .algebra.generators import Pipeline as Pipeline
 from .algebra.message import Message as Message
 from .algebra.message import PerClient as PerClient
 from .algebra.message import Sum as Sum

@@ -42,7 +42,7 @@ from apiece.lifts.lift import Sequential, Threaded, Vectorised
 from apiece.randomness import generator
 from apiece.storage import checkpoint
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import RowFormat
+from apiece.storage.row_format import RowFormat
 from apiece.storage.trees import flatten, restore
 from apiece.vector.space import Space
 from apiece.vector.task import Task

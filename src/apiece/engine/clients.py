@@ -25,7 +25,8 @@ from apiece.engine.traffic import Traffic, down, measure, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.randomness import generator
-from apiece.storage.rows import MemoryRows, RowFormat, Rows
+from apiece.storage.row_format import RowFormat
+from apiece.storage.rows import MemoryRows, Rows
 from apiece.system.device import to_device
 from apiece.system.ranks import Ranks
 from apiece.system.typed import map_tree

@@ -12,7 +12,8 @@ from apiece.engine.clients import Clients
 from apiece.errors import UserError
 from apiece.experiment.choice import wired
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import MemoryRows, RowFormat, Rows
+from apiece.storage.row_format import RowFormat
+from apiece.storage.rows import MemoryRows, Rows
 from apiece.storage.shared import SharedRows
 from apiece.system.ranks import Ranks, join
 

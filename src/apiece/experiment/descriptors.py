@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import pull, write
+from apiece.algebra.generators import pull, write
 from apiece.engine.clients import Clients
 from apiece.engine.state import Server
 from apiece.engine.traffic import Traffic

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import Pipeline, Table
+from apiece.algebra.generators import Pipeline, Table
 from apiece.algebra.optim import Freeze
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.model import reading_of

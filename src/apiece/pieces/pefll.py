@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import GENERATED, AllSamples, FederationFacts, FirstBatch, Frozen, OwnBatch, Pipeline
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Client, algorithm, changed
+from apiece.algebra.generators import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline
 from apiece.algebra.message import PerClient
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.papers import paper

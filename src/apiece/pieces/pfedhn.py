@@ -8,8 +8,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import GENERATED, FederationFacts, Table
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Client, algorithm
+from apiece.algebra.generators import GENERATED, Table
 from apiece.algebra.message import PerClient
 from apiece.algebra.optim import OnServer, Sgd
 from apiece.algebra.papers import paper

@@ -30,7 +30,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from apiece.storage.rows import MemoryRows, Row, RowFormat, Rows, StoreError, Written, refuse_others
+from apiece.storage.row_format import Row, RowFormat, StoreError
+from apiece.storage.rows import MemoryRows, Rows, Written, refuse_others
 from apiece.system import files
 
 __all__ = ["DiskRows", "RowFormat", "MemoryRows", "Row", "Rows", "StoreError"]

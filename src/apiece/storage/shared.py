@@ -12,7 +12,8 @@ from pathlib import Path
 
 from apiece.errors import UserError
 from apiece.storage.disk import DiskRows
-from apiece.storage.rows import RowFormat, Written
+from apiece.storage.row_format import RowFormat
+from apiece.storage.rows import Written
 from apiece.system import files
 from apiece.system.ranks import Ranks
 

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import FederationFacts, Pipeline
+from apiece.algebra.broadcast import FederationFacts
+from apiece.algebra.generators import Pipeline
 from apiece.config.assemble import federated_of, work_of
 from apiece.config.tables import from_table
 from apiece.data.federation import Numbered
@@ -32,7 +33,7 @@ from apiece.engine.stepping import Loop
 from apiece.engine.traffic import arrived, down, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.storage.rows import Row, StoreError
+from apiece.storage.row_format import Row, StoreError
 from apiece.system import files, signals
 from apiece.wired import client_folder
 from apiece.wired.client_folder import PHASE

@@ -15,7 +15,7 @@ from torch import Tensor
 from apiece.engine import messages
 from apiece.engine.messages import Header
 from apiece.errors import UserError
-from apiece.storage.rows import Row, StoreError
+from apiece.storage.row_format import Row, StoreError
 from apiece.storage.trees import numbered
 from apiece.system import files
 

@@ -8,9 +8,8 @@ not measured. The run is bitwise that of the sequential lift.
 
 from __future__ import annotations
 
-import json
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from apiece.algebra.broadcast import Pipeline
+from apiece.algebra.generators import Pipeline
 from apiece.config.assemble import chosen_algorithm
 from apiece.config.model import OWN
 from apiece.config.tables import to_table
@@ -37,12 +36,13 @@ from apiece.engine.traffic import Traffic, down, measure, received, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.lifts.lift import Threaded
-from apiece.storage.rows import Row, RowFormat, Rows, Written
+from apiece.storage.row_format import RowFormat
 from apiece.system.temporary import TemporaryFolder
 from apiece.vector.task import accuracy, cross_entropy
 from apiece.wired import client_folder
 from apiece.wired.client import FAILED, NOT_FINITE, REFUSED
 from apiece.wired.processes import ClientProcesses
+from apiece.wired.rows import WiredRows
 
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
@@ -91,74 +91,6 @@ def text_of(experiment: Experiment, digest: str) -> str:
     classes = dataset.classes if dataset is not None else 0
     resolved = {"digest": digest, "shape": shape, "classes": classes, "clients": len(experiment.federation.names)}
     return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
-
-
-class WiredRows(Rows):
-    """Which memories of each client counted, as far as the last two checkpoints need them; the rows are theirs."""
-
-    def __init__(self, layout: RowFormat, folder: Callable[[int], Path], run: str) -> None:
-        super().__init__(layout)
-        self._folder, self._run = folder, run
-
-    def get(self, client: int) -> Row | None:
-        """The client's own memory, for a simulation to look at."""
-        return self._recalled(client, self._records[client][-1]) if client in self._records else None
-
-    def remembered(self, round: int, client: int, checksum: int) -> None:
-        """The client has a memory of this round, with this checksum: to be counted."""
-        self._staged[client] = Written(round, checksum, None)
-
-    def counted(self, client: int) -> dict[str, int]:
-        """What a header says of a client's memories: the last that counted, and of which rounds others are needed."""
-        records = self._records.get(client, ())
-        older, newer = (max((w.round for w in records if w.round < n), default=-1) for n in (self._older, self._newer))
-        last = records[-1] if records else Written(-1, 0, None)
-        return {"accepted": last.round, "memory": last.crc, "older": older, "newer": newer}
-
-    def digest(self) -> str:
-        """The memories counted themselves: the server has no other place for them than its checkpoint."""
-        counted = {client: [written[:2] for written in self._records[client]] for client in self.touched()}
-        return json.dumps({"checkpoints": [self._older, self._newer], "memories": counted})
-
-    def check(self, number: int, digest: str | None = None) -> None:
-        for client, made in self._counted(digest)[1].items():
-            self._recalled(client, made[-1], "")
-
-    def restore(self, number: int, digest: str | None = None) -> None:
-        checkpoints, self._records = self._counted(digest)
-        self._staged.clear()
-        self._older, self._newer = max((n for n in checkpoints if n < number), default=0), number
-
-    def _counted(self, digest: str | None) -> tuple[list[int], dict[int, list[Written]]]:
-        """(the checkpoints, the memories counted) of a digest; those from before memories had checksums are adopted."""
-        saved = json.loads(digest or '{"checkpoints": [], "memories": {}}')
-        counted = {int(client): made for client, made in saved.get("memories", saved.get("counted")).items()}
-        if "memories" not in saved:
-            names, adopt = [field[0] for field in self.layout.fields], client_folder.adopt
-            counted = {c: adopt(self._folder(c), self._run, c, rounds, names) for c, rounds in counted.items()}
-        records = {client: [Written(round, crc, None) for round, crc in made] for client, made in counted.items()}
-        return saved["checkpoints"], records
-
-    def _recalled(self, client: int, made: Written, *advice: str) -> Row:
-        return client_folder.recall(self._folder(client), self._run, client, made.round, made.crc, *advice)[1]
-
-    def sync(self) -> None:
-        """A client's memory is on its disk before it answers."""
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
-
-    def _write(self, client: int, round: int, crc: int, payload: bytes) -> None:
-        raise AssertionError("clients write their own rows")
-
-    def _read(self, place: Any) -> bytes:
-        raise AssertionError("clients read their own rows")
-
-    def _release(self, place: Any) -> None:
-        """A client learns which rounds are needed from its next message."""
-
-    def _erase(self, place: Any) -> None:
-        """The same."""
 
 
 class WiredClients(Clients):
