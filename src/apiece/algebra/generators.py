@@ -1,4 +1,4 @@
-"""Models that a generator on the server writes for each client: from a descriptor of its samples, or a row of a table."""
+"""Models that the server writes for each client by a generator: from a descriptor, or from a row of a table."""
 
 from __future__ import annotations
 
