@@ -26,10 +26,12 @@ from oracles import (
     scaffold_p,
     scaffold_p_fedinit,
 )
+from oracles.loop import Variates, loop, relaxed
 from oracles.problem import BODY, HEAD, SIZE, Fixture, Round, constant, everyone, fixture, servers, visible
 from readings import FIXTURES, reading
 
 NOTHING, EVERYTHING = np.zeros(SIZE, dtype=bool), np.ones(SIZE, dtype=bool)
+STANDARD = ("__future__", "collections.abc", "dataclasses", "typing")
 WITH_CONTROL = [n for n in ORACLES if "scaffold" in n]
 both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
 
@@ -101,7 +103,7 @@ def test_oracles_import_only_numpy_and_each_other():
             if isinstance(node, ast.Import):
                 assert {a.name for a in node.names} <= {"numpy"}, path
             if isinstance(node, ast.ImportFrom):
-                assert node.level == 1 or node.module in ("__future__", "typing"), path
+                assert node.level == 1 or node.module in STANDARD, path
 
 
 # --- every oracle ---------------------------------------------------------------------------------------------------
@@ -156,6 +158,23 @@ def test_servers_variate_is_the_mean_of_the_clients(oracle, weights, f):
     for r in rounds:
         assert np.allclose(r.control, r.controls.mean(axis=0), rtol=0, atol=1e-12)
     assert np.abs(rounds[-1].control).max() > 1e-2
+
+
+@both
+def test_the_loop_of_compositions_is_those_written_by_hand(f):
+    """With nothing in it FedAvg's, with a period FedALS's, from relaxed starts FedInit's, with variates SCAFFOLD's."""
+    assert same(loop(f, weights="samples"), fedavg.run(f, weights="samples"))
+    for cohort in ("redrawn", "held"):
+        assert same(loop(f, alpha=3, cohort=cohort), fedals.run(f, alpha=3, cohort=cohort))
+    for aggregate in ("paper", "delta"):
+        assert same(loop(f, relaxed(0.2), aggregate=aggregate), fedinit.run(f, beta=0.2, aggregate=aggregate))
+    c = Variates(f)
+    option_2 = lambda turn: c.clients[turn.i] - c.server + (turn.sent - turn.end) / (turn.steps * turn.lr)
+    one, two = loop(f, along=c.corrected, server=c.moving(option_2), variates=c), scaffold.run(f)
+    assert same(one, two)
+    for r, s in zip(one, two, strict=True):
+        assert np.allclose(r.control, s.control, rtol=0, atol=1e-12)
+        assert np.allclose(r.controls, s.controls, rtol=0, atol=1e-12)
 
 
 # --- limits in which two algorithms meet ----------------------------------------------------------------------------

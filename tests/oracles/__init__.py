@@ -1,6 +1,7 @@
 """Plain NumPy float64 transcriptions of the papers' pseudo-code, one file an algorithm, to test the library against.
 
-They import nothing of the library and nothing of torch. Every module has
+They import nothing of the library and nothing of torch. Those that no paper writes down, sums of two or three, are
+written in one loop (loop.py), which is checked against four that are written by hand. Every module has
 
     run(fixture, **hyperparameters, mutation=None) -> list[Round]     one `Round` after each round
     EXAMPLE      hyperparameters at which every wrong reading shows

@@ -6,8 +6,11 @@ m <- b1 m + (1 - b1) D;   v <- b2 v + (1 - b2) D^2;   x <- x + e m / (sqrt(v) + 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .loop import Turn, loop, relaxed
 from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"lr": 0.1, "tau": 0.01, "beta": 0.2}
@@ -19,34 +22,17 @@ MUTATIONS = {
 
 
 def run(
-    f: Fixture,
-    lr: float = 0.1,
-    tau: float = 0.01,
-    beta: float = 0.1,
-    aggregate: str = "paper",
-    weights: str = "uniform",
-    mutation: str | None = None,
+    f: Fixture, lr: float = 0.1, tau: float = 0.01, beta: float = 0.1, mutation: str | None = None, **rest: Any
 ) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert aggregate in ("paper", "delta"), aggregate
-    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    m, v, last = np.zeros_like(x), np.zeros_like(x), models.copy()
-    for t, cohort in enumerate(f.cohorts):
-        starts = np.zeros_like(models)
-        for i in cohort:
-            offset = beta * (x - last[i])
-            starts[i] = x - offset if mutation == "sign" else x + offset
-            y = starts[i].copy()
-            for k in range(f.steps(t, i)):
-                y = y - f.lr[t] * f.gradient(y, t, i, k)
-            models[i] = y
-        base = x if aggregate == "paper" else starts[cohort]
-        d = f.share(cohort, weights) @ (models[cohort] - base)
-        m, v = 0.9 * m + 0.1 * d, 0.99 * v + 0.01 * d * d
-        first, second = m, v
-        if mutation == "corrected":
-            first, second = m / (1 - 0.9 ** (t + 1)), v / (1 - 0.99 ** (t + 1))
-        x = x + lr * first / (np.sqrt(second) + tau)
-        last[cohort] = x if mutation == "last_averaged" else models[cohort]
-        rounds.append(Round(x, models.copy()))
-    return rounds
+    m, v = np.zeros_like(f.initial), np.zeros_like(f.initial)
+
+    def server(x: np.ndarray, d: np.ndarray, turns: list[Turn]) -> np.ndarray:
+        nonlocal m, v
+        m, v, done = 0.9 * m + 0.1 * d, 0.99 * v + 0.01 * d * d, turns[0].t + 1
+        first, second = (m / (1 - 0.9**done), v / (1 - 0.99**done)) if mutation == "corrected" else (m, v)
+        return x + lr * first / (np.sqrt(second) + tau)
+
+    remembers = lambda turn, x: x if mutation == "last_averaged" else turn.end
+    start = relaxed(beta, mutation)
+    return loop(f, start, server=server, remembers=remembers, **rest)

@@ -8,9 +8,12 @@ server[G] <- mean_{i in S} theta_i[G] - h[G]/a.   Participation as in fedals.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .problem import BODY, Fixture, Round, known
+from .loop import Turn, Variates, loop
+from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"alpha": 3, "strength": 0.3}
 MUTATIONS = {
@@ -22,36 +25,21 @@ MUTATIONS = {
 }
 
 
-def run(
-    f: Fixture,
-    alpha: int = 10,
-    strength: float = 0.1,
-    cohort: str = "redrawn",
-    weights: str = "uniform",
-    mutation: str | None = None,
-) -> list[Round]:
+def run(f: Fixture, alpha: int = 10, strength: float = 0.1, mutation: str | None = None, **rest: Any) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert cohort in ("redrawn", "held"), cohort
-    server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    h, duals, starts, trained = np.zeros_like(server), np.zeros_like(models), models.copy(), np.full(f.clients, -1)
-    for t in range(f.rounds):
-        first = t - t % alpha
-        sampled, began = f.cohorts[first] if cohort == "held" else f.cohorts[t], starts.copy()
-        for i in sampled:
-            opens = ~BODY | (trained[i] < first)
-            theta = np.where(opens, server, models[i])
-            starts[i], began[i] = np.where(opens, server, starts[i]), theta
-            anchor = began[i] if mutation == "round" else starts[i]
-            for k in range(f.steps(t, i)):
-                theta = theta - f.lr[t] * (f.gradient(theta, t, i, k) - duals[i] + strength * (theta - anchor))
-            models[i], trained[i] = theta, t
-        due = ~BODY | ((t + 1) % alpha == 0)
-        moves = np.ones_like(due) if mutation == "every_round" else due
-        away = np.where(moves, models - (began if mutation == "last_round" else starts), 0)[sampled]
-        duals[sampled] -= strength * away
-        h = h - strength * away.sum(axis=0) / (len(sampled) if mutation == "share" else f.clients)
-        server = np.where(due, f.share(sampled, weights) @ models[sampled] - h / strength, server)
-        if mutation == "whole":
-            server = np.where(due, server, server - h / strength)
-        rounds.append(Round(server, models.copy(), h, duals.copy()))
-    return rounds
+    h, began = Variates(f), np.tile(f.initial, (f.clients, 1))
+
+    def along(turn: Turn) -> Any:
+        began[turn.i] = np.where(turn.opens, turn.sent, began[turn.i])
+        anchor = turn.start if mutation == "round" else began[turn.i]
+        return lambda y, k: turn.gradient(y, k) - h.clients[turn.i] + strength * (y - anchor)
+
+    def term(turn: Turn) -> np.ndarray:
+        away = turn.end - (turn.start if mutation == "last_round" else began[turn.i])
+        return h.clients[turn.i] - strength * np.where(turn.due | (mutation == "every_round"), away, 0)
+
+    def server(x: np.ndarray, mean: np.ndarray, turns: list[Turn]) -> np.ndarray:
+        rests = x - h.server / strength if mutation == "whole" else x
+        return np.where(turns[0].due, x + mean - h.server / strength, rests)
+
+    return loop(f, along=along, server=h.moving(term, mutation, server), variates=h, alpha=alpha, **rest)

@@ -7,8 +7,11 @@ Averaging as in fedals.py (`paper`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .loop import Turn, loop
 from .problem import BODY, Fixture, Round, known
 
 EXAMPLE: dict = {"alpha": 3, "beta": 0.2}
@@ -21,38 +24,14 @@ MUTATIONS = {
 
 
 def run(
-    f: Fixture,
-    alpha: int = 10,
-    beta: float = 0.1,
-    cohort: str = "redrawn",
-    body: np.ndarray = BODY,
-    weights: str = "uniform",
-    mutation: str | None = None,
+    f: Fixture, alpha: int = 10, beta: float = 0.1, body: np.ndarray = BODY, mutation: str | None = None, **rest: Any
 ) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert cohort in ("redrawn", "held"), cohort
-    server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    trained = np.full(f.clients, -1)
-    for t in range(f.rounds):
-        first = t - t % alpha
-        sampled = f.cohorts[first] if cohort == "held" else f.cohorts[t]
-        for i in sampled:
-            opens = np.ones_like(body) if trained[i] < first else ~body
-            offset = beta * (server - models[i])
-            if mutation == "sign":
-                offset = -offset
-            relaxed = opens
-            if mutation == "every_round":
-                relaxed = np.ones_like(body)
-            if mutation == "head_only":
-                relaxed = opens & ~body
-            if mutation == "body_only":
-                relaxed = opens & body
-            theta = np.where(opens, server, models[i]) + np.where(relaxed, offset, 0)
-            for k in range(f.steps(t, i)):
-                theta = theta - f.lr[t] * f.gradient(theta, t, i, k)
-            models[i], trained[i] = theta, t
-        due = ~body | ((t + 1) % alpha == 0)
-        server = np.where(due, f.share(sampled, weights) @ models[sampled], server)
-        rounds.append(Round(server, models.copy()))
-    return rounds
+    relaxes = {"every_round": lambda turn: True, "head_only": lambda turn: turn.opens & ~body}
+    relaxes |= {"body_only": lambda turn: turn.opens & body}
+
+    def start(turn: Turn) -> np.ndarray:
+        offset = (-beta if mutation == "sign" else beta) * (turn.sent - turn.model)
+        return turn.taken() + np.where(relaxes.get(mutation or "", lambda turn: turn.opens)(turn), offset, 0)
+
+    return loop(f, start, alpha=alpha, body=body, **rest)

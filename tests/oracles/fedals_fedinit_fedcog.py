@@ -13,7 +13,8 @@ import numpy as np
 
 from .fedcog import EXAMPLE as ALONE
 from .fedcog import Distillation
-from .problem import BODY, Fixture, Round, known
+from .loop import Turn, loop
+from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {**ALONE, "alpha": 3, "beta": 0.2}
 MUTATIONS = {
@@ -35,25 +36,15 @@ def run(
     **cog: Any,
 ) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert cohort in ("redrawn", "held") and aggregate in ("paper", "delta") and (alpha == 1 or aggregate == "paper")
-    server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    trained = np.full(f.clients, -1)
-    for t in range(f.rounds):
-        first = t - t % alpha
-        sampled, starts = f.cohorts[first] if cohort == "held" else f.cohorts[t], models.copy()
-        for i in sampled:
-            opens = ~BODY | (trained[i] < first) | (mutation == "always_sent")
-            offset = (-beta if mutation == "sign" else beta) * (server - models[i])
-            starts[i] = np.where(opens, server + offset, models[i])
-            teacher = starts[i] if mutation == "relaxed" else server
-            if mutation == "own_body":
-                teacher = np.where(opens, server, models[i])
-            theta, made = starts[i], Distillation(f, t, i, teacher, models[i], trained[i] < 0, **cog)
-            for k in range(f.steps(t, i)):
-                theta = theta - f.lr[t] * made.gradient(theta, f.gradient(theta, t, i, k), k)
-            models[i], trained[i] = theta, t
-        ends = models if aggregate == "paper" else server + models - starts
-        due = ~BODY | ((t + 1) % alpha == 0)
-        server = np.where(due, f.share(sampled, weights) @ ends[sampled], server)
-        rounds.append(Round(server, models.copy()))
-    return rounds
+    assert alpha == 1 or aggregate == "paper"
+
+    def start(turn: Turn) -> np.ndarray:
+        offset = (-beta if mutation == "sign" else beta) * (turn.sent - turn.model)
+        return np.where(turn.opens | (mutation == "always_sent"), turn.sent + offset, turn.model)
+
+    def along(turn: Turn) -> Any:
+        teacher = {"relaxed": turn.start, "own_body": turn.taken()}.get(mutation or "", turn.sent)
+        made = Distillation(f, turn.t, turn.i, teacher, turn.model, turn.new, **cog)
+        return lambda y, k: made.gradient(y, turn.gradient(y, k), k)
+
+    return loop(f, start, along, alpha=alpha, cohort=cohort, aggregate=aggregate, weights=weights)

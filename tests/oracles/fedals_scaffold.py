@@ -9,9 +9,12 @@ Participation as in fedals.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .problem import BODY, Fixture, Round, known
+from .loop import Turn, Variates, loop
+from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"alpha": 3}
 MUTATIONS = {
@@ -25,51 +28,29 @@ MUTATIONS = {
 }
 
 
-def run(
-    f: Fixture,
-    alpha: int = 10,
-    cohort: str = "redrawn",
-    body: np.ndarray = BODY,
-    weights: str = "uniform",
-    mutation: str | None = None,
-) -> list[Round]:
+def run(f: Fixture, alpha: int = 10, mutation: str | None = None, **rest: Any) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert cohort in ("redrawn", "held"), cohort
-    server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    c, controls = np.zeros_like(server), np.zeros_like(models)
-    total, count, taken = np.zeros_like(models), np.zeros_like(models), models.copy()
-    trained = np.full(f.clients, -1)
-    for t in range(f.rounds):
-        first = t - t % alpha
-        sampled = f.cohorts[first] if cohort == "held" else f.cohorts[t]
-        for i in sampled:
-            theta = server.copy()
-            opens = np.ones(len(server), dtype=bool)  # which parameters the client takes from the server
-            if trained[i] >= first:
-                opens = ~body
-                theta[body] = models[i][body]
-            taken[i][opens] = theta[opens]
-            fresh = np.ones_like(opens) if mutation == "last_round" else opens
-            total[i][fresh], count[i][fresh] = 0, 0
-            for k in range(f.steps(t, i)):
-                g = f.gradient(theta, t, i, k)
-                correction = controls[i] - c if mutation == "sign" else c - controls[i]
-                total[i] += g + correction if mutation == "corrected" else g
-                count[i] += 1
-                theta = theta - f.lr[t] * (g + correction)
-            models[i], trained[i] = theta, t
-        due = ~body | ((t + 1) % alpha == 0)
-        moves = np.ones_like(due) if mutation == "every_round" else due
-        new = controls.copy()
-        for i in sampled:
-            estimate = total[i] / count[i]
-            if mutation == "tau":
-                estimate = total[i] / f.steps(t, i)
-            if mutation == "option_2":
-                estimate = controls[i] - c + (taken[i] - models[i]) / (count[i] * f.lr[t])
-            new[i][moves] = estimate[moves]
-        c = c + (new - controls)[sampled].sum(axis=0) / (len(sampled) if mutation == "share" else f.clients)
-        controls = new
-        server = np.where(due, f.share(sampled, weights) @ models[sampled], server)
-        rounds.append(Round(server, models.copy(), c, controls.copy()))
-    return rounds
+    c, taken = Variates(f), np.tile(f.initial, (f.clients, 1))
+    total, count = np.zeros_like(taken), np.zeros_like(taken)
+
+    def along(turn: Turn) -> Any:
+        fresh = True if mutation == "last_round" else turn.opens
+        taken[turn.i] = np.where(turn.opens, turn.start, taken[turn.i])
+        total[turn.i], count[turn.i] = np.where(fresh, 0, (total[turn.i], count[turn.i]))
+        correction = (c.server - c.clients[turn.i]) * (-1 if mutation == "sign" else 1)
+
+        def direction(y: np.ndarray, k: int) -> np.ndarray:
+            g = turn.gradient(y, k)
+            total[turn.i] += g + correction if mutation == "corrected" else g
+            count[turn.i] += 1
+            return g + correction
+
+        return direction
+
+    def variate(turn: Turn) -> np.ndarray:
+        new = total[turn.i] / (turn.steps if mutation == "tau" else count[turn.i])
+        if mutation == "option_2":
+            new = c.clients[turn.i] - c.server + (taken[turn.i] - turn.end) / (count[turn.i] * turn.lr)
+        return np.where(turn.due | (mutation == "every_round"), new, c.clients[turn.i])
+
+    return loop(f, along=along, server=c.moving(variate, mutation), variates=c, alpha=alpha, **rest)

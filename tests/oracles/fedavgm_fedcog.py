@@ -11,6 +11,7 @@ import numpy as np
 
 from .fedcog import EXAMPLE as ALONE
 from .fedcog import Distillation
+from .loop import Turn, loop
 from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {**ALONE, "momentum": 0.6, "server_lr": 0.9}
@@ -29,19 +30,16 @@ def run(
     **cog: Any,
 ) -> list[Round]:
     known(mutation, MUTATIONS)
-    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    v, m, mean = np.zeros_like(x), -momentum if mutation == "sign" else momentum, x
-    seen: set[int] = set()
-    for t, cohort in enumerate(f.cohorts):
-        for i in cohort:
-            y = x.copy()
-            made = Distillation(f, t, i, mean if mutation == "averaged" else x, models[i], i not in seen, **cog)
-            for k in range(f.steps(t, i)):
-                y = y - f.lr[t] * made.gradient(y, f.gradient(y, t, i, k), k)
-            models[i] = y
-        seen |= set(cohort.tolist())
-        mean = f.share(cohort, weights) @ models[cohort]
-        v = m * v + x - mean
-        x = x - server_lr * v
-        rounds.append(Round(x, models.copy()))
-    return rounds
+    v, last, m = np.zeros_like(f.initial), f.initial, -momentum if mutation == "sign" else momentum
+
+    def along(turn: Turn) -> Any:
+        teacher = last if mutation == "averaged" else turn.sent
+        made = Distillation(f, turn.t, turn.i, teacher, turn.model, turn.new, **cog)
+        return lambda y, k: made.gradient(y, turn.gradient(y, k), k)
+
+    def server(x: np.ndarray, mean: np.ndarray, turns: list[Turn]) -> np.ndarray:
+        nonlocal v, last
+        v, last = m * v - mean, x + mean
+        return x - server_lr * v
+
+    return loop(f, along=along, server=server, weights=weights)

@@ -6,8 +6,11 @@ Delta <- sum_{i in S} w_i (y_0 - y_K) / (K_i lr_t);   `paper`:  x <- mean y_K;  
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .loop import Turn, loop, relaxed
 from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"alpha": 0.3, "beta": 0.2}
@@ -18,30 +21,19 @@ MUTATIONS = {
 }
 
 
-def run(
-    f: Fixture,
-    alpha: float = 0.1,
-    beta: float = 0.1,
-    aggregate: str = "paper",
-    weights: str = "uniform",
-    mutation: str | None = None,
-) -> list[Round]:
+def run(f: Fixture, alpha: float = 0.1, beta: float = 0.1, mutation: str | None = None, **rest: Any) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert aggregate in ("paper", "delta"), aggregate
-    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    delta, last = np.zeros_like(x), models.copy()
-    for t, cohort in enumerate(f.cohorts):
-        starts, directions = np.zeros_like(models), np.zeros_like(models)
-        for i in cohort:
-            offset = beta * (x - last[i])
-            starts[i] = x - offset if mutation == "sign" else x + offset
-            y = starts[i].copy()
-            for k in range(f.steps(t, i)):
-                y = y - f.lr[t] * (alpha * f.gradient(y, t, i, k) + (1 - alpha) * delta)
-            models[i] = last[i] = y
-            begin, lr = x if mutation == "sent" else starts[i], f.lr[0] if mutation == "undecayed" else f.lr[t]
-            directions[i] = (begin - y) / (f.steps(t, i) * lr)
-        base, w = x if aggregate == "paper" else starts[cohort], f.share(cohort, weights)
-        x, delta = x + w @ (models[cohort] - base), w @ directions[cohort]
-        rounds.append(Round(x, models.copy()))
-    return rounds
+    weights, delta = rest.get("weights", "uniform"), np.zeros_like(f.initial)
+    along = lambda turn: lambda y, k: alpha * turn.gradient(y, k) + (1 - alpha) * delta
+
+    def direction(turn: Turn) -> np.ndarray:
+        begin, lr = turn.sent if mutation == "sent" else turn.start, f.lr[0] if mutation == "undecayed" else turn.lr
+        return (begin - turn.end) / (turn.steps * lr)
+
+    def server(x: np.ndarray, mean: np.ndarray, turns: list[Turn]) -> np.ndarray:
+        nonlocal delta
+        share = f.share(np.array([turn.i for turn in turns]), weights)
+        delta = share @ np.stack([direction(turn) for turn in turns])
+        return x + mean
+
+    return loop(f, relaxed(beta, mutation), along, server, **rest)

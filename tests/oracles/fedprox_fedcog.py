@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .fedcog import EXAMPLE as ALONE
 from .fedcog import Distillation
+from .loop import Turn, loop
 from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {**ALONE, "mu": 0.8}
@@ -22,17 +21,10 @@ MUTATIONS = {
 
 def run(f: Fixture, mu: float = 0.1, weights: str = "uniform", mutation: str | None = None, **cog: Any) -> list[Round]:
     known(mutation, MUTATIONS)
-    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    seen: set[int] = set()
-    for t, cohort in enumerate(f.cohorts):
-        for i in cohort:
-            y, made = x.copy(), Distillation(f, t, i, x, models[i], i not in seen, **cog)
-            anchor = models[i] if mutation == "own" else x
-            for k in range(f.steps(t, i)):
-                pull = (made.real if mutation == "scaled" else 1.0) * mu * (y - anchor)
-                y = y - f.lr[t] * (made.gradient(y, f.gradient(y, t, i, k), k) + pull)
-            models[i] = y
-        seen |= set(cohort.tolist())
-        x = f.share(cohort, weights) @ models[cohort]
-        rounds.append(Round(x, models.copy()))
-    return rounds
+
+    def along(turn: Turn) -> Any:
+        made = Distillation(f, turn.t, turn.i, turn.sent, turn.model, turn.new, **cog)
+        anchor, real = turn.model if mutation == "own" else turn.sent, made.real if mutation == "scaled" else 1.0
+        return lambda y, k: made.gradient(y, turn.gradient(y, k), k) + real * mu * (y - anchor)
+
+    return loop(f, along=along, weights=weights)

@@ -6,8 +6,11 @@ y_0 = x + beta (x - last_i);  K times  e = rho g_i(y) / (||g_i(y)|| + 1e-7),  y 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .loop import Turn, loop, relaxed
 from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"rho": 0.5, "beta": 0.2}
@@ -18,31 +21,18 @@ MUTATIONS = {
 }
 
 
-def run(
-    f: Fixture,
-    rho: float = 0.1,
-    beta: float = 0.1,
-    aggregate: str = "paper",
-    weights: str = "uniform",
-    mutation: str | None = None,
-) -> list[Round]:
+def run(f: Fixture, rho: float = 0.1, beta: float = 0.1, mutation: str | None = None, **rest: Any) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert aggregate in ("paper", "delta"), aggregate
-    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    last = models.copy()
-    for t, cohort in enumerate(f.cohorts):
-        starts = np.zeros_like(models)
-        for i in cohort:
-            offset = beta * (x - last[i])
-            starts[i] = x - offset if mutation == "sign" else x + offset
-            y = up = starts[i].copy()
-            for k in range(f.steps(t, i)):
-                g = f.gradient(y, t, i, k)
-                e = rho * g / (np.linalg.norm(g) + 1e-7)
-                up = y - e if mutation == "descent" else y + e
-                y = y - f.lr[t] * f.gradient(up, t, i, k)
-            models[i], last[i] = y, up if mutation == "perturbed" else y
-        base = x if aggregate == "paper" else starts[cohort]
-        x = x + f.share(cohort, weights) @ (models[cohort] - base)
-        rounds.append(Round(x, models.copy()))
-    return rounds
+    up: dict[int, np.ndarray] = {}  # where each client took its last gradient
+
+    def along(turn: Turn) -> Any:
+        def direction(y: np.ndarray, k: int) -> np.ndarray:
+            g = turn.gradient(y, k)
+            e = rho * g / (np.linalg.norm(g) + 1e-7)
+            up[turn.i] = y - e if mutation == "descent" else y + e
+            return turn.gradient(up[turn.i], k)
+
+        return direction
+
+    remembers = lambda turn, x: up[turn.i] if mutation == "perturbed" else turn.end
+    return loop(f, relaxed(beta, mutation), along, remembers=remembers, **rest)

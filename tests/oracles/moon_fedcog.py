@@ -11,6 +11,7 @@ import numpy as np
 
 from .fedcog import EXAMPLE as ALONE
 from .fedcog import Distillation
+from .loop import Turn, loop
 from .moon import contrast
 from .problem import Fixture, Round, known
 
@@ -31,23 +32,19 @@ def run(
     **cog: Any,
 ) -> list[Round]:
     known(mutation, MUTATIONS)
-    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    seen: set[int] = set()
-    for t, cohort in enumerate(f.cohorts):
-        for i in cohort:
-            y, made = x.copy(), Distillation(f, t, i, x, models[i], i not in seen, **cog)
-            near, far = (models[i], x) if mutation == "swapped" else (x, models[i])
-            for k in range(f.steps(t, i)):
-                pull = np.zeros_like(x)
-                if i in seen:
-                    pull = mu * contrast(y, near, far, f.x[i][f.batches[t, i][k]], temperature, None)
-                task = f.gradient(y, t, i, k)
-                g = made.gradient(y, task, k) + pull if mutation == "beside" else made.gradient(y, task + pull, k)
-                if mutation == "generated" and i in seen:
-                    g = g + made.weight * mu * contrast(y, near, far, made.u, temperature, None)
-                y = y - f.lr[t] * g
-            models[i] = y
-        seen |= set(cohort.tolist())
-        x = f.share(cohort, weights) @ models[cohort]
-        rounds.append(Round(x, models.copy()))
-    return rounds
+
+    def along(turn: Turn) -> Any:
+        made = Distillation(f, turn.t, turn.i, turn.sent, turn.model, turn.new, **cog)
+        near, far = (turn.model, turn.sent) if mutation == "swapped" else (turn.sent, turn.model)
+
+        def pull(y: np.ndarray, x: np.ndarray) -> np.ndarray | float:
+            return 0.0 if turn.new else mu * contrast(y, near, far, x, temperature, None)
+
+        def direction(y: np.ndarray, k: int) -> np.ndarray:
+            task, own = turn.gradient(y, k), pull(y, f.x[turn.i][f.batches[turn.t, turn.i][k]])
+            g = made.gradient(y, task, k) + own if mutation == "beside" else made.gradient(y, task + own, k)
+            return g + made.weight * pull(y, made.u) if mutation == "generated" else g
+
+        return direction
+
+    return loop(f, along=along, weights=weights)

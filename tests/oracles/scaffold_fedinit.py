@@ -6,8 +6,11 @@ c <- c + (1/N) sum_{i in S} (c_i+ - c_i);   `paper`:  x <- mean y_K;   `delta`: 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .loop import Turn, Variates, loop, relaxed
 from .problem import Fixture, Round, known
 
 EXAMPLE: dict = {"beta": 0.2}
@@ -20,27 +23,15 @@ MUTATIONS = {
 }
 
 
-def run(
-    f: Fixture, beta: float = 0.1, aggregate: str = "paper", weights: str = "uniform", mutation: str | None = None
-) -> list[Round]:
+def run(f: Fixture, beta: float = 0.1, mutation: str | None = None, **rest: Any) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert aggregate in ("paper", "delta"), aggregate
-    x, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    c, controls, last = np.zeros_like(x), np.zeros_like(models), models.copy()
-    for t, cohort in enumerate(f.cohorts):
-        lr, new, starts = f.lr[t], controls.copy(), np.zeros_like(models)
-        for i in cohort:
-            offset = beta * (x - last[i])
-            starts[i] = x - offset if mutation == "sign" else x + offset
-            y = starts[i].copy()
-            for k in range(f.steps(t, i)):
-                y = y - lr * (f.gradient(y, t, i, k) - controls[i] + c)
-            begin = x if mutation == "sent" else starts[i]
-            new[i] = controls[i] - c + (begin - y) / (f.steps(t, i) * (f.lr[0] if mutation == "undecayed" else lr))
-            models[i], last[i] = y, starts[i] if mutation == "last_start" else y
-        base = x if aggregate == "paper" else starts[cohort]
-        x = x + f.share(cohort, weights) @ (models[cohort] - base)
-        c = c + (new - controls)[cohort].sum(axis=0) / (len(cohort) if mutation == "share" else f.clients)
-        controls = new
-        rounds.append(Round(x, models.copy(), c, controls.copy()))
-    return rounds
+    c = Variates(f)
+
+    def variate(turn: Turn) -> np.ndarray:
+        begin = turn.sent if mutation == "sent" else turn.start
+        lr = f.lr[0] if mutation == "undecayed" else turn.lr
+        return c.clients[turn.i] - c.server + (begin - turn.end) / (turn.steps * lr)
+
+    remembers = lambda turn, x: turn.start if mutation == "last_start" else turn.end
+    server = c.moving(variate, mutation)
+    return loop(f, relaxed(beta, mutation), c.corrected, server, remembers=remembers, variates=c, **rest)

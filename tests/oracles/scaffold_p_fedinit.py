@@ -6,8 +6,11 @@ x_0,i = x + beta (x - last_i);   inner steps, y_i and c as in scaffold_p.py;   c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .loop import Turn, Variates, loop
 from .problem import HEAD, Fixture, Round, known
 
 EXAMPLE: dict = {"beta": 0.2, "outer_shared": 0.8, "outer_personal": 0.6, "scale_shared": 1.0, "scale_personal": 0.5}
@@ -23,41 +26,36 @@ MUTATIONS = {
 def run(
     f: Fixture,
     beta: float = 0.1,
-    aggregate: str = "paper",
     personal: np.ndarray = HEAD,
     outer_shared: float = 1.0,
     outer_personal: float = 1.0,
     scale_shared: float = 1.0,
     scale_personal: float = 1.0,
-    weights: str = "uniform",
     mutation: str | None = None,
+    **rest: Any,
 ) -> list[Round]:
     known(mutation, MUTATIONS)
-    assert aggregate in ("paper", "delta"), aggregate
-    shared = ~personal
-    server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
-    c, controls, last = np.zeros_like(server), np.zeros_like(models), models.copy()
-    for t, cohort in enumerate(f.cohorts):
-        g_x, g_y, new, starts = scale_shared * f.lr[t], scale_personal * f.lr[t], controls.copy(), np.zeros_like(models)
-        for i in cohort:
-            offset = beta * (server - last[i])
-            if mutation == "sign":
-                offset = -offset
-            starts[i] = np.where(shared, server + offset, models[i])
-            if mutation == "personal_too":
-                starts[i][personal] += beta * (models[i] - f.initial)[personal]
-            theta, steps = starts[i].copy(), f.steps(t, i)
-            for k in range(steps):
-                g = f.gradient(theta, t, i, k)
-                theta = np.where(shared, theta - g_x * (g - controls[i] + c), theta - g_y * g)
-            begin = server if mutation == "sent" else starts[i]
-            new[i] = np.where(shared, controls[i] - c + (begin - theta) / (steps * g_x), 0)
-            models[i] = np.where(shared, theta, models[i] + outer_personal * (theta - models[i]))
-            last[i] = server + outer_shared * (theta - server) if mutation == "outer_last" else theta
-        base = server if aggregate == "paper" else starts[cohort]
-        moved = f.share(cohort, weights) @ (models[cohort] - base)
-        server = np.where(shared, server + outer_shared * moved, server)
-        c = c + (new - controls)[cohort].sum(axis=0) / (len(cohort) if mutation == "share" else f.clients)
-        controls = new
-        rounds.append(Round(server, models.copy(), c, controls.copy()))
-    return rounds
+    c, shared, sign = Variates(f), ~personal, -1 if mutation == "sign" else 1
+    scale = np.where(shared, scale_shared, scale_personal)
+
+    def start(turn: Turn) -> np.ndarray:
+        own = beta * (turn.model - f.initial) if mutation == "personal_too" else 0
+        return np.where(shared, turn.sent + sign * beta * (turn.sent - turn.last), turn.model + own)
+
+    def along(turn: Turn) -> Any:
+        correction = np.where(shared, c.server - c.clients[turn.i], 0)
+        return lambda y, k: scale * (turn.gradient(y, k) + correction)
+
+    keeps = lambda turn: np.where(shared, turn.end, turn.model + outer_personal * (turn.end - turn.model))
+
+    def variate(turn: Turn) -> np.ndarray:
+        begin = turn.sent if mutation == "sent" else turn.start
+        new = c.clients[turn.i] - c.server + (begin - turn.end) / (turn.steps * scale_shared * turn.lr)
+        return np.where(shared, new, 0)
+
+    outer = lambda x, mean, turns: np.where(shared, x + outer_shared * mean, x)
+
+    def remembers(turn: Turn, x: np.ndarray) -> np.ndarray:
+        return turn.sent + outer_shared * (turn.end - turn.sent) if mutation == "outer_last" else turn.end
+
+    return loop(f, start, along, c.moving(variate, mutation, outer), keeps, remembers, c, **rest)
