@@ -72,17 +72,17 @@ def run(
     cohorts: Iterable[Sequence[int]],
     lr: Any = 0.1,
     lift: Any = None,
-    silent: dict[int, set[int]] | None = None,
+    absent: dict[int, set[int]] | None = None,
     after: Callable[[int, Clients], None] | None = None,
     on_bad_client: str = "stop",
 ) -> Ran:
-    """Rounds with these cohorts; `lr` is a number or one a round, `silent` the clients that do not answer, by round."""
+    """Rounds with these cohorts; `lr` is a number or one a round, `absent` the clients that do not answer, by round."""
     clients = Clients(federated, federation, work, 0, lift or Sequential(), None, on_bad_client)
     servers, answers = [federated.start()], []
     for t, cohort in enumerate(cohorts):
         step = float(lr if np.isscalar(lr) else lr[t])
         server, answer = federated.round(
-            servers[-1], clients, Plan([int(c) for c in cohort], frozenset((silent or {}).get(t, ())), step)
+            servers[-1], clients, Plan([int(c) for c in cohort], frozenset((absent or {}).get(t, ())), step)
         )
         clients.commit(t)
         servers.append(server)
