@@ -18,7 +18,7 @@ from apiece.config.assemble import assemble
 from apiece.engine import row
 from apiece.experiment import folders, identity
 from apiece.report import page
-from apiece.storage.disk import DiskRows, Layout, StoreError
+from apiece.storage.disk import DiskRows, RowFormat, StoreError
 
 DIVERGES = {"algorithm": "relaxed_init(beta=50)", "rounds": 30, "lr": 0.5}
 
@@ -210,9 +210,8 @@ def test_rows_that_are_lost_or_another_runs(folder, tmp_path):
 def rot(folder: Path, last: bool) -> str:
     """Flip a bit in a client's newest row, one of the last round's or an earlier one; the client's name."""
     experiment = assemble(folders.recorded(folder))
-    store = DiskRows(
-        folder, Layout.of(row.write(row.fresh(experiment.federated.setup))), identity.digest(experiment.config, folder)
-    )
+    form = RowFormat.of(row.write(row.fresh(experiment.federated.setup)))
+    store = DiskRows(folder, form, identity.digest(experiment.config, folder))
     newest = {header.client: (header, store._row_at(slot)) for slot, header in store._scan().items()}
     store.close()
     client, at = next((c, at) for c, (header, at) in newest.items() if (header.round == 3) == last)

@@ -12,10 +12,10 @@ import torch
 
 from apiece.errors import UserError
 from apiece.storage import checkpoint
-from apiece.storage.disk import HEADER_SIZE, START, DiskRows, Layout, MemoryRows, StoreError
+from apiece.storage.disk import HEADER_SIZE, START, DiskRows, MemoryRows, RowFormat, StoreError
 from apiece.system import files
 
-LAYOUT = Layout(
+LAYOUT = RowFormat(
     [
         ("model", (3, 2), torch.float32),
         ("sum", (2,), torch.float64),
@@ -229,7 +229,7 @@ def test_a_file_opened_again_is_read_but_not_written_before_it_is_restored(tmp_p
     first.close()
     first.close()
     again = DiskRows(tmp_path, LAYOUT, "run")
-    assert same(again.get(5), row(1)) and again.seen(5) == 0
+    assert same(again.get(5), row(1)) and again.last_round(5) == 0
     with pytest.raises(StoreError, match="earlier start"):
         again.commit(1, [(5, row(2))])
     again.restore(0)
@@ -261,7 +261,7 @@ def test_files_of_others_are_refused_by_name(tmp_path):
     with pytest.raises(StoreError, match=r"clients\.rows: belongs to run run, not to other"):
         DiskRows(tmp_path, LAYOUT, "other")
     with pytest.raises(StoreError, match="laid out otherwise"):
-        DiskRows(tmp_path, Layout(LAYOUT.fields[:2]), "run")
+        DiskRows(tmp_path, RowFormat(LAYOUT.fields[:2]), "run")
     (tmp_path / "clients.rows").write_bytes(b"something else")
     with pytest.raises(StoreError, match="no file of rows"):
         DiskRows(tmp_path, LAYOUT, "run")
@@ -298,7 +298,7 @@ def test_a_rotten_row_is_refused_when_read_and_a_rotten_header_when_restored(tmp
 
 
 def test_clients_cost_what_the_touched_ones_cost(tmp_path):
-    layout = Layout([("model", (50_000,), torch.float32)])
+    layout = RowFormat([("model", (50_000,), torch.float32)])
     store = DiskRows(tmp_path, layout, "run")
     store.commit(0, ((client, {"model": torch.ones(50_000)}) for client in range(0, 100_000, 10_000)))
     store.sync()
@@ -308,7 +308,7 @@ def test_clients_cost_what_the_touched_ones_cost(tmp_path):
 
 
 def test_many_slots_span_groups_and_are_found_again(tmp_path):
-    layout = Layout([("value", (), torch.int64)])
+    layout = RowFormat([("value", (), torch.int64)])
     store = DiskRows(tmp_path, layout, "run")
     store.commit(0, ((client, {"value": torch.tensor(client)}) for client in range(3000)))
     digest = store.digest()

@@ -19,11 +19,11 @@ import torch
 from support import tiers
 
 from apiece.storage import checkpoint
-from apiece.storage.disk import DiskRows, Layout
+from apiece.storage.disk import DiskRows, RowFormat
 from apiece.system import files
 
 RUN, ROUNDS, EVERY, CLIENTS = "run-1", 8, 2, 6
-LAYOUT = Layout([("model", (5,), torch.float32), ("steps", (), torch.int64), ("met", (2,), torch.bool)])
+LAYOUT = RowFormat([("model", (5,), torch.float32), ("steps", (), torch.int64), ("met", (2,), torch.bool)])
 FOLDER = object()
 
 
