@@ -1,7 +1,4 @@
-"""What a client does: the operations of an algorithm, each written for one client that knows no other.
-
-`train` is everything that one client does in a round, its slots in the order of the picture in `algebra/piece.py`.
-"""
+"""What a client does in a round, for one client that knows no other: the slots of `algebra/piece.py`, in their order."""
 
 from __future__ import annotations
 
@@ -67,48 +64,25 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
     last = descend(stepping, setup.recipe, passes, objective, rules, first, batches, client.steps, view.lr)
 
     gradient = last.total / (last.steps + (last.steps == 0)) if setup.recipe.gradient else view.gradient
-    view = view._replace(
-        end=last.theta, steps=last.steps, gradient=gradient, task=view.task._replace(buffers=last.buffers)
-    )
+    task = view.task._replace(buffers=last.buffers)
+    view = view._replace(end=last.theta, steps=last.steps, gradient=gradient, task=task)
     kept = last.theta
     for piece, mine in views.of(view, last.scratch):
         kept = piece.keep(mine, kept)
     delta = sent - kept
-    moved = select(
-        setup.buffer_periods.closes(shared.round), buffers_sent - last.buffers, torch.zeros_like(last.buffers)
-    )
+    moved = buffers_sent - last.buffers
+    moved = select(setup.buffer_periods.closes(shared.round), moved, torch.zeros_like(moved))
     reports = tuple(marked(piece.report(mine), piece) for piece, mine in views.of(view, last.scratch))
     reports = select(closes, reports, map_tree(torch.zeros_like, reports))
     message = Message(where(closes, delta, 0.0), moved, reports, scalar(client.weight, delta, torch.float64))
     for piece, mine in views.of(view, last.scratch):
         message = piece.upload(mine, message)
-    message = message._replace(
-        delta=where(closes, message.delta, 0.0)
-    )  # what is not due stays, whatever a piece made of it
+    message = message._replace(delta=where(closes, message.delta, 0.0))  # whatever a piece made of what is not due
     ended = views.of(view._replace(message=message), last.scratch)
     memory = select(closes, setup.by_piece(piece.remember(mine) for piece, mine in ended), row.memory)
     new = rows.after(setup, row, sent, start, kept, last, buffers_sent, memory, told)
     seen = diagnostics(setup, delta, model, kept, closes, last, client)
     return Reply(_marked(message, setup.broadcast.delta), new, seen, finite(kept, message, new))
-
-
-def embed(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
-    """The first half of a pipeline on the client: its descriptor."""
-    v = setup.broadcast.descriptor(shared.model, client)
-    return Reply(PerClient(v), (), {}, finite(v))
-
-
-def embed_back(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
-    """The last half of a pipeline on the client: the transpose of `embed`, same samples, at the d v it was sent."""
-
-    def along(phi: Tensor) -> tuple[Tensor, Any]:
-        return (setup.broadcast.descriptor(phi, client) * client.sent).sum(), ()
-
-    d_phi = stepping.differentiate(along, shared.model)[0]
-    return Reply(Sum(d_phi), (), {}, finite(d_phi))
-
-
-OPERATIONS = {operation.__name__: operation for operation in (train, embed, embed_back)}
 
 
 def _total(setup: Setup, row: rows.Row, opens: Mask, like: Tensor) -> rows.Kept:

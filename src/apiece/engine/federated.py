@@ -11,7 +11,8 @@ from torch import Tensor
 
 from apiece.algebra.periods import select
 from apiece.algebra.piece import Piece
-from apiece.engine.client import OPERATIONS
+from apiece.engine.client import train
+from apiece.engine.pipeline import embed, embed_back
 from apiece.engine.reduce import with_rows
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server, Shared
@@ -94,3 +95,6 @@ def _numbers(piece: Piece, logged: dict[str, Any]) -> dict[str, Any]:
                 "number, or a tensor of shape []."
             )
     return {f"{piece.stream}.{name}": value for name, value in logged.items()}
+
+
+OPERATIONS = {operation.__name__: operation for operation in (train, embed, embed_back)}
