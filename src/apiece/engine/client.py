@@ -1,4 +1,4 @@
-"""What a client does in a round, for one client that knows no other: the slots of `algebra/piece.py`, in their order."""
+"""What a client does in a round, for one client that knows no other: the slots of `piece.py`, in their order."""
 
 from __future__ import annotations
 

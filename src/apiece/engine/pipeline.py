@@ -1,0 +1,28 @@
+"""A client's two halves of a pipeline, beside its training: its descriptor there, and the transpose back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from apiece.algebra.message import PerClient, Sum
+from apiece.engine.setup import Setup
+from apiece.engine.state import ClientTask, Reply, Shared, finite
+from apiece.engine.stepping import Stepping
+
+
+def embed(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
+    """The first half of a pipeline on the client: its descriptor."""
+    v = setup.broadcast.descriptor(shared.model, client)
+    return Reply(PerClient(v), (), {}, finite(v))
+
+
+def embed_back(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
+    """The last half of a pipeline on the client: the transpose of `embed`, same samples, at the d v it was sent."""
+
+    def along(phi: Tensor) -> tuple[Tensor, Any]:
+        return (setup.broadcast.descriptor(phi, client) * client.sent).sum(), ()
+
+    d_phi = stepping.differentiate(along, shared.model)[0]
+    return Reply(Sum(d_phi), (), {}, finite(d_phi))
