@@ -123,10 +123,10 @@ def wired(experiment: Experiment) -> bool:
 def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
     """The lift for this model, device and cohort, from what `make bench` measures.
 
-    Off the CPU vectorised: one call fills the device. On it vectorised for small models without convolutions (softmax
-    regression takes 0.35 of a loop's CPU seconds, a perceptron with 200,000 parameters 1.1), else a client a
-    thread: there vmap costs up to 1.6 of a loop's (each client's own kernels make grouped convolutions). Where there is
-    one client or one worker, one after the other.
+    On a GPU it is the vectorised lift: one call fills the device. On a CPU it is the vectorised lift for small models
+    without convolutions (softmax regression takes 0.35 of the CPU seconds of a loop over clients, a perceptron with
+    200,000 parameters 1.1). Otherwise each client has a thread, because vmap costs up to 1.6 of such a loop there: the
+    clients' own kernels make grouped convolutions. With one client or one worker, clients run one after the other.
     """
     convolves = any(len(entry.shape) > 2 for entry in space.parameters)
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
@@ -145,8 +145,8 @@ def threaded(device: str, workers: int) -> Threaded:
 
 
 def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised:
-    """The vectorised lift on this device. On the CPU a call takes as many clients as hide what a call costs and still
-    leave four calls to share out, and no more parameters than its cache is good for; calls run in parallel threads.
+    """The vectorised lift on this device. On the CPU a call takes enough clients to hide the cost of a call, but leaves
+    four calls to share out, and takes no more parameters than fit the cache. Calls run in parallel threads.
     """
     if not str(device).startswith("cpu"):
         return Vectorised()

@@ -37,10 +37,10 @@ class Sequential:
 
 
 class Parallel:
-    """What runs in threads, each with one intra-op thread; replies come in order, at most two jobs a worker wait, and
-    jobs that nobody waits for any longer are not begun.
+    """Runs jobs in threads, each with one intra-op thread.
 
-    One worker is the caller itself.
+    Replies come in the order of the jobs. At most two jobs a worker wait, and a job is not begun once nobody waits for
+    it. With one worker the caller does the work itself.
     """
 
     def __init__(self, workers: int):
@@ -160,8 +160,9 @@ def _first(tree: Any) -> Any:
 
 
 def stacked(shared: Any, clients: list[Any]) -> tuple[Any, Any, Any]:
-    """(what all are told, the pool that all draw from, the clients with a leading axis); where each has a pool of its
-    own, () and they are stacked too.
+    """(what all clients are told, the pool of samples that all draw from, the clients with a leading axis).
+
+    Where each client has a pool of its own, the second is () and the pools are stacked with the clients.
     """
     pool = clients[0].samples.pool
     if any(own is not pool and _first(own) is not _first(pool) for own in (each.samples.pool for each in clients)):

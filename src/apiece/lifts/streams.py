@@ -17,9 +17,12 @@ from apiece.system.device import Crossing
 
 
 class Streamed(Threaded):
-    """As threaded. A client's stream begins after what the caller's was given before the round, and the caller's waits
-    for each reply, so nothing is read before it is made; memory goes back when both have done with it. An operation's
-    first client ever has the caller's: what is made once and kept is made there.
+    """Clients in parallel threads, each on a CUDA stream of its thread.
+
+    A client's stream waits for all work that the caller's stream was given before the round, and the caller's stream
+    waits for each reply: nothing is read before it is made. Memory is freed when both streams are done with it. The
+    first client that ever runs an operation runs on the caller's stream, because what is made once and kept must be
+    made there.
     """
 
     def __init__(self, workers: int):

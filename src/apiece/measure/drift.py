@@ -1,10 +1,14 @@
-"""How far clients drift apart: from the sums that a round's answers carry, never from the clients' models one by one.
+"""How far clients drift apart, computed from the sums that a round's answers carry. No client's model is looked at.
 
-With d_i = sent - kept_i, d their mean and s = sent - (the server's next vector), over the n clients that answered:
-    divergence over the selected   mean ||kept_i - next||^2 = mean ||d_i||^2 - 2 <d, s> + ||s||^2  (FedInit, Table 10)
-    consensus distance of a layer  mean ||kept_i - mean kept||^2 = mean ||d_i||^2 - ||d||^2  (FedALS, Figure 1)
-Over all N clients the same from running sums of u_i = kept_i - initial, which a client that never trained has at zero.
-Personal parameters differ by design and are left out.
+Over the n clients that answered, with d_i = sent - kept_i, d the mean of the d_i, and s = sent - next, where `next` is
+the server's vector after the round:
+
+    divergence over the selected   mean_i ||kept_i - next||^2      = mean_i ||d_i||^2 - 2 <d, s> + ||s||^2
+    consensus distance of a layer  mean_i ||kept_i - mean kept||^2 = mean_i ||d_i||^2 - ||d||^2
+
+The first is FedInit's (Table 10), the second FedALS's (Figure 1). Over all N clients the same follows from running sums
+of u_i = kept_i - initial; u_i is zero for a client that never trained. Personal parameters differ by design, so they are
+left out.
 """
 
 from __future__ import annotations

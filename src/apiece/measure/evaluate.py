@@ -75,8 +75,8 @@ class Panel(NamedTuple):
 
 
 class Evaluation:
-    """All measurements of a run, on its panel of clients; several ranks measure a share of them each, the first what
-    is of the whole, and all know all.
+    """All measurements of a run, on its panel of clients. Of several ranks each measures a share of the clients, the
+    first one measures the global model, and all ranks are told the results.
     """
 
     def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: Panel, workers: int):
@@ -93,13 +93,14 @@ class Evaluation:
 
     @property
     def by_model(self) -> bool:
-        """Whether what a client predicts with is a model, which many can be evaluated of in one call."""
+        """Whether each client predicts with a model alone, so that many models can be evaluated in one call."""
         plain = not any(p.fills("predict") or p.without for p in self.federated.setup.pieces)
         return plain and isinstance(self.federation.test_pool[0], Tensor)
 
     def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
-        """The metrics after a round with this step size, by name, and the accuracy of each client measured (all:
-        `everyone`).
+        """(the metrics after a round with this step size, by name; the accuracy of each client that was measured).
+
+        With `everyone` all clients are measured, otherwise the panel.
         """
         task, metrics = self.federated.setup.task, {}
         theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
@@ -113,7 +114,7 @@ class Evaluation:
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
             if any(p.fills("personal") for p in self.federated.setup.pieces):
-                # who has not trained yet may be trained for it, twenty times over its data: at the end alone
+                # a piece may train for a client that has not trained yet, twenty passes long: only at the end
                 unseen = []
                 seen = [c for c in seen if self.clients.last_round(c) >= 0] if self.clients.fresh else seen
         asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}

@@ -96,8 +96,8 @@ def to_host(tree: Any) -> Any:
 
 
 def in_turn(begun: Iterable[Crossing]) -> Iterator[Any]:
-    """The things, in order. A GPU's is waited for once it was given the next one's work too, so that waiting never
-    leaves it without work; what is here already is given at once.
+    """The things, in order. One that comes from a GPU is waited for only after the GPU was given the work for the next
+    one, so that it never idles meanwhile. One that is here already is given at once.
     """
     before: Crossing | None = None
     for one in begun:
