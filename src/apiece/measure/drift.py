@@ -7,8 +7,8 @@ the server's vector after the round:
     consensus distance of a layer  mean_i ||kept_i - mean kept||^2 = mean_i ||d_i||^2 - ||d||^2
 
 The first is FedInit's (Table 10), the second FedALS's (Figure 1). Over all N clients the same follows from running sums
-of u_i = kept_i - initial; u_i is zero for a client that never trained. Personal parameters differ by design, so they are
-left out.
+of u_i = kept_i - initial; u_i is zero for a client that never trained. Personal parameters differ by design, so
+they are left out.
 """
 
 from __future__ import annotations
