@@ -40,6 +40,7 @@ def amount(value: Spread) -> str:
 def told(value: Spread | None, write: Callable[[float], str]) -> str:
     """A mean and its deviation over seeds in digits of one's own; nothing where nothing was measured.
 
+    >>> from apiece.report.records import Spread
     >>> told(Spread(1.0, 0.25, 3), lambda v: f"{v:.1f}")
     '1.0 ± 0.2'
     """
