@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 SOURCES := src tests benchmarks examples
-TESTS := $(RUN)/python -m pytest -q -n auto --dist loadgroup
+TESTS := $(RUN)/python -m pytest -q -n auto --dist loadgroup --ignore tests/lint
 
 .PHONY: demo test check bench torture lint results all-algorithms conformance
 
@@ -25,6 +25,7 @@ lint: $(VENV)/ready
 	$(RUN)/pyright
 	$(RUN)/lint-imports --no-logo
 	$(RUN)/pylint src/apiece
+	$(RUN)/python -m pytest -q tests/lint
 
 check: lint  ## what has to pass before a change goes in, every test: under fifteen minutes on two cores
 	$(TESTS)

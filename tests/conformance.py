@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from against import build, follow, furthest, network
-from costs import CLAIMS, HEAD, SIZE, cost, measured
-from helpers import federate
 from oracles import ORACLES
-from readings import FIXTURES, reading
-from subjects import Names, decomposed, held, key, reference, subjects
-from test_against_oracles import CASES, SHOWS, TIGHT
-from test_against_oracles import followed as ours
-from test_wired import CONFIG, same, sequential
+from support import ROOT
+from support.against import build, follow, furthest, network
+from support.costs import CLAIMS, HEAD, SIZE, cost, measured
+from support.helpers import federate
+from support.readings import FIXTURES, SHOWS, TIGHT, reading
+from support.readings import followed as ours
+from support.subjects import Names, decomposed, held, key, reference, subjects
+from support.values import CASES
+from support.wired import CONFIG, same, sequential
 
 from apiece.algebra.composition import Algorithm, Period, Server
 from apiece.algebra.periods import NEVER
@@ -37,7 +38,7 @@ from apiece.experiment.personalize import serve
 from apiece.report.text import markdown
 from apiece.system.files import atomic_write
 
-PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "conformance.md"
 # slots that leave training as it is
 AT_PREDICTION = {"draws", "personal", "predict", "evaluate", "observe", "log", "neutral"}
 WEIGHTS = ("uniform", "samples")

@@ -9,7 +9,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
-from outer import Ended, cli, run
+from support.outer import Ended, cli, run, sentence
 from torch import nn
 
 from apiece.config.settings import Config
@@ -18,16 +18,6 @@ from apiece.data.federation import Federation
 from apiece.errors import USUAL, UserError
 from apiece.experiment.launch import federate
 from apiece.pieces.proximal import Proximal
-
-
-def sentence(ended: Ended, *said: str) -> str:
-    """The one sentence a command ended with, which says all of this."""
-    assert ended.code == 2, ended
-    assert ended.err.startswith("apiece: ") and ended.err.count("\n") == 1 and ended.err.endswith(".\n"), ended.err
-    for text in said:
-        assert text in ended.err, (text, ended.err)
-    return ended.err
-
 
 EXPRESSIONS = [
     ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "41 to choose from"),

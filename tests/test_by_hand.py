@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from outer import TINY, cli, config
+from support.outer import TINY, cli, config
 
 import apiece
 from apiece.config.assemble import Experiment, assemble

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from outer import TINY, cli, draw_no_page_of_one_run, metrics, run
 from safetensors.torch import load_file
-from test_bad_input import sentence
+from support.outer import TINY, cli, draw_no_page_of_one_run, metrics, run, sentence
 
 from apiece.data.split import Split
 from apiece.experiment import run as run_module

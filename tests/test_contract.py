@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
 import torch
-from subjects import held, normed
 from support import tiers
+from support.contract import brief, every_piece
+from support.subjects import held, normed
 
-from apiece import pieces
 from apiece.algebra.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
 from apiece.algebra.draws import Draw
 from apiece.algebra.message import Uniform
@@ -25,17 +23,6 @@ from apiece.errors import UserError
 from apiece.language import algorithms as named
 from apiece.pieces.relaxed_init import RelaxedInit
 from apiece.pieces.scaffold import Scaffold
-
-
-def every_piece() -> list[type[Piece]]:
-    """All pieces in `apiece.pieces`, by walking it: nobody registers one."""
-    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(pieces.__path__, "apiece.pieces.")]
-    return [
-        v
-        for m in modules
-        for v in vars(m).values()
-        if isinstance(v, type) and issubclass(v, Piece) and v is not Piece and v.__module__ == m.__name__
-    ]
 
 
 def lively(kind: type[Piece]) -> Piece:
@@ -79,21 +66,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "server adam": {"server": Adam(lr=0.03)},
     "watched": {"watch": frozenset({"drift", "divergence"})},
 }
-
-
-BRIEF = {"steps": 3, "samples": 12, "epochs": 1}  # what a piece may do at length by itself, and how much is enough
-
-
-def brief(piece: Piece) -> Piece:
-    """The piece with less work of its own."""
-    return replace(
-        piece,
-        **{
-            f.name: min(BRIEF[f.name], getattr(piece, f.name))
-            for f in fields(piece)
-            if f.name in BRIEF and isinstance(getattr(piece, f.name), int)
-        },
-    )
 
 
 @pytest.mark.slow

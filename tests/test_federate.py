@@ -213,7 +213,7 @@ def test_a_run_folder_and_going_on_from_python(tmp_path):
     again = federate(module, (X, Y), "scaffold", out=Path(out), resume=True, **QUICK)
     assert torch.equal(whole.server.params, again.server.params) and len(again.metrics) == 3
     module.load_state_dict(load_file(Path(out) / "model.safetensors"))
-    from outer import cli
+    from support.outer import cli
 
     np.savez(tmp_path / "new.npz", x_train=X[:7], y_train=Y[:7], x_test=X[:3], y_test=Y[:3])
     served = personalize(again, tmp_path / "new.npz", tmp_path / "new.safetensors")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from recipes import RECIPES, SMALL, result
+from support.recipes import RECIPES, SMALL, result
 
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config

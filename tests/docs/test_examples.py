@@ -1,0 +1,48 @@
+"""The examples: each can be imported, and the plain loop of federated averaging gives the engine's numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from support import ROOT
+
+from apiece import Round, federate
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def example(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_says_what_it_is(path):
+    """None is run here, but for the next: what it imports is there."""
+    assert example(path).__doc__
+
+
+def test_the_plain_loop_gives_the_engines_numbers_bitwise():
+    fedavg = example(EXAMPLES[0].with_name("fedavg.py"))
+    models: list[torch.Tensor] = []
+
+    def watch(round: Round) -> None:
+        models.append(round.state.server.params)
+
+    result = federate(
+        fedavg.perceptron(), "digits", "fedavg", watchers=[watch], split=fedavg.SPLIT, clients=fedavg.CLIENTS,
+        cohort=fedavg.COHORT, rounds=fedavg.ROUNDS, steps=fedavg.STEPS, batch=fedavg.BATCH, lr=fedavg.LR,
+        seed=fedavg.SEED, lift="sequential", drift="none",
+    )  # fmt: skip
+    plain = list(fedavg.rounds(fedavg.perceptron()))
+    assert len(plain) == len(models) == fedavg.ROUNDS
+    assert all(torch.equal(model, there) for (model, _), there in zip(plain, models, strict=True))
+    assert [accuracy for _, accuracy in plain] == [info["global_accuracy"] for info in result.metrics]
+    assert plain[-1][1] > 0.85

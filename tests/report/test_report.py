@@ -1,0 +1,191 @@
+"""The page: one file, whole without the network, and made from whatever was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import tiers
+from support.html import Page
+
+from apiece.errors import UserError
+from apiece.report.page import write_report
+
+
+def write(folder: Path, rounds: int = 12, clients: int = 6, full: bool = True, **config: object) -> Path:
+    folder.mkdir(parents=True)
+    settings: dict[str, Any] = {"algorithm": "fedavg", "data": "digits", "rounds": rounds, "seed": 0, **config}
+    body = "\n".join(f"{key} = {json.dumps(value)}" for key, value in settings.items())
+    (folder / "run.toml").write_text(f'[config]\n{body}\n[versions]\ntorch = "2.13"\n')
+    with (folder / "metrics.jsonl").open("w") as file:
+        for t in range(1, rounds + 1):
+            row: dict[str, Any] = {"round": t, "global_accuracy": 1 - 1 / (t + 1) + 0.01 * settings["seed"]}
+            row |= {"bytes_up": 100 * t, "bytes_down": 50 * t, "seconds": 0.5, "train_loss": 1 / t}
+            if full:
+                row |= {
+                    "divergence_all": 1 / t,
+                    "update_norm_mean": 2 / t,
+                    "numbers_up": 25 * t,
+                    "numbers_down": 12 * t,
+                }
+                row |= {"consensus": {"conv.weight": 0.1 / t, "fc.weight": 0.0}, "unseen_accuracy": 0.4}
+                row |= {"personal_accuracy_mean": 0.8, "gradient_dissimilarity": 1.0}
+            file.write(json.dumps(row) + "\n")
+    if full:
+        counts = np.random.default_rng(0).integers(0, 9, (clients, 3)).tolist()
+        listed = [
+            {"name": f"c{i}", "seen": i > 0, "samples": sum(row), "accuracy": i / clients, "counts": row}
+            for i, row in enumerate(counts)
+        ]
+        (folder / "clients.json").write_text(json.dumps(listed))
+    return folder
+
+
+def page(folders: Any, tmp_path: Path) -> str:
+    text = write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8")
+    Page(text)
+    return text
+
+
+def test_the_page_is_whole_in_itself(tmp_path: Path) -> None:
+    out = write_report(write(tmp_path / "a"), tmp_path / "deep" / "folder")
+    assert out == tmp_path / "deep" / "folder" / "report.html"
+    parsed = Page(text := out.read_text(encoding="utf-8"))
+    assert text.startswith("<!doctype html>")
+    assert not parsed.all("script") and not parsed.all("link") and not parsed.all("iframe")
+    links = [v for _, attrs in parsed.seen for k, v in attrs.items() if k in ("src", "href", "xlink:href") and v]
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert not re.search(r"@import|url\((?!#)", text)
+
+
+def test_every_figure_has_a_caption_and_a_text(tmp_path: Path) -> None:
+    parsed = Page(page(write(tmp_path / "a"), tmp_path))
+    figures, captions = parsed.all("figure"), parsed.all("figcaption")
+    described = [svg for svg in parsed.all("svg") if svg.get("role") == "img"]
+    assert len(figures) == len(captions) == len(described) >= 9
+    identifiers = [attrs["id"] for _, attrs in parsed.seen if "id" in attrs]
+    assert len(identifiers) == len(set(identifiers))
+    assert {svg["aria-labelledby"] for svg in described} <= set(identifiers)
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a")
+    assert page(folder, tmp_path) == page(folder, tmp_path)
+
+
+def test_colours_are_the_pages(tmp_path: Path) -> None:
+    from apiece.report.drawing import COLOURS, INK, LINE, MUTED
+
+    text = page([write(tmp_path / "a"), write(tmp_path / "b", algorithm="scaffold")], tmp_path)
+    figures = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
+    assert "var(--c1)" in figures and "var(--ink)" in figures
+    assert not any(colour in figures for colour in (*COLOURS, INK, LINE, MUTED))
+    light = dict(re.findall(r"--(c\d|ink):(#\w+)", text.split("@media")[0]))
+    assert [light[f"c{i}"] for i in range(len(COLOURS))] == list(COLOURS) and light["ink"] == INK
+
+
+def test_seeds_become_means_and_bands(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        write(tmp_path / "a" / f"seed-{seed}", seed=seed)
+    text = page(tmp_path / "a", tmp_path)
+    assert "over up to 3 seeds" in text and "Band: one standard deviation" in text and "0, 1, 2" in text
+    assert '93.31 <span class="sd">± 1.00</span>' in text  # 12/13 + 0.00, 0.01, 0.02
+
+
+def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    text = page(write(tmp_path / "a", full=False), tmp_path)
+    for word in ("Drift", "Consensus", "Split", "Clients that trained", "Unseen", "Numbers up"):
+        assert word not in text
+    assert "Global accuracy" in text and "Training loss" in text
+
+
+def test_settings_that_differ_stand_apart(tmp_path: Path) -> None:
+    folders = [
+        write(tmp_path / "a", lr=0.1),
+        write(tmp_path / "b", lr=0.5),
+        write(tmp_path / "c", algorithm="scaffold"),
+    ]
+    text = page(folders, tmp_path)
+    assert "3 runs on digits" in text and "fedavg, lr 0.5" in text
+    table = text[text.index("Where the runs differ") : text.index("What they share")]
+    assert re.findall(r'<th scope="col">(\w+)</th>', table) == ["Run", "algorithm", "lr"]
+
+
+@pytest.mark.slow
+def test_one_round_works(tmp_path: Path) -> None:
+    assert "1 round." in page(write(tmp_path / "a", rounds=1), tmp_path)
+
+
+@pytest.mark.parametrize("bad", tiers.but((math.inf,), [math.nan, math.inf, -math.inf]))
+def test_values_that_are_not_finite_are_said(tmp_path: Path, bad: float) -> None:
+    folder = write(tmp_path / "a" / "seed-0", rounds=20)
+    write(tmp_path / "a" / "seed-1", rounds=20, seed=1)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    broken = [
+        json.loads(line) | {"train_loss": bad, "divergence_all": bad, "consensus": {"fc": bad}} for line in lines[9:]
+    ]
+    (folder / "metrics.jsonl").write_text("\n".join([*lines[:9], *map(json.dumps, broken)]))
+    text = page(tmp_path / "a", tmp_path)
+    assert "train_loss is not finite in 11 rounds, first in round 10" in text
+
+
+def test_nothing_but_nan(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", rounds=1, full=False)
+    (folder / "metrics.jsonl").write_text('{"round": 1, "global_accuracy": NaN, "train_loss": NaN, "bytes_up": 3}\n')
+    assert "<figure" not in page(folder, tmp_path)
+
+
+def test_lost_work_is_said(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", rounds=2, full=False)
+    lines = ['{"round": 1, "cohort": 10, "answered": 9, "skipped": 2, "steps": 100, "steps_counted": 75}']
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    text = page(folder, tmp_path)
+    for words in ("1 of 2 rounds are done", "90.0 % of the clients asked", "75.0 % of the local steps", "2 messages"):
+        assert words in text
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    text = page([write(tmp_path / "a", algorithm="<b>$x$ & y</b>"), write(tmp_path / "b")], tmp_path)
+    assert "<b>$x$" not in text and "&lt;b&gt;$x$ &amp; y" in text
+
+
+@pytest.mark.slow
+def test_many_clients_layers_and_runs(tmp_path: Path) -> None:
+    folders = [write(tmp_path / f"r{i}", rounds=2, clients=300, algorithm=f"a{i}") for i in range(9)]
+    metrics = folders[0] / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    layers = {f"layer{i}": 10.0**-i for i in range(40)}
+    metrics.write_text("\n".join(json.dumps(row | {"consensus": layers}) for row in rows))
+    text = page(folders, tmp_path)
+    assert "data:image/png;base64" in text and "stroke-dasharray" in text and "layer 1, " in text
+
+
+def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_report(write(tmp_path / "a"), tmp_path / "file" / "report.html")
+
+
+def test_what_a_folder_says_is_text_on_the_page(tmp_path: Path) -> None:
+    """Names, settings, clients and layers may hold anything: none of it becomes an element of the page."""
+    evil = '<evil-one onload=x>$frac{&"[/b]'
+    for name in ("one", "two"):
+        folder = write(tmp_path / name, algorithm=f"{evil} {name}", data=evil, note=evil)
+        text = (folder / "run.toml").read_text()
+        (folder / "run.toml").write_text(
+            text.replace("[versions]", f"[versions]\n{json.dumps(evil)} = {json.dumps(evil)}")
+        )
+        lines = [
+            json.loads(line) | {"consensus": {evil: 0.5}}
+            for line in (folder / "metrics.jsonl").read_text().splitlines()
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        clients = [{"name": evil, "seen": True, "samples": 3, "accuracy": 0.5, "counts": [1, 2]}] * 3
+        (folder / "clients.json").write_text(json.dumps(clients))
+    page = write_report([tmp_path / "one", tmp_path / "two"], tmp_path / "page.html").read_text()
+    assert "&lt;evil-one" in page and not Page(page).all("evil-one")
