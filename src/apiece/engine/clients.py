@@ -68,7 +68,8 @@ class Clients:
     ranks: Ranks = Ranks()
 
     def __post_init__(self) -> None:
-        self.fresh = row.write(row.fresh(self.federated.setup))
+        self.first = row.fresh(self.federated.setup)  # of a client that never took part
+        self.fresh = row.write(self.first)
         if not isinstance(self.rows, Rows):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.rows = MemoryRows(RowFormat.of(self.fresh))
         self.rows.names = self.federation.names
@@ -103,8 +104,12 @@ class Clients:
 
     def row(self, client: int) -> tuple[dict[str, Tensor], int]:
         """(the client's row, the round it was last counted in): a fresh one and -1 where it never took part."""
-        row = self.rows.get(client) if self.fresh else None
-        return (self.fresh, -1) if row is None else (row, self.rows.last_round(client))
+        kept = self.rows.get(client) if self.fresh else None
+        return (self.fresh, -1) if kept is None else (kept, self.rows.last_round(client))
+
+    def _kept(self, client: int) -> tuple[row.Row, int]:
+        named, last_round = self.row(client)
+        return (self.first if named is self.fresh else row.read(self.federated.setup, named)), last_round
 
     # --- the run's side of it: checkpoints ----------------------------------------------------------------------------
     def sync(self) -> None:
@@ -142,8 +147,7 @@ class Clients:
 
     def each(self, client: int, round: int, sent: Any = ()) -> ClientTask:
         """All that one client works on in this round."""
-        named, last_round = self.row(client)
-        kept, samples = row.read(self.federated.setup, named), self.federation.samples(client)
+        (kept, last_round), samples = self._kept(client), self.federation.samples(client)
         name = self.federation.names[client]
         return local_work(
             self.federated.setup, samples, name, client, last_round, kept, self.work, self.seed, round, sent
@@ -151,8 +155,8 @@ class Clients:
 
     def at_rest(self, client: int) -> ClientTask:
         """What one client has, where it is looked at and takes no step: nothing is drawn for it."""
-        (named, last_round), setup = self.row(client), self.federated.setup
-        kept, samples = row.read(setup, named), self.federation.samples(client)
+        (kept, last_round), setup = self._kept(client), self.federated.setup
+        samples = self.federation.samples(client)
         nothing: tuple[dict[str, Tensor], ...] = tuple({} for _ in setup.pieces)
         task = ClientTask((), client, last_round, kept, samples, (), 0, (), nothing, 1.0)
         return to_device(task, setup.initial.device)
