@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from apiece.algebra.message import Uniform
 from apiece.data.federation import Federation
+from apiece.engine import row
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
@@ -48,11 +49,9 @@ class Idle(LocalWork):
         return ()
 
 
-class Identity(Federated):
-    """An algorithm with an operation that gives back what was sent."""
-
-    def identity(self, how: Any, shared: Any, each: Any) -> Reply:
-        return Reply(Uniform(shared.model), {}, {}, True)
+def identity(stepping: Any, shared: Any, client: Any) -> Reply:
+    """An operation that gives back what was sent."""
+    return Reply(Uniform(shared.model), (), {}, True)
 
 
 @contextlib.contextmanager
@@ -62,7 +61,8 @@ def noop(options: argparse.Namespace) -> Iterator[Work]:
     space = Space(nn.Linear(620, 100, bias=False))
     nothing, empty = (torch.zeros(0, 620), torch.zeros(0, dtype=torch.int64)), [torch.arange(0)] * CLIENTS
     federation = Federation(nothing, nothing, empty, empty, [f"client-{i:04d}" for i in range(CLIENTS)])
-    federated = Identity(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers())
+    federated = Federated(Setup(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers()))
+    federated.operations["identity"] = identity
     clients, shared = Clients(federated, federation, Idle(), 0, Sequential()), federated.shared(federated.start(), 0.1)
 
     def said(rows: list[Row]) -> list[str]:
@@ -85,9 +85,10 @@ def evaluation(options: argparse.Namespace) -> Iterator[Work]:
     def measuring(algorithm: Any) -> Callable[[], Any]:
         federated = Federated(Setup(algorithm, Task(space), space.ravel(), space.ravel_buffers()))
         clients = Clients(federated, federation, LocalWork(1, None, TESTED), 0, Sequential())
-        for client in range(CLIENTS) if federated.fresh_row() else ():
-            row = {k: v + 0.01 * torch.randn_like(v) for k, v in federated.fresh_row().items() if v.is_floating_point()}
-            clients.rows.stage(0, client, federated.fresh_row() | row)
+        fresh = row.write(row.fresh(federated.setup))
+        for client in range(CLIENTS) if fresh else ():
+            moved = {k: v + 0.01 * torch.randn_like(v) for k, v in fresh.items() if v.is_floating_point()}
+            clients.rows.stage(0, client, fresh | moved)
         clients.commit(0)
         server, measure = federated.start()._replace(round=1), Evaluation(federated, federation, clients, Panel(1), 2)
         return lambda: measure(server, 0.1, everyone=True)

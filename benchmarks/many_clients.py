@@ -31,6 +31,7 @@ from rich.table import Table
 from timing import Contender, Row, Work, cpu_of, within
 
 from apiece.data.federation import MadeFederation
+from apiece.engine import row
 from apiece.engine.clients import Clients
 from apiece.engine.cohorts import cohort
 from apiece.engine.federated import Federated
@@ -88,7 +89,7 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     lift, touched, server = by_rule(space, "cpu", size, options.workers), set(), federated.start()
     with (
         tempfile.TemporaryDirectory() as folder,
-        contextlib.closing(DiskRows(folder, RowFormat.of(federated.fresh_row()), "benchmark")) as rows,
+        contextlib.closing(DiskRows(folder, RowFormat.of(row.write(row.fresh(federated.setup))), "benchmark")) as rows,
     ):
         clients = Clients(federated, federation, LocalWork(options.steps, None, 16), 0, lift, rows)
         following = cohort(0, 0, federation.names, federation.participants, size)

@@ -187,7 +187,7 @@ def lifts(given: Given) -> dict[str, Entry]:
         name = f"apiece, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
         out[name] = entry(lift, cores)
     if problem.model == "lenet":  # what `--precision bfloat16` gives: another model, within its rounding
-        half = replace(federated, task=Task(Space(module, autocast=torch.bfloat16)))
+        half = Federated(replace(federated.setup, task=Task(Space(module, autocast=torch.bfloat16))))
         out["in bfloat16: apiece, threaded"] = entry(Threaded(CORES), CORES, half, ALIKE_IN_BFLOAT16)
     return out
 
