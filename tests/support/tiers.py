@@ -2,7 +2,7 @@
 
 A fast test takes at most `MOST` seconds, of the processor and not of the clock: other programs do not slow it down. On
 a slower machine it may take as much longer as `sample` does there. A test that waits, for a process or a signal, may
-take four times as long by the clock.
+take ten times as long by the clock, which a busy machine stretches.
 """
 
 from __future__ import annotations
