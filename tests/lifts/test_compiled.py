@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -202,3 +205,30 @@ def test_torch_compiles_it():
     for lift in (Compiled(3), Vectorised(3)):
         away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=2), trial.run(lift, rounds=2))
         assert away < TOLERANCE
+
+
+ON_ONE_MODEL = """
+import numpy as np
+import torch
+from apiece import federate
+
+torch.manual_seed(0)
+noise = np.random.default_rng(0)
+data = noise.normal(size=(640, 60)).astype("float32"), noise.integers(0, 10, 640)
+settings = dict(rounds=2, clients=8, batch=10, cohort="100%", lift="compiled")
+print(federate(torch.nn.Linear(60, 10), data, "fedavg", **settings).metrics[-1]["train_loss"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="needs a processor with AVX512")
+def test_what_a_narrow_processor_left_on_the_disk_runs_on_no_wide_one(tmp_path):
+    """torch keeps generated code under a key that does not name the processor: on another one, it wrote out of bounds."""
+    losses = []
+    for capability in ("avx2", "avx512"):
+        there = {"ATEN_CPU_CAPABILITY": capability, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-c", ON_ONE_MODEL]
+        ran = subprocess.run(command, env=os.environ | there, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        losses.append(float(ran.stdout))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

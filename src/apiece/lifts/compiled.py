@@ -32,6 +32,7 @@ from apiece.system.device import Crossing, scalar
 
 PART = "apiece.part"  # which part of the recording an operation belongs to: 0 is before all steps
 FEW = 4  # fewer clients, whose batches have a shape of their own, are not worth a program
+WIDTHS = {"AVX2": 256, "AVX512": 512}  # bits of a vector register; torch knows only one width of any other processor
 KINDS = 8  # more kinds of step in one recording, told apart by their number, are not worth a compiler's seconds
 
 
@@ -211,7 +212,12 @@ _GATE = _Gate()  # of the process, as what it guards is
 
 def _by_torch(graph: fx.GraphModule) -> Callable:
     """Compiled to one call of C++, in which other threads have the interpreter."""
-    return torch.compile(graph, fullgraph=True, dynamic=False, options={"cpp_wrapper": True})
+    # The width is what torch would choose itself. But torch keeps on the disk source code that was generated for a
+    # width, under a key that holds this option and not the processor: without the option, code for a narrow processor
+    # is compiled for a wide one, and writes beyond its arrays.
+    width = WIDTHS.get(torch.backends.cpu.get_cpu_capability())
+    options = {"cpp_wrapper": True, "cpp.simdlen": width}
+    return torch.compile(graph, fullgraph=True, dynamic=False, options=options)
 
 
 def _with_room(samples: Any) -> Any:
