@@ -223,7 +223,7 @@ print(federate(torch.nn.Linear(60, 10), data, "fedavg", **settings).metrics[-1][
 @pytest.mark.slow
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="needs a processor with AVX512")
 def test_what_a_narrow_processor_left_on_the_disk_runs_on_no_wide_one(tmp_path):
-    """torch keeps generated code under a key that does not name the processor: on another one, it wrote out of bounds."""
+    """torch's key of generated code does not name the processor: on a wider one, the code wrote out of bounds."""
     losses = []
     for capability in ("avx2", "avx512"):
         there = {"ATEN_CPU_CAPABILITY": capability, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
