@@ -25,6 +25,7 @@ lint: $(VENV)/ready
 	$(RUN)/pyright
 	$(RUN)/lint-imports --no-logo
 	$(RUN)/pylint src/apiece
+	$(RUN)/codespell
 	$(RUN)/python -m pytest -q tests/lint
 
 check: lint  ## what has to pass before a change goes in, every test: under fifteen minutes on two cores

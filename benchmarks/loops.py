@@ -19,12 +19,12 @@ def bare_round(
     for (x, y), client in zip(data, batches, strict=True):
         local = copy.deepcopy(module)
         local.train()
-        optimiser = torch.optim.SGD(local.parameters(), lr=lr)
+        optimizer = torch.optim.SGD(local.parameters(), lr=lr)
         for rows in client:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = F.cross_entropy(local(x[rows]), y[rows])
             loss.backward()
-            optimiser.step()
+            optimizer.step()
         states.append(local.state_dict())
     mean = copy.deepcopy(states[0])
     for name in mean:

@@ -1,7 +1,7 @@
 """A round of FedInit's set-up on a GPU: ResNet-18 with GroupNorm, 10 of 100 clients, 5 epochs of 500 images, batch 50.
 
 The bare loop trains clients one by one on the card, as people write it; apiece trains them under each lift that a
-GPU has: one by one, a stream each, vectorised, vectorised with convolutions as products, compiled. Remarked are the
+GPU has: one by one, a stream each, vectorized, vectorized with convolutions as products, compiled. Remarked are the
 multiplications and additions of the convolutions and products over the seconds, as a share of what one large product of
 matrices reaches on the card in the same format: the roof; of a round of its own, the share of the time in which the
 card had a kernel to run; and how far a contender's model is from the bare loop's.
@@ -30,7 +30,7 @@ from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work as LocalWork
-from apiece.experiment.choice import compiled, products, threaded, vectorised
+from apiece.experiment.choice import compiled, products, threaded, vectorized
 from apiece.language import algorithms
 from apiece.lifts.lift import Sequential
 from apiece.networks import models
@@ -66,7 +66,7 @@ def contenders(
 
     with FlopCounterMode(display=False) as counted:
         cross_entropy(module(x[: work.batch]), y[: work.batch]).backward()
-    together = (lift(space, device, CLIENTS, 1) for lift in (vectorised, products, compiled))
+    together = (lift(space, device, CLIENTS, 1) for lift in (vectorized, products, compiled))
     lifts = Sequential(), threaded(device, CLIENTS), *together
 
     def bare() -> Tensor:

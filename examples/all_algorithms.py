@@ -40,7 +40,7 @@ SEARCH_SEED, SEARCH_ROUNDS, SEARCH_SAMPLES = 100, 30, 10_000
 FEW, FEW_ROUNDS = 2_500, 30  # training samples in all, a hundred a client, and rounds, where clients have few
 LONG = 150  # rounds, for what is learnt slowly
 GLOBAL = (
-    "centralised",
+    "centralized",
     "fedavg",
     "fedprox",
     "fedavgm",
@@ -209,7 +209,7 @@ def cell(config: Config) -> str:
 
 
 def searches(rows: Iterable[str], data_dir: str | None) -> list[Config]:
-    """The cells of the search that are now to be run: none once every row's best has neighbours on both sides."""
+    """The cells of the search that are now to be run: none once every row's best has neighbors on both sides."""
     base = replace(BASE, data=search_set(data_dir), clients=20, unseen=0, rounds=SEARCH_ROUNDS, seed=SEARCH_SEED)
     return [
         replace(base, algorithm=a, lr=lr, data_dir=None, out=str(search_folder(a, lr)))

@@ -27,7 +27,7 @@ ROWS = {
     "fedals": "fedals(alpha=5)",
     "scaffold_p": "scaffold_p",
     "scaffold+relaxed_init": "scaffold + relaxed_init(beta=0.1)",
-    "centralised": "centralised",
+    "centralized": "centralized",
     "local": "local",
 }
 OUT = Path("runs/demo")
@@ -49,7 +49,7 @@ def picture(folders: list[Path], out: Path) -> None:
                     axes.plot(
                         curve.x / (1 if against == "round" else 1e6),
                         100 * curve.mean,
-                        color=look.colour,
+                        color=look.color,
                         label=look.label,
                     )
             axes.set(xlabel=label, ylabel="personal accuracy (%)")

@@ -29,7 +29,7 @@ ROWS = {
     "scaffold_p": "scaffold_p",
     "scaffold+relaxed_init": "scaffold + relaxed_init(beta=0.1)",
     "fedinit-delta": "fedinit(beta=0.1, aggregate=delta)",
-    "centralised": "centralised",
+    "centralized": "centralized",
     "local": "local",
 }
 SEEDS = (0, 1, 2)

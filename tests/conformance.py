@@ -122,7 +122,7 @@ def _kinds(subject: Algorithm) -> list[str]:
 def _kind(part: Any) -> str:
     if isinstance(part, Period):
         return f"Period({part.which}, {'never' if part.every == NEVER else 'slow'})"
-    return type(part.optimiser if isinstance(part, Server) else part).__name__
+    return type(part.optimizer if isinstance(part, Server) else part).__name__
 
 
 def _anywhere(kinds: list[str]) -> list[str]:
@@ -174,15 +174,15 @@ broken. Arguments that cost time are lowered, as written.
   other tests.
 - **wrong readings** of the paper that the oracle tells apart, and the smallest difference of any; named below.
 - **degenerate identity**: the value that is bitwise the algorithm without that part, or which reason there is for none.
-- **threads**: bitwise in float32; **vectorised**: the largest difference in float64; **wired**: every client a process
+- **threads**: bitwise in float32; **vectorized**: the largest difference in float64; **wired**: every client a process
   of its own, all phases as messages, bitwise. FedBN's identity and first two are those on a model with BatchNorm.
 - **a client keeps** so much between rounds, beside the model that it trains; **the server keeps** its parameters,
-  memory and optimiser; **up** and **down**: a client and a round, from the ledger, models weighted by samples, over an
+  memory and optimizer; **up** and **down**: a client and a round, from the ledger, models weighted by samples, over an
   interval of the longest period. In sizes of the model, an `mlp` of {SIZE} parameters, {HEAD} of them its head.
 - **secure aggregation**: whether sums of what clients say are enough for the server; else what it reads one by one.
 - **a client never seen**: what `apiece personalize` does, and what that takes.
 """
-RIGHT = ("algorithm", "reference", "oracle", "wrong readings", "degenerate identity", "threads", "vectorised", "wired")
+RIGHT = ("algorithm", "reference", "oracle", "wrong readings", "degenerate identity", "threads", "vectorized", "wired")
 COSTS = ("algorithm", "a client keeps", "the server keeps", "up", "down", "secure aggregation", "a client never seen")
 
 
@@ -199,7 +199,7 @@ def line(names: Names, text: str, reasons: list[str]) -> tuple[list[str], list[s
         caught,
         _identities(report.neutral, subject, reasons),
         "bitwise",
-        f"{report.vectorised:.0e}",
+        f"{report.vectorized:.0e}",
         wired(text),
     ]
     kept = [models(n) for n in (spent.client, spent.server, spent.up, spent.down)]

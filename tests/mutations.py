@@ -46,7 +46,7 @@ ALGORITHMS = (
     "fedals(alpha=3) + scaffold",
     "fedavg_p(outer_personal=0.5)",
     "feddyn + relaxed_init(0.1)",
-    "fednova + fedavgm(form=normalised)",
+    "fednova + fedavgm(form=normalized)",
     "fedgen(epochs=1) + relaxed_init(0.1)",
     "moon + fedcog(samples=4, steps=1)",
     "pefll(embedding=mlp, size=S, lambda_h=0.1)",

@@ -45,7 +45,7 @@ def listed(*plans: Plan, **settings: Any) -> Listed:
     return Listed(**{field.name: getattr(made, field.name) for field in fields(made)}, plans=plans)
 
 
-@pytest.mark.parametrize("lift", ["sequential", "vectorised", "auto"])
+@pytest.mark.parametrize("lift", ["sequential", "vectorized", "auto"])
 def test_nobody_asks_for_the_plan_of_a_round_that_is_none(tmp_path: Path, lift):
     plans = [Plan([0, 2], frozenset(), 0.1), Plan([1, 2, 3], frozenset({3}), 0.05)]
     result = execute(listed(*plans, lift=lift), tmp_path / "run")

@@ -68,7 +68,7 @@ def test_listings():
         "fedals",
         "fedavg_p",
         "scaffold_p",
-        "centralised",
+        "centralized",
         "local",
     }
     data = json.loads(cli("data", "--json").out)
@@ -78,7 +78,7 @@ def test_listings():
     assert all(entry["about"] and "\n" not in entry["about"] for entry in algorithms + data)
     lines = cli("algorithms").out.splitlines()
     assert len(lines) == len(algorithms) and any(
-        line.startswith("fedprox(mu=0.01, centre=start)") and "Li et al. 2020" in line for line in lines
+        line.startswith("fedprox(mu=0.01, center=start)") and "Li et al. 2020" in line for line in lines
     )
 
 
@@ -208,18 +208,18 @@ def test_compare_makes_the_reference_rows(tmp_path, monkeypatch):
     assert run(algorithm="scaffold", out=tmp_path / "one", absent=0.5).code == 0
     ended = cli("compare", tmp_path / "one", "--target", "0.1")
     assert ended.code == 0 and (tmp_path / "report.html").is_file()
-    assert all(name in ended.out for name in ("scaffold", "centralised", "local", "To a global accuracy of 10 %"))
+    assert all(name in ended.out for name in ("scaffold", "centralized", "local", "To a global accuracy of 10 %"))
     made = sorted(
         path.name.rpartition("-")[0] for path in tmp_path.iterdir() if path.name not in ("one", "report.html")
     )
-    assert made == ["centralised", "local"]
-    centralised, local = (next(tmp_path.glob(f"{name}-*")) for name in ("centralised", "local"))
-    assert metrics(centralised)[0]["steps"] == 6 * 2  # the whole cohort's work
+    assert made == ["centralized", "local"]
+    centralized, local = (next(tmp_path.glob(f"{name}-*")) for name in ("centralized", "local"))
+    assert metrics(centralized)[0]["steps"] == 6 * 2  # the whole cohort's work
     assert metrics(local)[0]["steps"] == 6 * 2 and metrics(local)[-1]["numbers_up"] == 0
-    before = (centralised / "metrics.jsonl").stat().st_mtime_ns
-    assert "centralised" in cli("compare", tmp_path / "one").out  # made once
-    assert (centralised / "metrics.jsonl").stat().st_mtime_ns == before
-    assert "centralised" not in cli("compare", tmp_path / "one", "--no-references").out
+    before = (centralized / "metrics.jsonl").stat().st_mtime_ns
+    assert "centralized" in cli("compare", tmp_path / "one").out  # made once
+    assert (centralized / "metrics.jsonl").stat().st_mtime_ns == before
+    assert "centralized" not in cli("compare", tmp_path / "one", "--no-references").out
 
 
 @pytest.mark.slow
@@ -311,7 +311,7 @@ def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
     records = [info | {"seconds": 100.0} for info in metrics(tmp_path / "one")]
     log.write_text("".join(json.dumps(info) + "\n" for info in records))
     ended = cli("compare", tmp_path / "one")
-    folders = [str(next(tmp_path.glob(f"{name}-*"))) for name in ("centralised", "local")]
+    folders = [str(next(tmp_path.glob(f"{name}-*"))) for name in ("centralized", "local")]
     assert (
         f"reference rows are trained first, 3 rounds each, about 10 minutes in all, into {', '.join(folders)}"
         in ended.err
@@ -332,7 +332,7 @@ def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(saved, "save", interrupted)
     ended = cli("compare", tmp_path / "one")
-    (folder,) = tmp_path.glob("centralised-*")
+    (folder,) = tmp_path.glob("centralized-*")
     said = f"apiece: interrupted; `apiece resume {folder}`, or the same comparison again, goes on.\n"
     assert ended.code == 130 and ended.err.endswith(said)
     assert run(out=tmp_path / "two").err.endswith(f"; `apiece resume {tmp_path / 'two'}` goes on.\n")
@@ -356,6 +356,6 @@ def test_features_that_were_not_scaled_are_hinted_at_once(tmp_path, scale, colum
     x[7, 1] = scale * 1.5
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     ended = run(data=tmp_path / "own.npz", seeds="0,1", lr=1e-16)
-    said = [line for line in ended.err.splitlines() if "standardise" in line]
+    said = [line for line in ended.err.splitlines() if "standardize" in line]
     assert ended.code == 0 and len(said) == (column is not None)
     assert all(f"as large as {abs(scale) * 1.5:.3g} (column {column} of 4)" in line for line in said)

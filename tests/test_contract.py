@@ -60,8 +60,8 @@ COMPOSED = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "adamw": {"client": AdamW(weight_decay=0.1)},
-    "kept adamw": {"client": AdamW(), "optimiser_state": "kept", "clip": None},
-    "kept momentum": {"client": Sgd(0.9), "optimiser_state": "kept"},
+    "kept adamw": {"client": AdamW(), "optimizer_state": "kept", "clip": None},
+    "kept momentum": {"client": Sgd(0.9), "optimizer_state": "kept"},
     "server momentum": {"server": Momentum(), "weighting": "uniform"},
     "server adam": {"server": Adam(lr=0.03)},
     "watched": {"watch": frozenset({"drift", "divergence"})},
@@ -73,7 +73,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_every_piece(kind):
     for piece in {brief(kind()), brief(lively(kind))}:
         report = check(piece)
-        assert report.vectorised < TOLERANCE and report.permuted < TOLERANCE and len(report.neutral) == 1
+        assert report.vectorized < TOLERANCE and report.permuted < TOLERANCE and len(report.neutral) == 1
 
 
 def test_pieces_are_found():
@@ -88,7 +88,7 @@ def test_every_named_algorithm(name):
 
 @pytest.mark.parametrize("subject", [named.fedbn(), named.fedals(2), named.scaffold()], ids=lambda a: a.name)
 def test_buffers_pass_the_contract_too(subject):
-    assert check(subject, normed).vectorised < TOLERANCE
+    assert check(subject, normed).vectorized < TOLERANCE
 
 
 def test_fedbn_is_held_to_it_on_norm_layers():
@@ -105,12 +105,12 @@ def test_compositions(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("name", ["scaffold + relaxed_init", "fedals(redrawn) + scaffold", "everything"])
-def test_compositions_under_other_optimisers(name, settings):
+def test_compositions_under_other_optimizers(name, settings):
     check(COMPOSED[name], **settings)
 
 
 @pytest.mark.parametrize("server", [Descent(0.5), Momentum(0.5, 0.7), Adam(), Yogi(), Adagrad()], ids=repr)
-def test_server_optimisers(server):
+def test_server_optimizers(server):
     assert isinstance(check(algorithm(Scaffold(), Period("body", 2), Server(server), name="server")), Report)
 
 
@@ -228,7 +228,7 @@ BROKEN = [
     (Counts, "law 1|law 8"),
     (Overwrites, "law 8"),
     (ByNumber, "law 10"),
-    (ByPadding, "law 1 \\(vectorised\\).*len\\(view.batches\\).*view.planned"),
+    (ByPadding, "law 1 \\(vectorized\\).*len\\(view.batches\\).*view.planned"),
     (Hidden, "law 9"),
 ]
 
@@ -239,7 +239,7 @@ def test_a_third_partys_piece_passes():
 
 @pytest.mark.parametrize("kind", [ByPlan, Twice])
 def test_a_piece_that_asks_how_many_steps_passes(kind):
-    assert check(kind()).vectorised < 1e-12
+    assert check(kind()).vectorized < 1e-12
 
 
 @pytest.mark.parametrize("kind, law", BROKEN, ids=[kind.__name__ for kind, _ in BROKEN])

@@ -188,7 +188,7 @@ def test_an_algorithm_of_ones_own():
 
 
 @pytest.mark.parametrize(("said", "kind"), [(None, "NoneType"), ({"norm": 1.0}, "float"), ((torch.ones(2),), "Tensor")])
-@pytest.mark.parametrize("lift", ["sequential", "vectorised"])
+@pytest.mark.parametrize("lift", ["sequential", "vectorized"])
 def test_a_report_without_a_mark_is_refused_by_name(said, kind, lift):
     class Telling(Piece):
         def report(self, view):
@@ -308,7 +308,7 @@ def test_ragged_clients():
     rows = list(torch.arange(300).split(sizes))
     place = apiece.Federation(pool, pool, rows, rows, [f"c{size}" for size in sizes])
     for algorithm in ("fedavg", "scaffold + fedals(alpha=2)", "fedavg_p"):
-        for settings in ({"steps": 3}, {"epochs": 1}, {"steps": 3, "lift": "vectorised"}):
+        for settings in ({"steps": 3}, {"epochs": 1}, {"steps": 3, "lift": "vectorized"}):
             result = federate(Mine(), clients=place, algorithm=algorithm, rounds=3, batch=16, **settings)
             last = result.metrics[-1]
             assert (

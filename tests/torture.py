@@ -160,7 +160,7 @@ def page(tallies: dict[str, Tally], kills: int, seconds: float) -> str:
         "before the next was done, and then resumed, until the run came to its end. Moments are counted from the",
         "rounds that a life says it has done: kills come after a checkpoint too, however long a round takes.",
         "Compared with a run that nobody killed, bit by bit: the log of every round (but seconds), the server's",
-        "vector, memory and optimiser, every client's row (by digest), each client's accuracy, the model.",
+        "vector, memory and optimizer, every client's row (by digest), each client's accuracy, the model.",
         f"`python tests/torture.py --kills {kills}`, {seconds / 60:.0f} minutes, torch {torch.__version__},"
         f" {platform.machine()}.",
         "",

@@ -40,11 +40,11 @@ def train(message: Message, context: Context) -> Message:
     with watch.on(*TRAINING if told["instrumented"] else ()):
         model = work.module()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        optimiser = torch.optim.SGD(model.parameters(), lr=work.problem.lr)
+        optimizer = torch.optim.SGD(model.parameters(), lr=work.problem.lr)
         for features, labels in zip(x.split(work.problem.batch), y.split(work.problem.batch)):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             F.cross_entropy(model(features), labels).backward()
-            optimiser.step()
+            optimizer.step()
     measured = {"compute": float(sum(watch.seconds)), "steps": watch.steps()}
     metrics = MetricRecord({"num-examples": len(x)} | measured)
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)

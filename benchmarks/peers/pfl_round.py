@@ -37,7 +37,7 @@ class Network(nn.Sequential):
         return super().forward(x.permute(0, 3, 1, 2))
 
     def loss(self, x: Tensor, y: Tensor, eval: bool = False) -> Tensor:
-        """What pfl minimises."""
+        """What pfl minimizes."""
         self.train(not eval)
         return F.cross_entropy(self(x), y)
 

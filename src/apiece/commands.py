@@ -102,7 +102,7 @@ class Resume:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare runs in a table, with the reference rows `centralised` and `local`, and write a report."""
+    """Compare runs in a table, with the reference rows `centralized` and `local`, and write a report."""
 
     folders: Positional[tuple[str, ...]]
     references: bool = True
@@ -188,9 +188,9 @@ class Algorithms:
 
     def __call__(self) -> None:
         from apiece.language import algorithms, plugins
-        from apiece.language.expression import catalogue
+        from apiece.language.expression import catalog
 
-        found = catalogue(plugins.names(algorithms.NAMED, self.plugin))
+        found = catalog(plugins.names(algorithms.NAMED, self.plugin))
         entries = [
             {"name": e.name, "arguments": e.signature, "about": e.line, "paper_defaults": dict(e.paper_defaults)}
             for e in found
@@ -206,9 +206,9 @@ class Data:
     """As JSON."""
 
     def __call__(self) -> None:
-        from apiece.data.catalogue import SOURCES
+        from apiece.data.catalog import SOURCES
         from apiece.language import splits
-        from apiece.language.expression import catalogue
+        from apiece.language.expression import catalog
 
         entries: list[dict[str, Any]] = [
             {
@@ -221,8 +221,7 @@ class Data:
             for s in SOURCES.values()
         ]
         entries += [
-            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line}
-            for e in catalogue(splits.NAMED)
+            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalog(splits.NAMED)
         ]
         _show(entries, self.json)
 

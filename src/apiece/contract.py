@@ -1,6 +1,6 @@
 """The contract that every piece and algorithm passes: `check(it)` raises an AssertionError that names the broken law.
 
-    law 1    a lift does not change the meaning: threads bitwise (float32), vectorised within 1e-10 (float64)
+    law 1    a lift does not change the meaning: threads bitwise (float32), vectorized within 1e-10 (float64)
     law 2    a neutral value is bitwise the algorithm without that part; whoever has none says why
     law 8    a round leaves its input as it was and repeats bitwise
     law 9    saved, killed, loaded and continued after any round, it is bitwise the run that never stopped
@@ -38,7 +38,7 @@ from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server
 from apiece.engine.work import Between, Work
-from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.randomness import generator
 from apiece.storage import checkpoint
 from apiece.storage.disk import DiskRows
@@ -67,7 +67,7 @@ class Report(NamedTuple):
     """What `check` found: the largest differences left by rounding, and each piece's neutral value or why not."""
 
     name: str
-    vectorised: float
+    vectorized: float
     permuted: float
     neutral: tuple[str, ...]
 
@@ -83,12 +83,12 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     """Hold an algorithm, or a piece alone and beside slow and personal groups, to the contract.
 
     `module` makes another model than the contract's own, with norm layers, say. `settings` go to `Federated`: client,
-    server, weighting, clip, optimiser_state. Raises AssertionError.
+    server, weighting, clip, optimizer_state. Raises AssertionError.
     """
     if isinstance(subject, Piece):
         reports = [check(algorithm(subject, *place, name=repr(subject)), module, **settings) for place in PLACES]
-        vectorised, permuted = (max(gaps) for gaps in zip(*((r.vectorised, r.permuted) for r in reports), strict=True))
-        return Report(repr(subject), vectorised, permuted, reports[0].neutral)
+        vectorized, permuted = (max(gaps) for gaps in zip(*((r.vectorized, r.permuted) for r in reports), strict=True))
+        return Report(repr(subject), vectorized, permuted, reports[0].neutral)
     exact, rounded = (_Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
     neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
     _pure(exact)  # first: what changes its input does so under threads while others read it
@@ -98,7 +98,7 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     _resumes(exact, alone)
     _declares(exact, alone)
     alone = rounded.run(Sequential(), rounds=3)
-    return Report(subject.name, _vectorised(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
+    return Report(subject.name, _vectorized(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
 
 
 # --- the laws, each beside the run that was made alone, client by client ---------------------------------------------
@@ -106,9 +106,9 @@ def _threads(trial: _Trial, alone: _Here) -> None:
     _same("law 1 (threaded)", trial, alone, trial.run(Threaded(2), rounds=3))
 
 
-def _vectorised(trial: _Trial, alone: _Here) -> float:
+def _vectorized(trial: _Trial, alone: _Here) -> float:
     try:
-        return _close("law 1 (vectorised)", trial, alone, trial.run(Vectorised(3), rounds=3))
+        return _close("law 1 (vectorized)", trial, alone, trial.run(Vectorized(3), rounds=3))
     except AssertionError as error:
         raise AssertionError(f"{error}{PADDED}") from None
 
@@ -132,7 +132,7 @@ def _neutral(trial: _Trial, place: int) -> str:
     )
     left, right = one.run(Sequential()), two.run(Sequential())
     law = f"law 2 ({value!r} is not {meaning})"
-    bare = {"memory": ()} | ({"optimiser": ()} if kind == "Server" else {})
+    bare = {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
     _equal(law, subject, left.server._replace(**bare), right.server._replace(**bare))
     _equal(law, subject, one.models(left), two.models(right))
     return f"{value!r}: {meaning}"

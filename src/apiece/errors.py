@@ -14,7 +14,8 @@ USUAL = {  # what other libraries call a setting of this one
     "learning_rate": "lr", "local_batch_size": "batch", "local_epochs": "epochs", "local_lr": "lr",
     "local_steps": "steps", "lr_scheduler": "schedule", "max_grad_norm": "clip", "momentum": "optimizer",
     "n_clients": "clients", "n_rounds": "rounds", "num_clients": "clients", "num_epochs": "epochs",
-    "num_rounds": "rounds", "num_workers": "workers", "optimiser": "optimizer", "output_dir": "out",
+    "num_rounds": "rounds", "num_workers": "workers", "output_dir": "out",
+    "optimiser": "optimizer",  # codespell:ignore
     "participation": "cohort", "partition": "split", "random_state": "seed", "step_size": "lr", "strategy": "algorithm",
     "weight_decay": "optimizer",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Laws of a run: 3 centralised descent, 4 fixed points, 5 periods, 7 conservation, 11 pieces that commute."""
+"""Laws of a run: 3 centralized descent, 4 fixed points, 5 periods, 7 conservation, 11 pieces that commute."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from apiece.algebra.periods import NEVER
 from apiece.algebra.server_optim import Adam, Descent, Momentum, Yogi
 from apiece.engine.work import Work
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.pieces.outer_step import OuterStep
 from apiece.pieces.proximal import Proximal
 from apiece.pieces.relaxed_init import RelaxedInit
 from apiece.pieces.scaffold import Scaffold
 
 
-# --- law 3: one local step on everything, everyone: centralised descent ---------------------------------------------
+# --- law 3: one local step on everything, everyone: centralized descent ---------------------------------------------
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("subject", [named.fedavg(), named.fedprox(0.5), named.fedals(1)], ids=lambda a: a.name)
-def test_one_full_step_of_everyone_is_centralised_descent(subject, momentum):
+def test_one_full_step_of_everyone_is_centralized_descent(subject, momentum):
     """Weights by samples make the clients' mean gradient the pooled one; FedAvgM is then heavy ball on the pool."""
     data, net = clusters(), mlp()
     ours = run(federate(subject, net, server=Momentum(momentum)), data, FullBatch(1), ALL * 8, 0.3)
-    pooled, optimiser = net.double(), torch.optim.SGD(net.parameters(), lr=0.3, momentum=momentum)
+    pooled, optimizer = net.double(), torch.optim.SGD(net.parameters(), lr=0.3, momentum=momentum)
     for t in range(8):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.nn.functional.cross_entropy(pooled(data.pool[0]), data.pool[1]).backward()
-        optimiser.step()
+        optimizer.step()
         assert (
             gap(ours.servers[t + 1].params, torch.nn.utils.parameters_to_vector(pooled.parameters()).detach()) < 1e-12
         )
@@ -126,11 +126,11 @@ PIECES = {
 
 
 SERVERS = (Descent(), Descent(0.7), Momentum(), Adam(), Yogi())
-CLIENT_OPTIMISERS = ((Sgd(), "fresh"), (Sgd(0.9, 0.01), "kept"))
-# Any two meet. Pieces catch what is remembered or told too often, servers an optimiser that moves between
-# synchronisations, periods an interval that is counted one off, clients' optimisers a state that is lost within it.
+CLIENT_OPTIMIZERS = ((Sgd(), "fresh"), (Sgd(0.9, 0.01), "kept"))
+# Any two meet. Pieces catch what is remembered or told too often, servers an optimizer that moves between
+# synchronizations, periods an interval that is counted one off, clients' optimizers a state that is lost within it.
 PAIRWISE = [
-    pytest.param(name, server, 2 + (i + j) % 2, *CLIENT_OPTIMISERS[(i + j // 2) % 2], id=f"{name}-{server!r}")
+    pytest.param(name, server, 2 + (i + j) % 2, *CLIENT_OPTIMIZERS[(i + j // 2) % 2], id=f"{name}-{server!r}")
     for i, name in enumerate(PIECES)
     for j, server in enumerate(SERVERS)
 ]
@@ -139,14 +139,14 @@ PAIRWISE = [
 @pytest.mark.parametrize("name, server, p, client, state", PAIRWISE)
 def test_a_period_is_a_longer_round(name, server, p, client, state):
     (short, long), parts = schedules(p, 3), PIECES[name]
-    settings: dict[str, Any] = {"server": server, "client": client, "optimiser_state": state, "clip": 1.0}
+    settings: dict[str, Any] = {"server": server, "client": client, "optimizer_state": state, "clip": 1.0}
     settings |= {"watch": KEEPS_ALL}
     subject = algorithm(*parts, Period("*", p), name="slow")
     slow = run(federate(subject, mlp(), **settings), clusters(), short, ALL * (3 * p))
     quick = run(federate(algorithm(*parts, name="quick"), mlp(), **settings), clusters(), long, ALL * 3)
     one, two = (torch.stack([s.params for s in servers]) for servers in (slow.servers[::p], quick.servers))
     assert gap(one, two) < 1e-12 and gap(models(slow), models(quick)) < 1e-12
-    for t in range(3 * p):  # and between two synchronisations the server rests, memory and optimiser included
+    for t in range(3 * p):  # and between two synchronizations the server rests, memory and optimizer included
         if (t + 1) % p:
             before, after = slow.servers[t], slow.servers[t + 1]
             assert all(torch.equal(a, b) for a, b in zip(leaves(before), leaves(after), strict=True))
@@ -169,12 +169,12 @@ def test_never_is_a_personal_parameter_written_by_hand():
         for c in cohort:
             net[0].load_state_dict(body)
             net[2].load_state_dict(heads.get(c, first))
-            optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
             for rows in work.batches(0, t, data.names[c], data.size(c), 3):
                 x, y = data.samples(c).batch(rows)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(net(x), y).backward()
-                optimiser.step()
+                optimizer.step()
             heads[c] = {k: v.detach().clone() for k, v in net[2].state_dict().items()}
             total += data.size(c)
             for k, v in net[0].state_dict().items():
@@ -213,7 +213,7 @@ def test_outer_step_of_one_is_none_and_of_zero_leaves_the_personal_part():
 
 
 # --- law 7: conservation --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=repr)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=repr)
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize(
     "subject",

@@ -58,12 +58,12 @@ class Branching(nn.Linear):
     [Recurrent(), Branching(20, 3), nn.Sequential(parametrizations.spectral_norm(nn.Linear(20, 8)), nn.Linear(8, 3))],
     ids=["recurrent", "branching", "spectral norm"],
 )
-def test_a_module_that_cannot_be_vectorised_runs_by_default(module, caplog):
+def test_a_module_that_cannot_be_vectorized_runs_by_default(module, caplog):
     auto, alone = (federate(module, (X, Y), lift=lift, **QUICK).model() for lift in ("auto", "sequential"))
     assert all(torch.equal(auto[name], alone[name]) for name in alone)
-    assert "not vectorised" in caplog.text
-    with pytest.raises(UserError, match="the model cannot run under lift='vectorised'"):
-        federate(module, (X, Y), lift="vectorised", **QUICK)
+    assert "not vectorized" in caplog.text
+    with pytest.raises(UserError, match="the model cannot run under lift='vectorized'"):
+        federate(module, (X, Y), lift="vectorized", **QUICK)
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ class Asking(Piece):
         return theta + 0.0 * int(view.who)
 
 
-def test_a_piece_that_cannot_be_vectorised_is_named(caplog):
+def test_a_piece_that_cannot_be_vectorized_is_named(caplog):
     asking = algorithm(Asking(), name="asking")
     settings: dict[str, Any] = {"model": "softmax_regression", "algorithm": asking, "data": (X, Y), **QUICK}
     with pytest.raises(UserError, match=r"the piece Asking\(\) \(line \d+ of .*fitting.py\), whose view"):
-        federate(lift="vectorised", **settings)
+        federate(lift="vectorized", **settings)
     auto, alone = (federate(lift=lift, **settings).model() for lift in ("auto", "sequential"))
     assert all(torch.equal(auto[name], alone[name]) for name in alone) and "which the piece Asking()" in caplog.text
     reading: dict[str, Any] = {"loss": lambda out, y: F.cross_entropy(out, y) * (1 if y.sum() < 1e9 else 0)}
-    with pytest.raises(UserError, match="the model or the loss cannot run under lift='vectorised'"):
-        federate("softmax_regression", (X, Y), lift="vectorised", **reading, **QUICK)
+    with pytest.raises(UserError, match="the model or the loss cannot run under lift='vectorized'"):
+        federate("softmax_regression", (X, Y), lift="vectorized", **reading, **QUICK)
 
 
 def test_it_is_tried_on_clients_that_train(caplog):
@@ -93,10 +93,10 @@ def test_it_is_tried_on_clients_that_train(caplog):
     place = Federation(whole, whole, train, test, [f"client-{i}" for i in range(10)])
     module, settings = Branching(20, 3), {"clients": place, "data": "digits", "rounds": 1, "batch": 8, "epochs": 1}
     auto, alone = (federate(module, lift=lift, **settings).model() for lift in ("auto", "sequential"))
-    assert all(torch.equal(auto[name], alone[name]) for name in alone) and "not vectorised" in caplog.text
+    assert all(torch.equal(auto[name], alone[name]) for name in alone) and "not vectorized" in caplog.text
 
 
-def test_a_model_of_ours_that_bfloat16_keeps_from_being_vectorised():
+def test_a_model_of_ours_that_bfloat16_keeps_from_being_vectorized():
     """Under vmap a norm layer's statistics in float32 do not meet activations in bfloat16 on the CPU."""
     settings: dict[str, Any] = {
         "data": "digits",
@@ -106,8 +106,8 @@ def test_a_model_of_ours_that_bfloat16_keeps_from_being_vectorised():
         "steps": 1,
         "batch": 4,
     }
-    with pytest.raises(UserError, match="the model cannot run under lift='vectorised'.*lift='threaded'"):
-        federate(lift="vectorised", precision="bfloat16", **settings)
+    with pytest.raises(UserError, match="the model cannot run under lift='vectorized'.*lift='threaded'"):
+        federate(lift="vectorized", precision="bfloat16", **settings)
     assert federate(lift="threaded", precision="bfloat16", **settings).metrics[-1]["train_loss"] > 0
 
 
@@ -123,7 +123,7 @@ class Noisy(nn.Linear):
         nn.Sequential(nn.Linear(20, 8), nn.RReLU(), nn.Linear(8, 3)),
         Recurrent(nn.LSTM, num_layers=2, dropout=0.5),
     ],
-    ids=["noise", "randomised relu", "dropout between layers"],
+    ids=["noise", "randomized relu", "dropout between layers"],
 )
 def test_a_model_that_draws_for_itself_is_refused(module):
     with pytest.raises(UserError, match="draws random numbers"):
@@ -175,19 +175,19 @@ def test_a_file_that_would_change_what_is_frozen_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavgm", "pefll", "pefll + fedadam", "fedavgm + pfedhn"])
-def test_two_optimisers_of_the_server_are_refused(algorithm):
-    with pytest.raises(UserError, match="both decide the server's optimiser"):
+def test_two_optimizers_of_the_server_are_refused(algorithm):
+    with pytest.raises(UserError, match="both decide the server's optimizer"):
         assemble(config(algorithm=algorithm, server="average" if "+" in algorithm else "adam(lr=0.1)"))
 
 
 @pytest.mark.parametrize(
     "work", [{"steps": "4"}, {"steps": "uniform(1,2)"}, {"epochs": 2}], ids=lambda w: "=".join(map(str, *w.items()))
 )
-def test_centralised_does_as_much_work_as_a_cohort(work):
+def test_centralized_does_as_much_work_as_a_cohort(work):
     """As many local steps a round, but for what is drawn and for rounding."""
     settings = {"model": "softmax_regression", "clients": 20, "cohort": 5, "rounds": 6, "split": "iid", "batch": 16}
     fed, central = (
-        execute(assemble(config(algorithm=name, **work, **settings))).metrics for name in ("fedavg", "centralised")
+        execute(assemble(config(algorithm=name, **work, **settings))).metrics for name in ("fedavg", "centralized")
     )
     steps = [sum(info["steps"] for info in of) for of in (fed, central)]
     assert steps[1] == pytest.approx(steps[0], rel=0.15 if "uniform" in str(work) else 0.0)
@@ -209,7 +209,7 @@ def test_a_module_that_cannot_be_called_at_other_parameters_is_refused(make, sai
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("lift", ["sequential", "vectorised"])
+@pytest.mark.parametrize("lift", ["sequential", "vectorized"])
 def test_a_normed_weight_is_one_layer(lift):
     layers = [parametrizations.weight_norm(nn.Linear(20, 8)), nn.ReLU(), parametrizations.weight_norm(nn.Linear(8, 3))]
     module = nn.Sequential(*layers)

@@ -31,7 +31,7 @@ def no_report(monkeypatch):
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory) -> str:
-    """Colour images of three classes that differ in their brightness, some of which a client is said to own."""
+    """Color images of three classes that differ in their brightness, some of which a client is said to own."""
     rng = np.random.default_rng(0)
     y = np.arange(120) % 3
     x = np.clip(rng.normal(60 + 60 * y[:, None, None, None], 30, (120, 8, 8, 3)), 0, 255).astype(np.uint8)
@@ -146,7 +146,7 @@ def test_when_nobody_answers_nothing_changes(algorithm, tmp_path):
     result = execute(experiment)
     assert torch.equal(vector(result), experiment.federated.setup.initial) and not result.clients.touched()
     assert all(
-        not leaf.any() for leaf in torch.utils._pytree.tree_leaves((result.server.optimiser, result.server.memory))
+        not leaf.any() for leaf in torch.utils._pytree.tree_leaves((result.server.optimizer, result.server.memory))
     )
 
 
@@ -174,7 +174,7 @@ def test_steps_and_epochs():
     assert last(result)["steps"] == sum(2 * -(-size // 100) for size in sizes)
 
 
-def test_schedules_optimisers_and_weighting():
+def test_schedules_optimizers_and_weighting():
     plain = made()
     for settings in ({"schedule": "exponential(0.5)"}, {"optimizer": "sgd(momentum=0.9)"}, {"optimizer": "adamw"},
                      {"clip": 0.01}, {"server": "adam(lr=0.01)"}, {"split": "quantity(0.5)"}):  # fmt: skip
@@ -229,8 +229,8 @@ def test_lifts_of_the_exact_class_are_bitwise_the_same():
                       (("sequential", 1), ("threaded", 2), ("threaded", 5)))  # fmt: skip
     assert torch.equal(vector(one), vector(two)) and torch.equal(vector(one), vector(many))
     assert one.clients.digest() == two.clients.digest() == many.clients.digest()
-    vectorised = made(**settings, lift="vectorised", precision="float64")
-    assert torch.allclose(vector(vectorised), vector(made(**settings, precision="float64")), rtol=0, atol=1e-10)
+    vectorized = made(**settings, lift="vectorized", precision="float64")
+    assert torch.allclose(vector(vectorized), vector(made(**settings, precision="float64")), rtol=0, atol=1e-10)
 
 
 def test_drift_is_measured_as_asked():

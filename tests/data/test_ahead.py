@@ -80,7 +80,7 @@ def test_an_error_is_met_where_the_data_are_asked_for():
     assert ahead.take(2) == 20
 
 
-@pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorised"])
+@pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorized"])
 def test_a_run_is_the_same_and_makes_the_data_of_the_next_cohort_meanwhile(lift):
     module = torch.nn.Linear(2, 2)
 

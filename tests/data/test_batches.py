@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from apiece.data.batches import Augmentation, channels_first, crop, flip, normalise
+from apiece.data.batches import Augmentation, channels_first, crop, flip, normalize
 from apiece.errors import UserError
 from apiece.randomness import generator
 
@@ -14,15 +14,15 @@ X = torch.from_numpy(generator(0, "x").integers(1, 256, size=(6, 3, 8, 8), dtype
 
 
 def test_channels_first():
-    grey, colour = np.arange(32, dtype=np.uint8).reshape(2, 4, 4), np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3)
-    assert channels_first(grey).shape == (2, 1, 4, 4) and channels_first(colour).shape == (2, 3, 4, 4)
-    assert channels_first(colour)[1, 2, 3, 0] == colour[1, 3, 0, 2] and channels_first(colour).dtype == torch.uint8
+    gray, color = np.arange(32, dtype=np.uint8).reshape(2, 4, 4), np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3)
+    assert channels_first(gray).shape == (2, 1, 4, 4) and channels_first(color).shape == (2, 3, 4, 4)
+    assert channels_first(color)[1, 2, 3, 0] == color[1, 3, 0, 2] and channels_first(color).dtype == torch.uint8
 
 
-def test_normalise_by_its_own_moments_is_standard():
+def test_normalize_by_its_own_moments_is_standard():
     x = X / 255
     mean, std = x.mean(dim=(0, 2, 3)).tolist(), x.std(dim=(0, 2, 3), correction=0).tolist()
-    for result in (normalise(X, mean, std), normalise(x, mean, std)):
+    for result in (normalize(X, mean, std), normalize(x, mean, std)):
         assert result.mean(dim=(0, 2, 3)).abs().max() < 1e-5
         assert torch.allclose(result.std(dim=(0, 2, 3), correction=0), torch.ones(3), atol=1e-5)
 
@@ -64,9 +64,9 @@ def test_vmap_is_a_loop():
     x = torch.stack([X, X.flip(0)])
     draws = [augment.draw(generator(0, i), 6) for i in range(2)]
     stacked = type(draws[0])(*(torch.stack(each) for each in zip(*draws)))
-    together = torch.vmap(lambda x, d: normalise(augment(x, d), (0.5,) * 3, (0.2,) * 3))(x, stacked)
+    together = torch.vmap(lambda x, d: normalize(augment(x, d), (0.5,) * 3, (0.2,) * 3))(x, stacked)
     for i in range(2):
-        assert torch.equal(together[i], normalise(augment(x[i], draws[i]), (0.5,) * 3, (0.2,) * 3))
+        assert torch.equal(together[i], normalize(augment(x[i], draws[i]), (0.5,) * 3, (0.2,) * 3))
 
 
 def test_bad_probabilities_are_refused():

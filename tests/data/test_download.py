@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import hub
 
-from apiece.data.catalogue import SOURCES
+from apiece.data.catalog import SOURCES
 
 pytestmark = pytest.mark.slow
 

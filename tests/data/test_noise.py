@@ -9,14 +9,14 @@ from apiece.data import noise
 from apiece.randomness import generator
 
 RNG = generator(0, "noise test")
-COLOUR, GREY = (
+COLOR, GRAY = (
     RNG.integers(0, 256, size=(50, 4, 4, 3), dtype=np.uint8),
     RNG.integers(0, 256, size=(50, 4, 4), dtype=np.uint8),
 )
 LABELS = RNG.integers(0, 5, size=50)
 
 
-@pytest.mark.parametrize("images", [COLOUR, GREY, (COLOUR / 255).astype(np.float32)], ids=["colour", "grey", "float"])
+@pytest.mark.parametrize("images", [COLOR, GRAY, (COLOR / 255).astype(np.float32)], ids=["color", "gray", "float"])
 def test_strength_zero_is_the_clean_data_bitwise(images):
     channels = 3 if images.ndim == 4 else 1
     clean = noise.draw(generator(0, "noise"), 4, channels, 5, rgb=0, brightness=0)
@@ -31,12 +31,12 @@ def test_strength_zero_is_the_clean_data_bitwise(images):
 
 def test_bytes_and_floats_agree_with_the_formula_to_half_a_level():
     drawn = noise.draw(generator(0, "noise"), 4, 3, 5, rgb=0.3, brightness=0.2)
-    x = COLOUR / 255
+    x = COLOR / 255
     expected = np.clip(x * (1 + drawn.gains[1]) + drawn.offsets[LABELS][:, None, None, None], 0, 1)
     assert noise.noisy(x, LABELS, drawn.gains[1], drawn.offsets) == pytest.approx(expected)
-    assert np.abs(noise.noisy(COLOUR, LABELS, drawn.gains[1], drawn.offsets) / 255 - expected).max() <= 0.5 / 255 + 1e-9
+    assert np.abs(noise.noisy(COLOR, LABELS, drawn.gains[1], drawn.offsets) / 255 - expected).max() <= 0.5 / 255 + 1e-9
     assert np.array_equal(
-        noise.client_rgb(COLOUR, drawn.gains[1]), noise.noisy(COLOUR, LABELS, drawn.gains[1], np.zeros(5))
+        noise.client_rgb(COLOR, drawn.gains[1]), noise.noisy(COLOR, LABELS, drawn.gains[1], np.zeros(5))
     )
 
 
@@ -48,6 +48,6 @@ def test_each_client_and_each_class_has_its_own_strength():
 
 
 def test_the_input_is_left_alone():
-    before = GREY.copy()
-    noise.noisy(GREY, LABELS, np.array([0.5]), np.full(5, 0.2))
-    assert np.array_equal(before, GREY)
+    before = GRAY.copy()
+    noise.noisy(GRAY, LABELS, np.array([0.5]), np.full(5, 0.2))
+    assert np.array_equal(before, GRAY)

@@ -104,7 +104,7 @@ def test_refill_gives_everyone_the_same_number_with_repeats_and_refills_only_use
         assert used[LABELS == c].max() - used[LABELS == c].min() <= 1
 
 
-def test_prior_columns_are_normalised():
+def test_prior_columns_are_normalized():
     # q_ic = pi_ic / sum_j pi_jc sums to 1 over clients, and each floor(n_c q_ic) loses less than one sample.
     held = counts(split(DirichletPrior(0.3)))
     lost = 200 - held.sum(axis=0)

@@ -11,7 +11,7 @@ import pytest
 
 from apiece.config.splitting import make_split
 from apiece.data.arrays import from_arrays, held_out, moments
-from apiece.data.catalogue import SOURCES
+from apiece.data.catalog import SOURCES
 from apiece.data.partitions import Natural
 from apiece.data.sources import from_huggingface, from_npz, load
 from apiece.errors import UserError

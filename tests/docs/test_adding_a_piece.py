@@ -22,7 +22,7 @@ from torch import nn
 
 from apiece import check
 from apiece.language.algorithms import scaffold
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 
 PAGE = (ROOT / "docs" / "adding-a-piece.md").read_text()
 FILE, *SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
@@ -34,19 +34,19 @@ USED, INSTALLED = CONSOLES[:-1], CONSOLES[-1]
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the page's file, where commands run; that it was imported is forgotten afterwards."""
-    (tmp_path / "centred.py").write_text(FILE)
+    (tmp_path / "centered.py").write_text(FILE)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    sys.modules.pop("centred", None)
+    sys.modules.pop("centered", None)
 
 
 @pytest.fixture
-def centred(here: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def centered(here: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The page's file as a module."""
     monkeypatch.syspath_prepend(str(here))
-    import centred  # pyright: ignore
+    import centered  # pyright: ignore
 
-    return centred
+    return centered
 
 
 def shape(text: str) -> list[str]:
@@ -78,12 +78,12 @@ def test_the_file_has_at_most_forty_lines():
 
 
 @pytest.mark.slow
-def test_the_piece_passes_the_contract_and_says_what_the_page_shows(centred, capsys):
+def test_the_piece_passes_the_contract_and_says_what_the_page_shows(centered, capsys):
     ((words, output),) = shown(CONTRACT)
     assert words[:2] == ["python", "-c"]
     exec(words[2], {})
     assert fits(capsys.readouterr().out, output)
-    check(scaffold() + centred.centred(0.3))
+    check(scaffold() + centered.centered(0.3))
 
 
 class Net(nn.Module):
@@ -101,16 +101,16 @@ class Net(nn.Module):
         return self.head(torch.tanh(self.again(torch.tanh(self.middle(self.fixed(z))))))
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=["sequential", "vectorised"])
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=["sequential", "vectorized"])
 @pytest.mark.parametrize("strength", [1.0, 0.3])
-def test_a_step_is_the_equation(centred, strength, lift):
+def test_a_step_is_the_equation(centered, strength, lift):
     """Yong et al. 2020, (1), in NumPy on autograd's gradient of the module itself: one client, one step."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = Net().double()
     rng = np.random.Generator(np.random.Philox(1))
     x, y = rng.normal(size=(10, 1, 4, 3)), rng.integers(0, 4, 10)
-    federated = federate(centred.centred(strength), module)
+    federated = federate(centered.centered(strength), module)
     clients = federation([x, x], [y, y])
     after = rounds(federated, clients, FullBatch(1), [[0, 1]], 0.1, lift).last
     moved = federated.setup.task.space.state_dict(after)
@@ -133,7 +133,7 @@ def test_the_commands_print_what_the_page_shows(here, number):
         assert fits(ended.out, output), f"{' '.join(words)} printed\n{ended.out}\nand the page shows\n{output}"
 
 
-def test_the_python_runs_as_it_stands(centred):
+def test_the_python_runs_as_it_stands(centered):
     exec(compile(SNIPPETS[0], "docs/adding-a-piece.md", "exec"), {"__name__": "__main__"})
 
 
@@ -158,4 +158,4 @@ def test_the_entry_point_of_the_page(here, monkeypatch):
     recorded = tomllib.loads((here / "run" / "run.toml").read_text())
     assert recorded["versions"][about["name"]] == about["version"] and "plugin" not in recorded["config"]
     last = cli("algorithms").out.splitlines()[-1]
-    assert last.startswith("centred(strength=1.0)") and last.endswith("(Yong et al. 2020).")
+    assert last.startswith("centered(strength=1.0)") and last.endswith("(Yong et al. 2020).")

@@ -60,5 +60,5 @@ def test_a_little_of_it(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "is left out" not in ran.stdout and "softmax regression: apiece" in ran.stdout
     found = [row["contender"].removesuffix(" (auto)") for row in json.loads((tmp_path / "rows.json").read_text())]
-    lifts = {f"apiece, {lift}" for lift in ("sequential", "threaded", "processes", "vectorised", "compiled")}
+    lifts = {f"apiece, {lift}" for lift in ("sequential", "threaded", "processes", "vectorized", "compiled")}
     assert lifts | {"bare", "best effort, 1 thread", "best effort, 2 threads", "1,000 clients"} <= {*found}

@@ -47,8 +47,8 @@ def test_every_oracle_wrong_reading_and_claim_is_on_the_page():
 def test_nothing_on_the_page_is_left_open():
     for name, _, oracle, caught, *rest in page("Algorithms"):
         assert float(oracle.split()[0]) < 1e-10 and caught[0].isdigit() and len(rest) == 4, name
-    for *_, identity, threads, vectorised, wired in page("Algorithms", "Compositions"):
-        assert identity and (threads, wired) == ("bitwise", "bitwise") and float(vectorised) < 1e-10
+    for *_, identity, threads, vectorized, wired in page("Algorithms", "Compositions"):
+        assert identity and (threads, wired) == ("bitwise", "bitwise") and float(vectorized) < 1e-10
 
 
 def test_a_new_algorithm_appears_by_itself(monkeypatch):

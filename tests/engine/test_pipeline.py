@@ -12,7 +12,7 @@ from torch import Tensor
 
 from apiece.algebra.composition import algorithm
 from apiece.engine.work import Work
-from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
 
 
 def federated(**settings: Any) -> Any:
@@ -20,7 +20,7 @@ def federated(**settings: Any) -> Any:
 
 
 def deltas(data: Any, work: Work, params: Tensor, who: list[int]) -> tuple[dict[int, Tensor], dict[int, Any]]:
-    """sent - end of each client's training with torch's own optimiser, and each client's first batch."""
+    """sent - end of each client's training with torch's own optimizer, and each client's first batch."""
     out, first = {}, {}
     for c in who:
         rows = work.batches(0, 0, data.names[c], data.size(c), STEPS)
@@ -28,18 +28,18 @@ def deltas(data: Any, work: Work, params: Tensor, who: list[int]) -> tuple[dict[
         sent = generate(params[SPLIT:], embed(params[:SPLIT], first[c])).detach()
         net = mlp().double()
         torch.nn.utils.vector_to_parameters(sent.clone(), net.parameters())
-        optimiser = torch.optim.SGD(net.parameters(), lr=LR)
+        optimizer = torch.optim.SGD(net.parameters(), lr=LR)
         for row in rows:
             x, y = data.samples(c).batch(row)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(net(x), y).backward()
-            optimiser.step()
+            optimizer.step()
         out[c] = sent - torch.nn.utils.parameters_to_vector(net.parameters()).detach()
     return out, first
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorised(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 def test_backward_is_the_transpose(lift, weighting):
     """Both networks' gradients are those of sum_i w_i <generate(eta, embed(phi, batch_i)), delta_i>; 3 is silent."""
     data, work, params = clusters(), Work(STEPS, None, 4), pipeline().parameters

@@ -22,7 +22,7 @@ from apiece.engine.state import Plan
 from apiece.engine.work import Between, Work
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.pieces.scaffold import Scaffold
 
 WORK = Work(2, None, 4)
@@ -55,7 +55,7 @@ def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
         assert digests[t] == digests[t - 1] and ran.answers[t].answered == []
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("subject", SUBJECTS[1:], ids=lambda a: a.name)
 def test_a_silent_clients_row_is_untouched(subject, lift):
     rows = []
@@ -139,7 +139,7 @@ class Spoils(Piece):
         return message._replace(**{self.part: getattr(message, self.part) + self._bad(view)})
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorised(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("part", ["report", "memory", "buffers", "weight"])
 def test_all_that_leaves_a_client_or_is_kept_is_looked_at(part, lift):
     """What is not finite outside the model counts as much as in it, under every lift."""
@@ -172,8 +172,8 @@ def test_alpha_of_one_is_fedavg_bitwise():
 
 
 @pytest.mark.parametrize("server", [Momentum(), Adam()], ids=repr)
-def test_the_body_rests_on_the_server_between_synchronisations(server):
-    """Bitwise, with the optimiser's state and the control variate of it; the head moves in every round."""
+def test_the_body_rests_on_the_server_between_synchronizations(server):
+    """Bitwise, with the optimizer's state and the control variate of it; the head moves in every round."""
     ran = run(federate(named.fedals(3) + named.scaffold(), mlp(), server=server), clusters(), WORK, SOME)
     body = ran.clients.federated.setup.periods.every == 3
     for t, (before, after) in enumerate(zip(ran.servers, ran.servers[1:], strict=False)):
@@ -183,7 +183,7 @@ def test_the_body_rests_on_the_server_between_synchronisations(server):
 
 
 @pytest.mark.parametrize("cohort", ["held", "redrawn"])
-def test_everyone_starts_from_one_body_after_a_synchronisation(cohort):
+def test_everyone_starts_from_one_body_after_a_synchronization(cohort):
     """Who takes part in an interval's first round begins with the server's body; who goes on has its own, still."""
     subject = named.fedals(3, cohort=cohort)
     assert subject.cohort == cohort and (subject + named.scaffold()).cohort == cohort
@@ -247,7 +247,7 @@ class Second(Piece):
         return view.descend(view.sent)
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(3)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(3)], ids=lambda lift: type(lift).__name__)
 def test_a_client_is_fresh_once(lift):
     with_, without = (
         run(
@@ -269,7 +269,7 @@ def test_a_client_is_fresh_once(lift):
 
 
 @pytest.mark.parametrize("client", [Sgd(), Sgd(0.9, 0.01), AdamW()], ids=repr)
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(5)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(5)], ids=lambda lift: type(lift).__name__)
 def test_a_second_training_is_the_first_again(lift, client):
     one, two = (
         run(
@@ -284,7 +284,7 @@ def test_a_second_training_is_the_first_again(lift, client):
     assert gap(one.last, two.last) < 1e-14
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(5)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(5)], ids=lambda lift: type(lift).__name__)
 def test_a_frozen_group_rests_while_it_is_frozen(lift):
     """FedRep's order: the head alone, then the body; decay and momentum rest too, the variate counts its own steps."""
     space = federate(named.fedavg(), mlp()).setup.task.space
@@ -335,7 +335,7 @@ def test_made_data_are_stacked_where_their_shapes_agree(subject, shapes, calls):
         return tuple(torch.cat([leaf[data.train[client]], leaf[:spare]]) for leaf in data.pool)
 
     place, ran = MadeFederation(make, 10, 9, ()), []
-    for lift in (Counted(Sequential()), Counted(Vectorised(4))):
+    for lift in (Counted(Sequential()), Counted(Vectorized(4))):
         ran.append(run(federate(subject, mlp(), watch=KEEPS_ALL), place, WORK, [range(10)], lift=lift))
     assert lift.calls == calls and gap(ran[0].last, ran[1].last) < 1e-10
     assert gap(models(ran[0]), models(ran[1])) < 1e-10
@@ -346,7 +346,7 @@ def test_calls_in_threads_change_nothing(subject):
     """Which clients share a call is the same for any number of workers: no more than rounding tells them apart."""
     data = clusters((9, 12, 9, 9, 7, 9, 10, 9, 9, 9))
     one, more = (
-        run(federate(subject, mlp(), watch=KEEPS_ALL), data, WORK, [range(10)] * 2, lift=Vectorised(2, workers))
+        run(federate(subject, mlp(), watch=KEEPS_ALL), data, WORK, [range(10)] * 2, lift=Vectorized(2, workers))
         for workers in (1, 3)
     )
     assert gap(one.last, more.last) < 1e-12 and gap(models(one), models(more)) < 1e-12
@@ -371,7 +371,7 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    "inner, bound", [(Sequential(), 4), (Threaded(2), 12), (Vectorised(4), 12)], ids=["loop", "threads", "vmap"]
+    "inner, bound", [(Sequential(), 4), (Threaded(2), 12), (Vectorized(4), 12)], ids=["loop", "threads", "vmap"]
 )
 @pytest.mark.parametrize("subject", [named.fedavg(), named.scaffold()], ids=lambda a: a.name)
 def test_memory_does_not_grow_with_the_cohort(subject, inner, bound):

@@ -19,6 +19,7 @@ from support.recipes import RECIPES, SMALL, result
 from support.subjects import algorithms, names_of
 
 from apiece.engine import messages
+from apiece.engine.row import OPTIMIZER
 from apiece.errors import UserError
 from apiece.experiment import identity
 from apiece.experiment.launch import federate
@@ -230,15 +231,15 @@ BEFORE = {
     "memory.Scaffold.variate": "memory.0",
     "memory.Ditto.model": "memory.1",
     "told.Scaffold.variate": "told.0",
-    "optimiser.momentum": "optimiser.0",
-    "optimiser.first": "optimiser.0",
-    "optimiser.second": "optimiser.1",
+    f"{OPTIMIZER}.momentum": f"{OPTIMIZER}.0",
+    f"{OPTIMIZER}.first": f"{OPTIMIZER}.0",
+    f"{OPTIMIZER}.second": f"{OPTIMIZER}.1",
 }
 
 
 @pytest.mark.parametrize("lift", ["sequential", "wired"])
 def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
-    """What pieces and optimisers keep went by number then, on the server and on the clients."""
+    """What pieces and optimizers keep went by number then, on the server and on the clients."""
     settings = {"algorithm": "scaffold + fedals(2) + ditto + fedadam", "optimizer": "sgd(momentum=0.9)", "lift": lift}
     settings |= {"optimizer_state": "kept", "rounds": 4, "model": "mlp(hidden=[4])"}
     settings |= {"clients": 3, "checkpoint_every": 1}
@@ -247,7 +248,7 @@ def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
     for path in checkpoints(tmp_path / "old"):
         number, tensors, about = checkpoint.read(path, identity.digest(whole.experiment.config))
         renamed = {BEFORE.get(name, name): leaf for name, leaf in tensors.items()}
-        assert renamed.keys() >= {"memory.0", "optimiser.1"}
+        assert renamed.keys() >= {"memory.0", f"{OPTIMIZER}.1"}
         if lift == "wired":  # memories had no checksums either
             rows = json.loads(about["rows"])
             counted = {client: [round for round, _ in made] for client, made in rows.pop("memories").items()}
@@ -257,7 +258,7 @@ def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
     assert bool(memories) == (lift == "wired")
     for path in memories:
         row = {BEFORE.get(name, name): leaf for name, leaf in messages.unpack(path.read_bytes())[1].items()}
-        assert row.keys() >= {"memory.0", "memory.1", "told.0", "optimiser.0"}
+        assert row.keys() >= {"memory.0", "memory.1", "told.0", f"{OPTIMIZER}.0"}
         path.with_name(f"round-{path.name.split('-')[1]}.safetensors").write_bytes(messages.save(row))
         path.unlink()
     run(tmp_path / "old", **settings)
@@ -268,7 +269,7 @@ def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
 
 
 def test_a_file_of_rows_is_known_by_the_numbers_of_what_pieces_keep():
-    row = {"model": 2, "memory.Scaffold.variate": 2, "memory.Ditto.model": 2, "touched": 0, "optimiser.momentum": 2}
-    text = "model [2] float32, memory.0 [2] float32, memory.1 [2] float32, touched [0] float32, optimiser.0 [2] float32"
+    row = {"model": 2, "memory.Scaffold.variate": 2, "memory.Ditto.model": 2, "touched": 0, "optimizer.momentum": 2}
+    text = "model [2] float32, memory.0 [2] float32, memory.1 [2] float32, touched [0] float32, optimizer.0 [2] float32"
     layout = RowFormat.of({name: torch.zeros(size) for name, size in row.items()})
     assert layout.hash == hashlib.sha256(text.encode()).hexdigest()

@@ -287,7 +287,7 @@ def test_skipped_clients_were_sent_the_model(tmp_path):
     assert ill["skipped"] == ill["cohort"] == 6
     assert (ill["numbers_down"], ill["bytes_down"]) == (well["numbers_down"], well["bytes_down"])
     assert ill["numbers_up"] == 0 and 0 < ill["bytes_up"] < well["bytes_up"]
-    for lift in ("wired", "threaded", "vectorised"):
+    for lift in ("wired", "threaded", "vectorized"):
         other = execute(assemble(replace(bad, lift=lift, workers=2))).metrics
         assert [other[0][key] for key in counted] == [ill[key] for key in counted], lift
 
@@ -371,3 +371,16 @@ def test_a_run_begins_in_a_folder_where_only_a_start_was_kept(tmp_path, start):
     (tmp_path / "other" / "init.safetensors").write_bytes(b"mine")
     sentence(run(init=start, out=tmp_path / "other"), "init.safetensors", "take another --out")
     assert (tmp_path / "other" / "init.safetensors").read_bytes() == b"mine"
+
+
+def test_a_folder_with_words_as_they_were_once_spelled_goes_on(tmp_path, no_report):
+    """Its identity is the same, and what it resumes is what it began."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(out=one, rounds=1, lift="vectorized", optimizer="adamw", optimizer_state="kept").code == 0
+    shutil.copytree(one, two)
+    toml = two / "run.toml"
+    toml.write_text(toml.read_text().replace("vectorized", "vectorised"))  # codespell:ignore
+    for folder in (one, two):
+        assert cli("resume", folder, "--rounds", 2).code == 0
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+    assert "vectorized" in toml.read_text()

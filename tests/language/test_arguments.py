@@ -45,7 +45,7 @@ def schedule(text: str) -> None:
     assert all(math.isfinite(made(t, 3)) for t in range(3))
 
 
-def optimiser(text: str) -> None:
+def optimizer(text: str) -> None:
     side = "optimizer" if text.partition("(")[0] in SIDES["optimizer"] else "server"
     federated_of(replace(TINY, **{side: text}), SETTING)
 
@@ -54,7 +54,7 @@ TINY = config(model="softmax_regression")
 KINDS: dict[str, tuple[Functions, Callable[[str], Any]]] = {
     "algorithm": (algorithms.NAMED, lambda text: federated_of(replace(TINY, algorithm=text), SETTING)),
     "split": (SOURCES["split"], lambda text: make_split(data(), text, 4, 0)),
-    "optimiser": (SOURCES["optimizer"], optimiser),
+    "optimizer": (SOURCES["optimizer"], optimizer),
     "schedule": (SOURCES["schedule"], schedule),
     "augmentation": (SOURCES["augment"], lambda text: augmentation(text, SHAPE)),
     "model": (functions(models), lambda text: make_model(text, SHAPE, 3)),
@@ -86,7 +86,7 @@ def test_odd_arguments_are_refused_in_one_sentence_or_something_is_made(kind, na
     assert refused >= 2
 
 
-ENDLESS = [name for name in algorithms.NAMED if name != "centralised"]
+ENDLESS = [name for name in algorithms.NAMED if name != "centralized"]
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -108,7 +108,7 @@ def test_no_number_of_an_algorithm_may_be_none(name):
         ("algorithm", "relaxed_init(1e400)", "too large"),
         ("algorithm", "pfedme(lam=0)", "lam and step_size above 0"),
         ("algorithm", "fedreg(steps=0)", "steps and batches are 1 or more"),
-        ("optimiser", "adam(lr=inf)", "lr=inf must be a finite number"),
+        ("optimizer", "adam(lr=inf)", "lr=inf must be a finite number"),
         ("split", "dirichlet(1e-300)", "from 1e-06"),
         ("augmentation", "crop(999)", "give less than 8"),
         ("augmentation", "crop(8)", "give less than 8"),

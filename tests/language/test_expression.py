@@ -11,7 +11,7 @@ import types
 import pytest
 
 from apiece.errors import UserError
-from apiece.language.expression import Call, Entry, build, catalogue, parse
+from apiece.language.expression import Call, Entry, build, catalog, parse
 
 SOURCE = '''
 from __future__ import annotations
@@ -200,8 +200,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence(module, text, message):
         build(text, module)
 
 
-def test_catalogue_lists_public_functions_of_the_module_alone(module):
-    entries = catalogue(module)
+def test_catalog_lists_public_functions_of_the_module_alone(module):
+    entries = catalog(module)
     assert [entry.name for entry in entries] == [
         *("scaffold", "relaxed_init", "shards", "personal", "switch", "uses", "mean", "hidden", "anything", "nothing")
     ]

@@ -14,7 +14,7 @@ from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.config.settings import Config
 from apiece.language import algorithms as named
 
-NONE = {"centralised", "class_mask", "fine_tune", "local", "period"}  # references, and what is added to others
+NONE = {"centralized", "class_mask", "fine_tune", "local", "period"}  # references, and what is added to others
 NOTED = [name for name in named.__all__ if name not in NONE]
 
 
@@ -22,7 +22,7 @@ def listed(*words: object) -> dict[str, dict]:
     return {entry["name"]: entry["paper_defaults"] for entry in json.loads(cli("algorithms", "--json", *words).out)}
 
 
-def test_every_algorithm_of_a_paper_says_its_weighting_and_optimiser():
+def test_every_algorithm_of_a_paper_says_its_weighting_and_optimizer():
     entries = listed()
     assert {name for name, noted in entries.items() if not noted} == NONE
     assert all(list(entries[name])[:2] == ["weighting", "optimizer"] and entries[name]["source"] for name in NOTED)

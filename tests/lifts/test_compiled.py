@@ -24,7 +24,7 @@ from apiece.experiment.choice import compiled as fitting
 from apiece.language import algorithms as named
 from apiece.lifts import compiled
 from apiece.lifts.compiled import Compiled
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 
 COHORTS = [range(8), range(8), (0, 2, 3, 5, 7)]
 
@@ -46,7 +46,7 @@ def distance(one: Any, two: Any) -> float:
 RECORDED = [
     (named.fedavg(), model, {"watch": frozenset({"drift", "divergence"})}),
     (named.scaffold() + named.fedals(2) + named.relaxed_init(), model, {}),
-    (named.fedals(2, cohort="held"), model, {"client": AdamW(), "optimiser_state": "kept"}),
+    (named.fedals(2, cohort="held"), model, {"client": AdamW(), "optimizer_state": "kept"}),
     (named.ditto(), model, {}),
     (named.ditto(lr=0.05, steps=3), model, {}),
     (named.per_fedavg(batches="whole"), model, {}),
@@ -202,7 +202,7 @@ def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog, error, lat
 def test_torch_compiles_it():
     """By torch's own compiler, where there is one for C++; in float64, the clients' models too."""
     trial = _Trial(named.scaffold(), torch.float64, model, {"client": AdamW(), "watch": frozenset({"divergence"})})
-    for lift in (Compiled(3), Vectorised(3)):
+    for lift in (Compiled(3), Vectorized(3)):
         away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=2), trial.run(lift, rounds=2))
         assert away < TOLERANCE
 

@@ -19,7 +19,7 @@ from apiece.data.federation import Federation
 from apiece.errors import UserError
 from apiece.experiment import choice
 from apiece.language import algorithms
-from apiece.language.expression import catalogue
+from apiece.language.expression import catalog
 from apiece.lifts import workers as processes
 from apiece.lifts.lift import Sequential, Threaded
 from apiece.lifts.workers import Processes
@@ -37,7 +37,7 @@ NAMES = ["fedavg", "scaffold", "fedals", "scaffold_p", "feddyn", "fedcm", "moon"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_run_bitwise(name, lift):
-    assert name in {entry.name for entry in catalogue(algorithms.NAMED)}
+    assert name in {entry.name for entry in catalog(algorithms.NAMED)}
     subject, data = federated(getattr(algorithms, name)()), images()
     (one, rows), (two, same) = rounds(subject, Sequential(), data), rounds(subject, lift, data)
     assert not torch.equal(one.params, subject.setup.initial)

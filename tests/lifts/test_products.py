@@ -18,7 +18,7 @@ from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.lifts.products import Products, conv2d
 from apiece.vector.space import Space
 from apiece.vector.task import Task
@@ -115,9 +115,9 @@ def test_all_clients_of_a_call_are_one_product():
     """
     with Seen() as products:
         trained(named.fedavg(), Products(3))
-    with Seen() as vectorised:
-        trained(named.fedavg(), Vectorised(3))
-    assert groups(vectorised) == {1, 2, 3, 6} and groups(products) == {2, 6}
+    with Seen() as vectorized:
+        trained(named.fedavg(), Vectorized(3))
+    assert groups(vectorized) == {1, 2, 3, 6} and groups(products) == {2, 6}
     assert torch.ops.aten.bmm.default in products.operations
 
 
@@ -128,9 +128,9 @@ def test_many_models_are_evaluated_by_products_too():
     net = Net()
     with Seen() as products:
         ours = federate(net, clients=images(), lift="products", **settings)
-    with Seen() as vectorised:
-        theirs = federate(net, clients=images(), lift="vectorised", **settings)
-    assert CLIENTS in groups(vectorised) - groups(products)
+    with Seen() as vectorized:
+        theirs = federate(net, clients=images(), lift="vectorized", **settings)
+    assert CLIENTS in groups(vectorized) - groups(products)
     assert ours.metrics[-1]["personal_accuracy_mean"] == theirs.metrics[-1]["personal_accuracy_mean"]
 
 

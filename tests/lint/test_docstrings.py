@@ -35,13 +35,13 @@ def lacking_of(kind: type) -> list[str]:
 
 
 def kinds(subject: Algorithm) -> list[type]:
-    """The pieces, the server's optimiser and the generator, which can speak for an algorithm."""
+    """The pieces, the server's optimizer and the generator, which can speak for an algorithm."""
     parts: list[Any] = [*subject.pieces, *([subject.server] if subject.server is not None else [])]
     return [type(part) for part in parts] + [type(subject.broadcast)] * (subject.broadcast != Identity())
 
 
-def test_server_optimisers_are_found():
-    assert {"Descent", "Momentum", "AveragedMomentum", "NormalisedMomentum", "Nesterov", "Adam", "Yogi", "Adagrad"} == {
+def test_server_optimizers_are_found():
+    assert {"Descent", "Momentum", "AveragedMomentum", "NormalizedMomentum", "Nesterov", "Adam", "Yogi", "Adagrad"} == {
         kind.__name__ for kind in SERVERS
     }
 

@@ -23,7 +23,7 @@ from apiece.engine.stepping import Loop
 from apiece.experiment import lifecycle
 from apiece.experiment.result import Result
 from apiece.experiment.run import execute
-from apiece.lifts.lift import Parallel, Vectorised
+from apiece.lifts.lift import Parallel, Vectorized
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure import evaluate
 from apiece.measure.evaluate import At, Evaluation, Panel, Personal, _groups
@@ -140,7 +140,7 @@ def trained(result: Result, since: int) -> list[int]:
 @pytest.mark.parametrize("cohort", ["held", "redrawn"])
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_the_virtual_average_of_fedals(rounds, cohort, weighting):
-    """The body: the mean over the clients that trained since its last synchronisation, with its weights n_k / n or
+    """The body: the mean over the clients that trained since its last synchronization, with its weights n_k / n or
     1 / S; the head: the server.
     """
     algorithm = f"fedals(alpha={ALPHA}, cohort={cohort})"
@@ -161,8 +161,8 @@ def test_the_virtual_average_of_fedals(rounds, cohort, weighting):
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_the_virtual_average_is_what_a_synchronisation_would_make(weighting):
-    """After one round of everybody nothing tells a period of 2 from one of 1 but that the body was not synchronised."""
+def test_the_virtual_average_is_what_a_synchronization_would_make(weighting):
+    """After one round of everybody nothing tells a period of 2 from one of 1 but that the body was not synchronized."""
     open, closed = (made(algorithm=f"fedals(alpha={a})", rounds=1, weighting=weighting) for a in (2, 1))
     theta = global_model(open.experiment.federated, open.server, open.clients)[0]
     assert not torch.equal(open.server.params, closed.server.params)
@@ -259,7 +259,7 @@ def test_after_local_work_a_masked_client_still_predicts_only_its_classes():
     assert told != adapted(result, lambda c: lambda x: outputs(result, after_work(result, c)[0], x))
 
 
-def test_after_local_work_neighbours_are_those_of_the_new_features():
+def test_after_local_work_neighbors_are_those_of_the_new_features():
     result = made(algorithm="knn_per(count=1, weight=1.0)")
     space = result.experiment.federated.setup.task.space
 
@@ -359,14 +359,14 @@ def test_clients_without_test_samples_have_no_accuracy():
     "algorithm", ["local", "ditto", "fedper", "apfl", "pefll", "pfedhn", "fedavg + fine_tune(epochs=2)"]
 )
 def test_many_models_in_one_call_are_measured_as_each_alone(algorithm):
-    result = made(algorithm=algorithm, lift="vectorised", clients=7, rounds=2)
+    result = made(algorithm=algorithm, lift="vectorized", clients=7, rounds=2)
     evaluation = Evaluation(result.experiment.federated, result.experiment.federation, result.clients, Panel(5), 1)
     assert evaluation.by_model and not evaluation.uniform
     asked = {c: rows for c in range(7) if len(rows := result.experiment.federation.test_rows(c))}
     assert len({len(rows) for rows in asked.values()}) > 1  # shorter ones are padded
     at = At(result.server.params, result.server.buffers, result.server, 0.1)
     alone = {client: ways[""] for client, ways in evaluation._each(asked, at).items()}
-    for lift in (Vectorised(3), Vectorised(3, 2), SideBySide(3, 2)):  # the last call is a smaller one
+    for lift in (Vectorized(3), Vectorized(3, 2), SideBySide(3, 2)):  # the last call is a smaller one
         together = evaluation._together(asked, lift, 500, at)
         assert list(together) == list(asked)
         assert {client: ways[""] for client, ways in together.items()} == pytest.approx(alone)
@@ -406,7 +406,7 @@ def test_small_models_are_measured_together_under_any_lift(monkeypatch, module):
 
 @pytest.mark.parametrize("algorithm", ["knn_per", "pefll + class_mask"])
 def test_what_is_no_model_is_measured_client_by_client(algorithm):
-    result = made(algorithm=algorithm, lift="vectorised", rounds=1)
+    result = made(algorithm=algorithm, lift="vectorized", rounds=1)
     evaluation = Evaluation(result.experiment.federated, result.experiment.federation, result.clients, Panel(5), 1)
     assert not evaluation.by_model and len(result.accuracy) == 6
 

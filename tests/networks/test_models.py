@@ -223,7 +223,7 @@ def test_a_block_whose_convolutions_are_zero_is_its_shortcut():
     assert torch.equal(block(x), x.relu())
 
 
-def test_initialisation_follows_torchvision_where_it_is_said():
+def test_initialization_follows_torchvision_where_it_is_said():
     torch.manual_seed(0)
     resnet, vgg = models.resnet18_gn(CIFAR, 10), models.vgg11(CIFAR, 10)
     weight = resnet.get_parameter("layer4.1.conv2.weight")  # fan out 512 * 9

@@ -30,7 +30,7 @@ from apiece.experiment.launch import federate as program
 from apiece.experiment.launch import resume
 from apiece.experiment.personalize import personalize
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.measure import scoring
 from apiece.measure.scoring import score
 from apiece.networks import opt as text_models
@@ -66,7 +66,7 @@ def lines(count: int = 96) -> list[dict]:
     return [
         {
             "text": " ".join(rng.choice(WORDS[i % 3], size=rng.integers(1, 5))),
-            "intent": ("colour", "animal", "sky")[i % 3],
+            "intent": ("color", "animal", "sky")[i % 3],
             "domain": "abcd"[i % 4],
         }
         for i in range(count)
@@ -308,18 +308,18 @@ def test_layers_are_the_papers():
 
 # --- training -------------------------------------------------------------------------------------------------------
 def test_training_is_that_of_torch_and_transformers():
-    """One client under AdamW: their model and torch's optimiser, the loss from its definition on the whole texts."""
+    """One client under AdamW: their model and torch's optimizer, the loss from its definition on the whole texts."""
     work, data, net = batches(2, 3, (9,)), clients("opt_lm", (9,)), theirs("opt_lm").train()
-    optimiser = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     for t in range(2):
         for rows in work.table[t, "c0"]:
             x, y = data.samples(0).batch(rows)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             chances = net(input_ids=x, attention_mask=(x != 0).long()).logits.softmax(-1)
             said = [chances[i, t, y[i, t]].log() for i in range(len(x)) for t in range(LENGTH) if x[i, t] != 0]
             (-sum(said) / len(said)).backward()
-            optimiser.step()
-    federated = federate(named.fedavg(), model("opt_lm"), client=AdamW(), optimiser_state="kept")
+            optimizer.step()
+    federated = federate(named.fedavg(), model("opt_lm"), client=AdamW(), optimizer_state="kept")
     ours = run(federated, data, work, [(0,)] * 2, lr=0.01)
     assert gap(ours.last, federated.setup.task.space.ravel(net)) < 1e-12
     assert gap(ours.last, federated.setup.initial) > 0.01
@@ -328,7 +328,7 @@ def test_training_is_that_of_torch_and_transformers():
 @pytest.mark.parametrize("kind", KINDS)
 def test_fedals_is_fedavg_where_it_should_be(kind):
     """alpha = 1 bitwise; all layers slow, alpha rounds of K steps are one of alpha K, AdamW's state kept."""
-    settings = {"client": AdamW(), "optimiser_state": "kept"}
+    settings = {"client": AdamW(), "optimizer_state": "kept"}
     data, short = clients(kind), batches(4, 2)
     long = Given(
         {(t, c): torch.cat([short.table[2 * t, c], short.table[2 * t + 1, c]]) for t in (0, 1) for _, c in short.table}
@@ -370,7 +370,7 @@ def test_lifts_change_nothing(kind):
             lr=0.01,
             lift=lift,
         ).last
-        for lift in (Sequential(), Threaded(2), Vectorised())
+        for lift in (Sequential(), Threaded(2), Vectorized())
     )
     assert torch.equal(one, two) and gap(one, three) < 1e-10
 
@@ -418,7 +418,7 @@ def test_a_run_of_a_file_resumes_and_its_model_loads_in_transformers(file, tmp_p
 
     served = personalize(stopped, write(tmp_path / "new.jsonl", lines(20)), tmp_path / "new.safetensors", steps=2)
     assert served.samples == 4 and served.steps == 2 and load_file(tmp_path / "new.safetensors").keys() == whole.keys()
-    with pytest.raises(UserError, match="'sea' is no label that is known; allowed: animal, colour, sky"):
+    with pytest.raises(UserError, match="'sea' is no label that is known; allowed: animal, color, sky"):
         personalize(stopped, write(tmp_path / "odd.jsonl", [{"text": "a", "intent": "sea"}] * 9))
 
 
@@ -467,7 +467,7 @@ def test_a_module_of_ones_own_takes_tokens(file):
 # --- a folder of the user's -----------------------------------------------------------------------------------------
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """A small OPT with weights and its own tokeniser of words, as `transformers` saves them."""
+    """A small OPT with weights and its own tokenizer of words, as `transformers` saves them."""
     tokenizers = pytest.importorskip("tokenizers")
     vocabulary = {
         word: i for i, word in enumerate(["<s>", "<pad>", "</s>", "<unk>", *sorted(sum(map(list, WORDS), []))])
@@ -488,7 +488,7 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path / "opt")
 
 
-def test_a_folder_gives_weights_and_tokeniser(folder, file):
+def test_a_folder_gives_weights_and_tokenizer(folder, file):
     stored = transformers.OPTForCausalLM.from_pretrained(folder)
     for kind in KINDS:
         net = model(kind, 6, folder)
@@ -512,8 +512,8 @@ def test_a_folder_gives_weights_and_tokeniser(folder, file):
     with pytest.raises(UserError, match="rows are of 11"):
         make_model(f'opt(length=11, folder="{folder}")', (11,), 3)
     (Path(folder) / "tokenizer.json").write_text("{}")
-    with pytest.raises(UserError, match="no tokeniser"):
-        text_models.opt(folder=folder).reading.tokeniser  # noqa: B018
+    with pytest.raises(UserError, match="no tokenizer"):
+        text_models.opt(folder=folder).reading.tokenizer  # noqa: B018
 
 
 def test_a_folder_runs_no_code(folder, tmp_path, monkeypatch):
@@ -521,18 +521,18 @@ def test_a_folder_runs_no_code(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
     path, done = Path(folder), tmp_path / "done"
     (path / "evil.py").write_text(f"import pathlib\npathlib.Path({str(done)!r}).touch()\n")
-    config, tokeniser = ((path / f"{name}.json").read_text() for name in ("config", "tokenizer_config"))
+    config, tokenizer = ((path / f"{name}.json").read_text() for name in ("config", "tokenizer_config"))
     (path / "config.json").write_text(
         config.replace('"opt"', '"evil"')[:-2] + ', "auto_map": {"AutoConfig": "evil.C"}}'
     )
     with pytest.raises(UserError, match="holds no model"):
         model("opt_lm", 6, folder)
     (path / "config.json").write_text(config)
-    named = json.loads(tokeniser) | {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": [None, "evil.T"]}}
+    named = json.loads(tokenizer) | {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": [None, "evil.T"]}}
     (path / "tokenizer_config.json").write_text(json.dumps(named))
     with suppress(UserError):  # it may be read by its tokenizer.json alone
-        text_models.opt(folder=folder).reading.tokeniser  # noqa: B018
-    (path / "tokenizer_config.json").write_text(tokeniser)
+        text_models.opt(folder=folder).reading.tokenizer  # noqa: B018
+    (path / "tokenizer_config.json").write_text(tokenizer)
     (path / "model.safetensors").unlink()
     torch.save(Evil(done), path / "pytorch_model.bin")
     with pytest.raises(UserError, match="holds no model"):

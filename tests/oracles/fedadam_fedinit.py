@@ -1,4 +1,4 @@
-"""FedAdam + relaxed initialisation: FedInit's mean of the clients' ends is what the server's Adam steps towards.
+"""FedAdam + relaxed initialization: FedInit's mean of the clients' ends is what the server's Adam steps towards.
 
 y_0 = x + beta (x - last_i), K steps of SGD;   `paper`:  D = mean y_K - x;   `delta`:  D = mean (y_K - y_0)
 m <- b1 m + (1 - b1) D;   v <- b2 v + (1 - b2) D^2;   x <- x + e m / (sqrt(v) + tau);   m = v = 0 at first

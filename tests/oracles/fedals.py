@@ -2,7 +2,7 @@
 
 Read with both conditions independent (the paper's `else if` never fires) and averaging after the local steps.
 Partial participation (not in the paper): a sampled client takes the server's head, and goes on from its own body if it
-trained since the last body synchronisation, else takes the server's body; at a body synchronisation the bodies of
+trained since the last body synchronization, else takes the server's body; at a body synchronization the bodies of
 that round's cohort are averaged. cohort=`held`: the cohort of an interval's first round stays for the whole interval.
 """
 
@@ -38,7 +38,7 @@ def run(
     server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
     trained = np.full(f.clients, -1)  # the last round in which each client trained
     for t in range(f.rounds):
-        first = t - t % alpha  # the first round since the last body synchronisation
+        first = t - t % alpha  # the first round since the last body synchronization
         if mutation == "first_round":
             first = t - (t - 1) % alpha
         sampled = f.cohorts[t - t % alpha] if cohort == "held" else f.cohorts[t]

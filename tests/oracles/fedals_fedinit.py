@@ -1,6 +1,6 @@
-"""FedALS + relaxed initialisation: a group that the client takes from the server starts beyond it.
+"""FedALS + relaxed initialization: a group that the client takes from the server starts beyond it.
 
-For the groups G that client i takes (head: every round; body: if it did not train since the last body synchronisation)
+For the groups G that client i takes (head: every round; body: if it did not train since the last body synchronization)
 start_i[G] = server[G] + beta (server[G] - last_i[G]),  last_i = its model as it last ended; the others go on.
 Averaging as in fedals.py (`paper`).
 """

@@ -1,4 +1,4 @@
-"""FedALS + relaxed initialisation + FedCOG: starts and averaging as in fedals_fedinit.py, FedCOG's equations (1)-(3).
+"""FedALS + relaxed initialization + FedCOG: starts and averaging as in fedals_fedinit.py, FedCOG's equations (1)-(3).
 
 The teacher and the inputs are of what the server holds: the head of this round, the body as it was last averaged,
 whatever body the client goes on from, and wherever it starts. Its last model is where its training last ended, body

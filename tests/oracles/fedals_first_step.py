@@ -35,10 +35,10 @@ def run(
     periods, server, rounds = np.where(BODY, alpha, 1), f.initial.copy(), []
     periods[30:35] = max(alpha, third)  # a third group, the body's bias
     models, trained = np.tile(f.initial, (f.clients, 1)), np.full(f.clients, -1)
-    synchronised = np.full(len(server), -1)  # the last round after which each parameter was averaged
+    synchronized = np.full(len(server), -1)  # the last round after which each parameter was averaged
     for t, sampled in enumerate(f.cohorts):
         for i in sampled:
-            own = (trained[i] > synchronised) & (trained[i] >= 0) & (mutation != "always_sent")
+            own = (trained[i] > synchronized) & (trained[i] >= 0) & (mutation != "always_sent")
             theta = np.where(own, models[i], server)
             for k in range(1 if early and t == 0 and mutation != "whole_round" else f.steps(t, i)):
                 theta = theta - f.lr[t] * f.gradient(theta, t, i, k)
@@ -49,7 +49,7 @@ def run(
         if mutation == "shifted" and t > 0:
             due = (t + 1) % periods == 0
         server = np.where(due, f.share(sampled, weights) @ models[sampled], server)
-        synchronised = np.where(due, t, synchronised)
+        synchronized = np.where(due, t, synchronized)
         rounds.append(Round(server, models.copy()))
     return rounds
 

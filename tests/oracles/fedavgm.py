@@ -3,7 +3,7 @@
 D = sum_{i in S} w_i (x - y_i), m the momentum:
 `hsu`         v <- m v + D;            x <- x - e v
 `mean`        v <- m v + (1 - m) D;    x <- x - e v                                     (MOON's code)
-`normalised`  v <- m v + D;            x <- x - e v in the first round, - e v / (1 + m) after it   (FedCOG's code)
+`normalized`  v <- m v + D;            x <- x - e v in the first round, - e v / (1 + m) after it   (FedCOG's code)
 `nesterov`    v <- m v + D;            x <- x - e (D + m v)                             (FL-bench)
 `exp`         d <- D + m d;            x <- x - e d                                     (FedExP's code)
 """
@@ -43,7 +43,7 @@ def run(
             models[i] = y
         d = f.share(cohort, weights) @ (x - models[cohort])
         v = m * v + (1 - m if form == "mean" else server_lr if mutation == "inside" else 1.0) * d
-        move = {"nesterov": d + m * v, "normalised": v if t == 0 else v / (1 + m)}.get(form, v)
+        move = {"nesterov": d + m * v, "normalized": v if t == 0 else v / (1 + m)}.get(form, v)
         x = x - server_lr * move
         rounds.append(Round(x, models.copy()))
     return rounds

@@ -1,4 +1,4 @@
-"""FedCM + relaxed initialisation: a client's direction is that of its own training, from the relaxed start.
+"""FedCM + relaxed initialization: a client's direction is that of its own training, from the relaxed start.
 
 y_0 = x + beta (x - last_i);  K times  y <- y - lr_t (a g_i(y) + (1 - a) Delta)
 Delta <- sum_{i in S} w_i (y_0 - y_K) / (K_i lr_t);   `paper`:  x <- mean y_K;   `delta`:  x <- x + mean (y_K - y_0)

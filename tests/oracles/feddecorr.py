@@ -15,7 +15,7 @@ from .problem import Fixture, Round, known
 EXAMPLE: dict = {"beta": 0.3}
 MUTATIONS = {
     "paper": "||K||_F^2/d^2 with the correlation matrix K = M/(N - 1): the paper's own scale",
-    "covariance": "features centred and not divided by their deviations",
+    "covariance": "features centered and not divided by their deviations",
     "whole": "the sum over the batch, not divided by N",
     "biased": "the variance divided by N",
     "frozen": "mean and deviation held constant in the gradient",

@@ -1,4 +1,4 @@
-"""FedDyn: Acar et al. 2021, algorithm 1, its inexact minimisation by K steps of SGD.
+"""FedDyn: Acar et al. 2021, algorithm 1, its inexact minimization by K steps of SGD.
 
 y = w;  K times  y <- y - lr_t (g_i(y) - h_i + a (y - w))   gradient of f_i - <h_i, y> + a/2 ||y - w||^2
 h_i <- h_i - a (y - w);   h <- h - a (1/N) sum_{i in S} (y_i - w);   w <- mean_{i in S} y_i - h/a

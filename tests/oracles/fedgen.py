@@ -42,7 +42,7 @@ MUTATIONS = {
     "late": "features in all local steps",
     "attached": "the teacher learns from the student",
     "student_first": "KL(p(x), p(h(G)))",
-    "batch": "the clients normalise by the batch of their own draws",
+    "batch": "the clients normalize by the batch of their own draws",
     "decoupled": "weight decay beside Adam, not in its gradient",
     "others": "features of the batch's labels, moved by one",
     "momentless": "Adam's moments forgotten each round",

@@ -1,4 +1,4 @@
-"""FedInit: Sun et al. 2023 (arXiv 2306.05706), algorithm 1: relaxed initialisation.
+"""FedInit: Sun et al. 2023 (arXiv 2306.05706), algorithm 1: relaxed initialization.
 
 start_i = w + beta (w - last_i)  (line 6);  K local steps (lines 7-10);  last_i <- w_i  (line 11; unsampled: line 14)
 aggregate `paper`:  w <- mean_{i in S} w_i  (line 16);   `delta`:  w <- w + mean_{i in S} (w_i - start_i)  (their code).

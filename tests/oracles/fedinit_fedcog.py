@@ -1,4 +1,4 @@
-"""Relaxed initialisation + FedCOG: fedals_fedinit_fedcog.py where all is averaged in every round."""
+"""Relaxed initialization + FedCOG: fedals_fedinit_fedcog.py where all is averaged in every round."""
 
 from __future__ import annotations
 

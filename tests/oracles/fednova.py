@@ -14,7 +14,7 @@ EXAMPLE: dict = {"momentum": 0.6, "weights": "samples"}
 MUTATIONS = {
     "effective_steps": "multiplied by sum p_i K_i, right for plain SGD only",
     "own_steps": "divided by K_i, right for plain SGD only",
-    "not_effective": "the normalised mean not multiplied back",
+    "not_effective": "the normalized mean not multiplied back",
     "last_coefficients": "||a||_1 = (1 - rho^K) / (1 - rho), the first gradient's coefficient alone",
 }
 

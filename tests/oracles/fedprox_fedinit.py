@@ -1,4 +1,4 @@
-"""FedProx + relaxed initialisation: the anchor is where the client started, not what was sent.
+"""FedProx + relaxed initialization: the anchor is where the client started, not what was sent.
 
 start_i = x + beta (x - last_i);  K times  y <- y - lr_t (g(y) + mu (y - start_i));  `paper`, `delta` as in fedinit.py.
 """

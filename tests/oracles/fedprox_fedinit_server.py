@@ -1,4 +1,4 @@
-"""FedProx + relaxed initialisation, the centre at the server's model: FedProx's equation (2) as it stands.
+"""FedProx + relaxed initialization, the center at the server's model: FedProx's equation (2) as it stands.
 
 start_i = x + beta (x - last_i);  K times  y <- y - lr_t (g(y) + mu (y - x)).  This is what fedprox_fedinit.py has for a
 wrong reading.

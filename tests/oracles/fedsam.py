@@ -13,7 +13,7 @@ from .problem import Fixture, Round, known
 EXAMPLE: dict = {"rho": 0.5}
 MUTATIONS = {
     "descent": "the gradient taken where the loss is lowest nearby, y - e",
-    "unnormalised": "e = rho g",
+    "unnormalized": "e = rho g",
     "other_batch": "the second gradient on the next step's batch",
     "not_restored": "the step taken from y + e",
     "kept": "e of the first step throughout",
@@ -31,7 +31,7 @@ def run(
             for k in range(f.steps(t, i)):
                 if mutation != "kept" or k == 0:
                     g = f.gradient(y, t, i, k)
-                    e = rho * g if mutation == "unnormalised" else rho * g / (np.linalg.norm(g) + 1e-7)
+                    e = rho * g if mutation == "unnormalized" else rho * g / (np.linalg.norm(g) + 1e-7)
                     e = -e if mutation == "descent" else e
                 batch = (k + 1) % f.steps(t, i) if mutation == "other_batch" else k
                 step = f.lr[t] * f.gradient(y + e, t, i, batch)

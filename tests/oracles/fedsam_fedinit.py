@@ -1,4 +1,4 @@
-"""FedSAM + relaxed initialisation: FedSAM's steps from the relaxed start.
+"""FedSAM + relaxed initialization: FedSAM's steps from the relaxed start.
 
 y_0 = x + beta (x - last_i);  K times  e = rho g_i(y) / (||g_i(y)|| + 1e-7),  y <- y - lr_t g_i(y + e)
 `paper`:  x <- mean y_K;   `delta`:  x <- x + mean (y_K - y_0)

@@ -2,7 +2,7 @@
 
 d_j = ||h(q) - h(x_j)||^2 for client i's training samples j;   p_knn(c) ~ sum over the `count` nearest with y_j = c of
 exp(-d_j / (5 scale));   p = a p_knn + (1 - a) softmax(s(q)).  a = None: of 0, .1, ..., 1 the first that is right most
-often on the client's training samples, each with its neighbours among the others.  The scores are log p.
+often on the client's training samples, each with its neighbors among the others.  The scores are log p.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MUTATIONS = {
     "no_dimension": "d / scale, without the number of features",
     "logits": "mixed with the scores, not with their softmax",
     "all": "every sample counts, not the nearest alone",
-    "with_itself": "a training sample is its own neighbour when the weight is chosen",
+    "with_itself": "a training sample is its own neighbor when the weight is chosen",
     "inputs": "distances of inputs, not of features",
 }
 

@@ -1,4 +1,4 @@
-"""PeFLL: Scott et al. 2024, algorithm 2, with the official code's server (Adam) and normalisation of descriptors.
+"""PeFLL: Scott et al. 2024, algorithm 2, with the official code's server (Adam) and normalization of descriptors.
 
 e_i = mean over the client's first batch of phi(x, y) = W onehot(y) + w                       (line 6, linear embedding)
 m, s = mean and deviation (n - 1) of the entries of the very first e, then frozen;   v_i = (e_i - m)/s
@@ -21,9 +21,9 @@ PHI = DESCRIPTOR * (CLASSES + 1)
 PARAMETERS = 0.5 * np.random.Generator(np.random.Philox(11)).normal(size=PHI + ETA)
 EXAMPLE: dict = {"lr": 0.03, "clip": 2.0, "momentum": 0.9, "weight_decay": 0.01, "lambda_h": 0.05, "lambda_v": 0.02}
 MUTATIONS = {
-    "own": "every descriptor normalised by its own mean and deviation, not v = (e - m)/s by those kept",
+    "own": "every descriptor normalized by its own mean and deviation, not v = (e - m)/s by those kept",
     "refit": "m and s taken anew from each round's first client",
-    "plain": "no normalisation (algorithm 2 as it stands)",
+    "plain": "no normalization (algorithm 2 as it stands)",
     "population": "the deviation by n, not n - 1",
     "unscaled": "d v not divided by s on its way to phi",
     "whole": "the descriptor of all data while training",
@@ -31,7 +31,7 @@ MUTATIONS = {
     "per_step": "delta divided by the step size and the number of steps",
     "unclipped": "no clip on the server",
     "uncorrected": "Adam without bias correction (FedAdam)",
-    "coupled": "the regularisers' gradient given to Adam, not decoupled",
+    "coupled": "the regularizers' gradient given to Adam, not decoupled",
     "sign": "delta = new - old taken as a gradient",
 }
 

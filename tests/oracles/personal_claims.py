@@ -105,8 +105,8 @@ def value(d: Data, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """f_i at (x_i, y_i) of all clients, [N]; x [N, P] or [P], y [N, Q]."""
     x = np.broadcast_to(x, (len(d.a), d.a.shape[2]))
     score = (d.a @ x[:, :, None] + d.b @ y[:, :, None])[:, :, 0]
-    regulariser = (x**2 / (1 + x**2)).sum(axis=1) + (y**2 / (1 + y**2)).sum(axis=1)
-    return np.logaddexp(0, -d.label * score).mean(axis=1) + d.rho * regulariser
+    regularizer = (x**2 / (1 + x**2)).sum(axis=1) + (y**2 / (1 + y**2)).sum(axis=1)
+    return np.logaddexp(0, -d.label * score).mean(axis=1) + d.rho * regularizer
 
 
 def gradients(d: Data, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

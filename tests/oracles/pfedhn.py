@@ -1,4 +1,4 @@
-"""pFedHN: Shamsian et al. 2021, algorithm 1, with the official code's outer optimiser.
+"""pFedHN: Shamsian et al. 2021, algorithm 1, with the official code's outer optimizer.
 
 theta_i = h(v_i; eta);  k local steps;  delta_i = theta_i - theta_i'
 d eta = sum_i w_i d eta_i,  d v_i weighted by w_i, zero for clients that were not asked; both clipped together

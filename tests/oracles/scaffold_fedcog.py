@@ -1,6 +1,6 @@
 """SCAFFOLD + FedCOG (FedCOG's Table 3): SCAFFOLD's algorithm 1, option II, on FedCOG's equation (3).
 
-What SCAFFOLD calls the client's gradient is that of all the client minimises, so that
+What SCAFFOLD calls the client's gradient is that of all the client minimizes, so that
 c_i+ = c_i - c + (x - y_i)/(K lr_t) holds the distillation's as well.
 """
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD + relaxed initialisation: the variate's difference runs from the relaxed start, so it is the mean gradient.
+"""SCAFFOLD + relaxed initialization: the variate's difference runs from the relaxed start, so it is the mean gradient.
 
 y_0 = x + beta (x - last_i);  K times  y <- y - lr_t (g(y) - c_i + c);   c_i+ = c_i - c + (y_0 - y_K)/(K lr_t);
 c <- c + (1/N) sum_{i in S} (c_i+ - c_i);   `paper`:  x <- mean y_K;   `delta`:  x <- x + mean (y_K - y_0).

@@ -1,4 +1,4 @@
-"""Scaffold-P + relaxed initialisation of the shared part; the personal part starts where the client left it.
+"""Scaffold-P + relaxed initialization of the shared part; the personal part starts where the client left it.
 
 x_0,i = x + beta (x - last_i);   inner steps, y_i and c as in scaffold_p.py;   c_i+ = c_i - c + (x_0,i - x_K,i)/(K g_x);
 `paper`:  x <- x + e_x mean (x_K,i - x);   `delta`:  x <- x + e_x mean (x_K,i - x_0,i);   last_i <- x_K,i.

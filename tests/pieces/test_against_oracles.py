@@ -20,7 +20,7 @@ from support.against import amplified, build, follow, furthest
 from support.readings import FIXTURES, ROUNDING, SHOWS, followed, off, reading
 from support.values import CASES, VALUES
 
-from apiece.lifts.lift import Threaded, Vectorised
+from apiece.lifts.lift import Threaded, Vectorized
 
 # ragged problems catch steps that are counted as everyone's, weights a mean that is taken without them
 COMBINATIONS = list(product(FIXTURES, ("uniform", "samples")))
@@ -52,7 +52,7 @@ def test_equals_the_oracle(oracle, hyper, problem, weights):
 @pytest.mark.parametrize("oracle", ORACLES)
 def test_equals_the_oracle_under_every_lift_and_full_participation(oracle):
     hyper, f = ORACLES[oracle].EXAMPLE, FIXTURES["ragged"]
-    one, two = (follow(build(oracle, **hyper), f, lift=lift, **hyper)[1] for lift in (Vectorised(2), Threaded(2)))
+    one, two = (follow(build(oracle, **hyper), f, lift=lift, **hyper)[1] for lift in (Vectorized(2), Threaded(2)))
     assert off(one, oracle, f, **hyper) == off(two, oracle, f, **hyper) == 0
     f = everyone(f)
     assert off(follow(build(oracle, **hyper), f, **hyper)[1], oracle, f, **hyper) == 0

@@ -1,4 +1,4 @@
-"""FedDyn, FedCM, FedSAM, FedNova, FedExP and the server's optimisers: fixed points, periods, conservation, cost."""
+"""FedDyn, FedCM, FedSAM, FedNova, FedExP and the server's optimizers: fixed points, periods, conservation, cost."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from torch import nn
 
 from apiece.algebra.composition import Client, Period, algorithm
 from apiece.algebra.optim import AdamW, Sgd
-from apiece.algebra.server_optim import Adagrad, AveragedMomentum, Descent, Momentum, Nesterov, NormalisedMomentum
+from apiece.algebra.server_optim import Adagrad, AveragedMomentum, Descent, Momentum, Nesterov, NormalizedMomentum
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.pieces.fedcm import FedCM
 from apiece.pieces.feddyn import FedDyn
 from apiece.pieces.fedexp import FedExP
@@ -124,7 +124,7 @@ def test_fedsam_with_batch_norm_under_every_lift():
     net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3))
     one, two = (
         run(federate(named.fedsam(0.3), net), clusters(), Work(3, None, 4), SOME, lift=lift)
-        for lift in (Sequential(), Vectorised(2))
+        for lift in (Sequential(), Vectorized(2))
     )
     assert gap(one.last, two.last) < 1e-12 and gap(one.servers[-1].buffers, two.servers[-1].buffers) < 1e-12
 
@@ -140,7 +140,7 @@ def test_fedsam_is_a_loop_of_torchs(client):
         return list(torch.autograd.grad(nn.functional.cross_entropy(net(x), y), parameters))
 
     for t in range(3):
-        optimiser = torch.optim.SGD(parameters, lr=0.1, momentum=client.momentum, weight_decay=client.weight_decay)
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=client.momentum, weight_decay=client.weight_decay)
         for rows in work.batches(0, t, "c0", 20, 4):
             x, y = data.samples(0).batch(rows)
             here, g = [p.detach().clone() for p in parameters], gradient(x, y)
@@ -156,7 +156,7 @@ def test_fedsam_is_a_loop_of_torchs(client):
                     p.copy_(v)
                     assert p.grad is not None
                     p.grad.mul_(min(1.0, 0.5 / float(total)))
-            optimiser.step()
+            optimizer.step()
     assert gap(ran.last, nn.utils.parameters_to_vector(net.parameters()).detach()) < 1e-12
 
 
@@ -184,8 +184,8 @@ def test_fednova_of_equal_work_is_fedavg_but_for_rounding():
         assert gap(one.last, two.last) < 1e-14
 
 
-def test_fednova_takes_its_momentum_from_the_clients_optimiser():
-    """Twice the work counts for ||a||_1 of the run's own momentum, whoever names it; no other optimiser is counted."""
+def test_fednova_takes_its_momentum_from_the_clients_optimizer():
+    """Twice the work counts for ||a||_1 of the run's own momentum, whoever names it; no other optimizer is counted."""
     table = Given({(0, f"c{i}"): torch.arange(4).repeat(k, 1) for i, k in enumerate((2, 4))})
     m = 0.8
     ones = [sum(m**j for k in range(steps) for j in range(steps - k)) for steps in (2, 4)]
@@ -228,17 +228,17 @@ PIECES = {
     "fednova": [FedNova()],
     "fedavg": [],
 }
-SERVERS = [Descent(), Momentum(), AveragedMomentum(), NormalisedMomentum(), Nesterov(), Adagrad()]
+SERVERS = [Descent(), Momentum(), AveragedMomentum(), NormalizedMomentum(), Nesterov(), Adagrad()]
 TOGETHER = (
-    [(name, Descent()) for name in PIECES] + [("fedavg", s) for s in SERVERS[1:]] + [("feddyn", NormalisedMomentum())]
+    [(name, Descent()) for name in PIECES] + [("fedavg", s) for s in SERVERS[1:]] + [("feddyn", NormalizedMomentum())]
 )
-# pieces and servers catch what does not rest between synchronisations, periods an interval that is counted one off
+# pieces and servers catch what does not rest between synchronizations, periods an interval that is counted one off
 IN_TURN = [pytest.param(*both, p, id=f"{both[0]}-{both[1]!r}") for both, p in zip(TOGETHER, cycle((2, 3)))]
 
 
 @pytest.mark.parametrize("name, server, p", IN_TURN)
 def test_a_period_is_a_longer_round(name, server, p):
-    """Period p with K steps is period 1 with p K steps, and between two synchronisations the server rests."""
+    """Period p with K steps is period 1 with p K steps, and between two synchronizations the server rests."""
     short, long = schedules(p, 3)
     settings: dict[str, Any] = {"server": server, "client": Sgd(weight_decay=0.01), "clip": 1.0, "watch": KEEPS_ALL}
     parts = PIECES[name]
@@ -264,7 +264,7 @@ def test_fedcm_follows_the_gradient_where_the_server_has_no_direction():
 
 
 # --- conservation ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=repr)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=repr)
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize(
     "subject",
@@ -322,6 +322,6 @@ def test_refuses(make, says):
 
 
 def test_the_forms_of_fedavgm_are_other_values():
-    forms = {form: named.fedavgm(form=form).server for form in ("hsu", "mean", "normalised", "nesterov", "exp")}
+    forms = {form: named.fedavgm(form=form).server for form in ("hsu", "mean", "normalized", "nesterov", "exp")}
     assert forms["hsu"] == forms["exp"] == Momentum()  # FedExP's code writes Hsu's equation
     assert len({repr(server) for server in forms.values()}) == 4

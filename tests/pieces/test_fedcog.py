@@ -21,7 +21,7 @@ from apiece.contract import check
 from apiece.engine.stepping import Batched, Loop
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.measure.observed import sheet
 from apiece.pieces.fedcog import FedCOG, allocation, balance, jensen_shannon
 from apiece.pieces.feddecorr import correlation
@@ -55,7 +55,7 @@ def views(piece, module=None, data=None, rounds=3, lr=0.3, steps=6, **settings):
 # --- what is generated ----------------------------------------------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [{}, {"source": Network(latent=8, width=16)}], ids=["inputs", "network"])
-def test_inputs_are_labelled_by_the_global_model_and_missed_by_the_local_one(source):
+def test_inputs_are_labeled_by_the_global_model_and_missed_by_the_local_one(source):
     """The global model's loss is less than at first; the local's mistakes, and their distance, more than with dis=0.
 
     Not than at first, for what is complementary is what a local model misses already, and noise is what no model knows.
@@ -198,7 +198,7 @@ def test_any_shape_of_inputs_and_both_lifts(shape, source):
     data, subject = skewed((5, 4, 6), shape), algorithm(FedCOG(**SMALL, **source), name="fedcog")
     one, two = (
         run(federate(subject, module, watch=KEEPS_ALL), data, FullBatch(2), [[0, 1, 2]] * 2, lift=lift)
-        for lift in (Sequential(), Vectorised(3))
+        for lift in (Sequential(), Vectorized(3))
     )
     assert gap(one.last, two.last) < 1e-10 and gap(models(one), models(two)) < 1e-10
 

@@ -39,7 +39,7 @@ from apiece.pieces.fedreg import FedReg
 from apiece.pieces.fedsam import FedSAM
 from apiece.pieces.fine_tune import FineTune
 from apiece.pieces.iterates import AveragedIterates, Previous
-from apiece.pieces.knn_per import Neighbours
+from apiece.pieces.knn_per import Neighbors
 from apiece.pieces.moon import MOON
 from apiece.pieces.newcomer import Newcomer
 from apiece.pieces.outer_step import OuterStep
@@ -150,14 +150,14 @@ class SentFedCM(FedCM):
 
 
 class PlainFedSAM(FedSAM):
-    """The ascent not normalised."""
+    """The ascent not normalized."""
 
     def objective(self, view, loss):
         return lambda theta, batch: loss(theta + self.rho * view.task.gradient(theta.detach(), batch), batch)
 
 
 class ShrunkFedNova(FedNova):
-    """The normalised mean not multiplied back."""
+    """The normalized mean not multiplied back."""
 
     def learn(self, memory, g, report, share):
         return g, memory
@@ -296,7 +296,7 @@ class WholeNewcomer(Newcomer):
         return super().personal(view._replace(shared=torch.zeros_like(view.shared), model=theta), theta)
 
 
-class UnsquaredNeighbours(Neighbours):
+class UnsquaredNeighbors(Neighbors):
     """exp of the distance."""
 
     def _distances(self, queries, keys):
@@ -355,10 +355,10 @@ class RefitFrozen(Frozen):
 
 
 class RefitPefll(WrittenPefll):
-    """Descriptors normalised by each round's first."""
+    """Descriptors normalized by each round's first."""
 
     def complete(self, space, setting):
-        return replace(super().complete(space, setting), normalise=RefitFrozen())
+        return replace(super().complete(space, setting), normalize=RefitFrozen())
 
 
 class SignPefll(WrittenPefll):
@@ -366,31 +366,31 @@ class SignPefll(WrittenPefll):
 
     def complete(self, space, setting):
         whole = super().complete(space, setting)
-        return replace(whole, optimiser=Reversed(whole.optimiser))
+        return replace(whole, optimizer=Reversed(whole.optimizer))
 
 
 class Reversed(NamedTuple):
-    """Another optimiser against the gradient's sign."""
+    """Another optimizer against the gradient's sign."""
 
-    optimiser: Any
+    optimizer: Any
 
     def init(self, theta):
-        return self.optimiser.init(theta)
+        return self.optimizer.init(theta)
 
     def step(self, gradient, theta, state, lr=1.0):
-        return self.optimiser.step(-gradient, theta, state, lr)
+        return self.optimizer.step(-gradient, theta, state, lr)
 
 
 class Sparse(NamedTuple):
-    """Another optimiser that leaves alone what has no gradient."""
+    """Another optimizer that leaves alone what has no gradient."""
 
-    optimiser: Any
+    optimizer: Any
 
     def init(self, theta):
-        return self.optimiser.init(theta)
+        return self.optimizer.init(theta)
 
     def step(self, gradient, theta, state, lr=1.0):
-        moved, state = self.optimiser.step(gradient, theta, state, lr)
+        moved, state = self.optimizer.step(gradient, theta, state, lr)
         return torch.where(gradient == 0, theta, moved), state
 
 
@@ -399,7 +399,7 @@ class SparsePfedhn(WrittenPfedhn):
 
     def complete(self, space, setting):
         whole = super().complete(space, setting)
-        return replace(whole, optimiser=Sparse(whole.optimiser))
+        return replace(whole, optimizer=Sparse(whole.optimizer))
 
 
 class UnclippedPfedhn(WrittenPfedhn):
@@ -407,7 +407,7 @@ class UnclippedPfedhn(WrittenPfedhn):
 
     def complete(self, space, setting):
         whole = super().complete(space, setting)
-        return replace(whole, optimiser=replace(whole.optimiser, norm=None))
+        return replace(whole, optimizer=replace(whole.optimizer, norm=None))
 
 
 MISTAKES = [
@@ -428,7 +428,7 @@ MISTAKES = [
     (AliasedEnvelope, "pfedme"),
     (TrackedMetaStep, "per_fedavg"),
     (WholeNewcomer, "fedrep"),
-    (UnsquaredNeighbours, "knn_per"),
+    (UnsquaredNeighbors, "knn_per"),
     (StaleFineTune, "fine_tune"),
     (SwappedMOON, "moon"),
     (EarlyMOON, "moon"),
@@ -478,7 +478,7 @@ def test_a_piece_with_a_mistake_is_caught(part, oracle):
 
     def spoil(of: Any) -> Any:
         if isinstance(of, Server):
-            return Server(spoil(of.optimiser))
+            return Server(spoil(of.optimizer))
         if not isinstance(of, part.__base__):
             return of
         return part(**{field.name: getattr(of, field.name) for field in fields(of)})

@@ -24,13 +24,13 @@ from apiece.engine.clients import Clients
 from apiece.engine.work import Work
 from apiece.experiment.launch import run_config
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Threaded, Vectorised
+from apiece.lifts.lift import Threaded, Vectorized
 from apiece.pieces.scaffold import Scaffold
 from apiece.vector.space import Space
 
 VALUES = [
-    "fedprox(mu=0.3, centre=server) + relaxed_init(0.2)",
-    "fedprox(mu=0.3, centre=server) + fedals(2) + fedavg_p",
+    "fedprox(mu=0.3, center=server) + relaxed_init(0.2)",
+    "fedprox(mu=0.3, center=server) + fedals(2) + fedavg_p",
     "scaffold(control=difference)",
     "scaffold(control=difference) + fedals(2) + relaxed_init(0.2)",
     "scaffold(control=difference, init_control=grad)",
@@ -49,7 +49,7 @@ VALUES = [
 
 @pytest.mark.parametrize("text", tiers.but(("fedals(2, phase=first_step)",), VALUES))
 def test_the_contract_holds(text):
-    assert check(chosen_algorithm(text)).vectorised < TIGHT
+    assert check(chosen_algorithm(text)).vectorized < TIGHT
 
 
 # --- SCAFFOLD -------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_what_three_groups_send():
 
 
 # --- PeFLL ----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("lift", [Vectorised(6), Threaded(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Vectorized(6), Threaded(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("embedding", ["linear", "cnn"])
 def test_a_descriptor_of_all_samples_is_the_same_in_training_and_outside(embedding, lift):
     """Whichever lift, and however ragged the clients that are stacked in it: their padding is in no mean."""
@@ -211,4 +211,4 @@ def test_names_say_what_is_not_usual():
     assert named.scaffold_p(init_control="grad").name == "scaffold_p(init_control=grad)"
     assert named.pefll(server="sgd").name == "pefll(server=sgd)"
     assert named.fedcog(shuffle="each_pass").name == "fedcog(kd_weight=0.01, shuffle=each_pass)"
-    assert named.fedprox(0.1, "server").name == "fedprox(mu=0.1, centre=server)"
+    assert named.fedprox(0.1, "server").name == "fedprox(mu=0.1, center=server)"

@@ -229,7 +229,7 @@ def test_outer_step_moves_part_of_the_way():
     assert np.allclose(part - start, 0.25 * (whole - start), rtol=0, atol=1e-14) and (none == start).all()
 
 
-def test_one_full_batch_step_of_everyone_is_centralised_descent():
+def test_one_full_batch_step_of_everyone_is_centralized_descent():
     f = everyone(fixture(0))
     f = f._replace(batches={(t, i): np.arange(len(f.y[i]))[None] for t, i in f.batches})
     x, xs, ys = f.initial, np.concatenate(f.x), np.concatenate(f.y)
@@ -270,7 +270,7 @@ def test_fedals_from_the_first_step_is_its_iterations_under_full_participation(a
         assert np.allclose(r.models.mean(axis=0), locals_.mean(axis=0), rtol=0, atol=1e-13)
 
 
-def test_body_stays_on_the_server_between_synchronisations():
+def test_body_stays_on_the_server_between_synchronizations():
     rounds = fedals.run(fixture(0), alpha=3)
     bodies = np.stack([fixture(0).initial, *servers(rounds)])[:, BODY]
     moved = [not np.array_equal(a, b) for a, b in pairwise(bodies)]
@@ -316,8 +316,8 @@ def test_variates_are_mean_gradients(f):
             before = after
 
 
-def test_scaffold_follows_centralised_descent_to_second_order():
-    """Full batches, everyone, lr -> lr/2 with twice the rounds: FedAvg's gap to the centre halves, SCAFFOLD's quarters.
+def test_scaffold_follows_centralized_descent_to_second_order():
+    """Full batches, everyone, lr -> lr/2 with twice the rounds: FedAvg's gap to the center halves, SCAFFOLD's quarters.
 
     A client of FedAvg is k lr (grad f_i - grad f) off the central path, so the mean of the gradients is off to first
     order in lr. SCAFFOLD takes grad f_i - grad f away, but for its change over one round, itself of first order in lr.

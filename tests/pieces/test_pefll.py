@@ -33,7 +33,7 @@ from apiece.experiment.launch import run_config
 from apiece.experiment.personalize import newcomer as newcomer_of
 from apiece.experiment.personalize import personalize
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.networks.hypernetwork import Hypernetwork
 from apiece.pieces.pefll import SIZES, Pefll, descriptor_size
 from apiece.pieces.pfedhn import Pfedhn
@@ -69,7 +69,7 @@ def joint(federated: Any, data: Any, ran: Any, who: list[int], weights: list[flo
     return torch.autograd.grad(total, params)[0]
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorised(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("embedding", ["linear", "mlp", "cnn"])
 def test_the_protocol_is_the_joint_gradient_of_the_surrogate(embedding, lift):
     data, federated = images(), bound(Pefll(embedding), weighting="uniform")
@@ -138,7 +138,7 @@ def test_one_entry_has_no_deviation():
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])
-def test_the_servers_optimisers_are_torchs(decay):
+def test_the_servers_optimizers_are_torchs(decay):
     rng = np.random.Generator(np.random.Philox(0))
     start, gradients = (
         torch.from_numpy(rng.normal(size=9)),
@@ -150,11 +150,11 @@ def test_the_servers_optimisers_are_torchs(decay):
     ]
     for ours, torchs in pairs:
         leaf, theta, state = nn.Parameter(start.clone()), start, ours.init(start)
-        optimiser = torchs([leaf])
+        optimizer = torchs([leaf])
         for g in gradients:
             leaf.grad = g.clone()
             nn.utils.clip_grad_norm_([leaf], 1.5)
-            optimiser.step()
+            optimizer.step()
             theta, state = ours.step(g, theta, state)
         assert gap(theta, leaf.detach()) < 1e-6  # torch's clip adds 1e-6 to the norm
 
@@ -220,11 +220,11 @@ def test_what_crosses(runs):
 
 @pytest.mark.slow
 def test_what_is_saved(runs):
-    """The networks by name, and the normalisation with them: all that a client needs to be served."""
+    """The networks by name, and the normalization with them: all that a client needs to be served."""
     result = runs["pefll(lr=0.002)"]
     saved = safetensors.torch.load_file(result.folder / "model.safetensors")
-    assert {"normalise.mean", "normalise.deviation", "embedding.head.weight", "hypernetwork.heads.3.bias"} <= set(saved)
-    assert float(saved["normalise.deviation"]) == float(result.server.broadcast.deviation) > 0
+    assert {"normalize.mean", "normalize.deviation", "embedding.head.weight", "hypernetwork.heads.3.bias"} <= set(saved)
+    assert float(saved["normalize.deviation"]) == float(result.server.broadcast.deviation) > 0
     table = safetensors.torch.load_file(runs["pfedhn(lr=0.1)"].folder / "model.safetensors")["descriptors"]
     assert table.shape == (8, descriptor_size(10))
     client = result.model(3)

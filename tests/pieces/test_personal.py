@@ -28,7 +28,7 @@ from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.experiment.run import execute
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.pieces.fine_tune import passes
 from apiece.pieces.per_fedavg import part
 from apiece.vector.space import Space
@@ -106,7 +106,7 @@ def test_fedsim_is_fedavg_p_with_outer_steps_of_one():
     assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(3)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(3)], ids=lambda lift: type(lift).__name__)
 def test_fedbn_keeps_norm_layers_and_their_statistics(lift):
     """By hand with torch alone: everything but BatchNorm is averaged, each client goes on with its own BatchNorm."""
     data, work, cohorts = images(), Work(2, None, 4), [(0, 1, 2), (2, 3), (0, 1, 4)]
@@ -119,12 +119,12 @@ def test_fedbn_keeps_norm_layers_and_their_statistics(lift):
         for i in cohort:
             net = Normed().double()
             net.load_state_dict({**shared, **own.get(i, {})})
-            optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
             for rows in work.batches(0, t, data.names[i], data.size(i), 2):
                 x, y = data.samples(i).batch(rows)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(net(x), y).backward()
-                optimiser.step()
+                optimizer.step()
             ends.append({k: v.clone() for k, v in net.state_dict().items()})
             sizes.append(float(data.size(i)))
             own[i] = {k: v for k, v in ends[-1].items() if k.startswith("norm.")}
@@ -151,7 +151,7 @@ def test_norm_layers_are_found_by_their_kind():
 # --- the order of training --------------------------------------------------------------------------------------------
 def test_an_order_is_a_part_of_an_algorithm():
     both = algorithm(Alternate("head", 2), name="one") + named.fedavg()
-    assert both.alternate == Alternate("head", 2) and federate(both, mlp()).setup.recipe.optimiser.count == 2
+    assert both.alternate == Alternate("head", 2) and federate(both, mlp()).setup.recipe.optimizer.count == 2
     with pytest.raises(UserError, match="keep one"):
         _ = named.fedrep() + named.fedalt()
     for wrong in (-1, 1.5):
@@ -162,8 +162,8 @@ def test_an_order_is_a_part_of_an_algorithm():
 
 
 def test_a_share_of_steps_is_of_each_clients_own():
-    """Three steps of four, and one of two: ragged clients, vectorised too."""
-    moves = federate(named.fedrep(first=0.75), mlp()).setup.recipe.optimiser.moves
+    """Three steps of four, and one of two: ragged clients, vectorized too."""
+    moves = federate(named.fedrep(first=0.75), mlp()).setup.recipe.optimizer.moves
     head = federate(named.fedavg(), mlp()).setup.task.space.select("head")
     for steps, first in ((4, 3), (2, 2), (1, 1), (8, 6)):
         for k in range(steps):
@@ -223,7 +223,7 @@ def test_a_neutral_value_predicts_the_same(neutral, of):
         assert torch.equal(model_of(neutral, client), model_of(of, client))
 
 
-def test_neighbours_without_weight_decide_as_the_model():
+def test_neighbors_without_weight_decide_as_the_model():
     federated, server, clients = predictions(named.knn_per(weight=0.0))
     for client in range(5):
         each = clients.each(client, server.round)
@@ -249,7 +249,7 @@ def test_a_second_model_changes_nothing_of_the_first():
         assert torch.equal(models(ran), plain)
 
 
-def test_a_clients_own_model_is_withheld_by_no_synchronisation():
+def test_a_clients_own_model_is_withheld_by_no_synchronization():
     """Beside a head that is never sent and a body that waits, the second model moves whole in every round."""
     slow = named.fedals(3) + named.fedper()
     for kind in (named.ditto(), named.apfl(), named.pfedme(lam=1.0)):

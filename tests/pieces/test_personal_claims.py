@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from apiece.data.federation import Federation
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Vectorised
+from apiece.lifts.lift import Vectorized
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def curve(settings: Settings) -> np.ndarray:
 
     points: list[np.ndarray] = []
     federated = federate(subject, Toy(DATA), loss=lambda value, _: value.mean(), weighting="uniform")
-    ran = run(federated, data, Given(table), plan.cohorts, settings.step, Vectorised(32), after=after)
+    ran = run(federated, data, Given(table), plan.cohorts, settings.step, Vectorized(32), after=after)
     for server, here in zip(ran.servers, [np.zeros_like(personal), *points], strict=True):
         personal[:] = here
         measure(server.params)

@@ -30,7 +30,7 @@ from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.experiment.launch import federate as program
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.pieces.fedgen import FedGen
 from apiece.pieces.fedreg import FedReg
 from apiece.pieces.vhl import VHL, contrast
@@ -127,7 +127,7 @@ def test_any_shape_of_inputs_under_both_lifts(name, shape):
     module = Convolutional(shape[0]) if len(shape) == 3 else nn.Sequential(nn.Flatten(), mlp(int(np.prod(shape))))
     one, two = (
         run(prepared(QUICK[name], module), skewed((5, 4, 6), shape), FullBatch(2), [[0, 1, 2]] * 3, lift=lift)
-        for lift in (Sequential(), Vectorised(3))
+        for lift in (Sequential(), Vectorized(3))
     )
     assert gap(one.last, two.last) < 1e-10
 
@@ -281,7 +281,7 @@ class Told(Piece):
         return g, memory
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised(2)], ids=repr)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=repr)
 def test_rows_reach_the_server_in_the_cohorts_order(lift):
     SEEN.clear()
     run(prepared(algorithm(Told(), name="told")), clusters(), FullBatch(1), [[3, 0, 4, 1]], lift=lift, absent={0: {4}})

@@ -78,15 +78,15 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert page(folder, tmp_path) == page(folder, tmp_path)
 
 
-def test_colours_are_the_pages(tmp_path: Path) -> None:
-    from apiece.report.drawing import COLOURS, INK, LINE, MUTED
+def test_colors_are_the_pages(tmp_path: Path) -> None:
+    from apiece.report.drawing import COLORS, INK, LINE, MUTED
 
     text = page([write(tmp_path / "a"), write(tmp_path / "b", algorithm="scaffold")], tmp_path)
     figures = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
     assert "var(--c1)" in figures and "var(--ink)" in figures
-    assert not any(colour in figures for colour in (*COLOURS, INK, LINE, MUTED))
+    assert not any(color in figures for color in (*COLORS, INK, LINE, MUTED))
     light = dict(re.findall(r"--(c\d|ink):(#\w+)", text.split("@media")[0]))
-    assert [light[f"c{i}"] for i in range(len(COLOURS))] == list(COLOURS) and light["ink"] == INK
+    assert [light[f"c{i}"] for i in range(len(COLORS))] == list(COLORS) and light["ink"] == INK
 
 
 def test_seeds_become_means_and_bands(tmp_path: Path) -> None:

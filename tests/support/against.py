@@ -152,8 +152,8 @@ def follow(
     watch = KEEPS_ALL if keep else frozenset()
     setting = FederationFacts((FEATURES,), CLASSES, [f"c{i}" for i in range(f.clients)], range(f.clients), 0)
     module, wide = network(), any(isinstance(piece, VHL) for piece in subject.pieces)
-    normalised = any(isinstance(piece, FedNova) for piece in subject.pieces)  # under the momentum of the run
-    client = Sgd(rest.get("momentum", 0.0) if normalised else 0.0)
+    normalized = any(isinstance(piece, FedNova) for piece in subject.pieces)  # under the momentum of the run
+    client = Sgd(rest.get("momentum", 0.0) if normalized else 0.0)
     for piece in subject.pieces:
         module = piece.prepare(module)
     federated = federate(subject, module, weighting=weights, watch=watch, setting=setting, client=client, **server)

@@ -61,7 +61,7 @@ def cost(text: str, weighting: str = "samples", clients: int = CONFIG.clients) -
         total = total.plus(answer.traffic)
         assert len(answer.answered) == len(place.participants)
     times, row = rounds * len(place.participants), home.row(place.participants[0])[0]
-    kept = tree_leaves((server.params, server.optimiser, server.memory, server.broadcast))
+    kept = tree_leaves((server.params, server.optimizer, server.memory, server.broadcast))
     alone = tuple(
         f"{operation}{keystr(path)}"
         for operation, said in listening.said.items()

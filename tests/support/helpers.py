@@ -100,7 +100,7 @@ def federate(
     buffers: str = "average",
     **settings: Any,
 ) -> Federated:
-    """An algorithm on a module as it is initialised."""
+    """An algorithm on a module as it is initialized."""
     space = Space(module, buffers=buffers, dtype=dtype)
     task = Task(space) if loss is None else Task(space, loss)
     return Federated(Setup(algorithm, task, space.ravel(), space.ravel_buffers(), **settings))
@@ -120,7 +120,7 @@ def clusters(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> Federation:
-    """Ragged clients with a labelling of their own."""
+    """Ragged clients with a labeling of their own."""
     rng = np.random.Generator(np.random.Philox(seed))
     x = [rng.normal(size=(n, *shape)) + rng.normal(size=shape) for n in sizes]
     y = [

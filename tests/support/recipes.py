@@ -34,7 +34,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "feddyn + relaxed_init": {"algorithm": "feddyn(mean=model) + relaxed_init(beta=0.1, aggregate=delta)"},
     "fedcm + relaxed_init": {"algorithm": "fedcm + relaxed_init(beta=0.1)"},
     "fedsam + fedexp": {"algorithm": "fedsam + fedexp"},
-    "fednova + fedavgm, normalised": {"algorithm": "fednova + fedavgm(form=normalised)", "steps": "uniform(1,3)"},
+    "fednova + fedavgm, normalized": {"algorithm": "fednova + fedavgm(form=normalized)", "steps": "uniform(1,3)"},
     "fedyogi + fedals": {"algorithm": "fedyogi(lr=0.01) + fedals(alpha=3)"},
     "fedinit, bernoulli": {"algorithm": "fedinit(beta=0.1)", "sampling": "bernoulli"},
     "fedavg, epochs, crops": {"epochs": 1, "augment": "flip + crop(1)", "validation": 0.1},
@@ -59,7 +59,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fedreg + relaxed_init": {"algorithm": "fedreg(steps=2) + relaxed_init(beta=0.1)"},
     "fedgen + fedals, absentees": {"algorithm": "fedgen(epochs=5) + fedals(alpha=2)", "absent": 0.4},
     "vhl + scaffold": {"algorithm": "vhl(samples=60, batch=16) + scaffold"},
-    "centralised": {"algorithm": "centralised"},
+    "centralized": {"algorithm": "centralized"},
     "scaffold, difference": {"algorithm": "scaffold(control=difference)", "optimizer": "sgd(momentum=0.9)"},
     "scaffold_p, gradients first": {"algorithm": "scaffold_p(init_control=grad, outer_personal=0.5)", "absent": 0.3},
     "pefll, its Algorithm 2": {"algorithm": "pefll(descriptor=batch, server=sgd, clip=none, lambda_h=0.001)"},
@@ -68,7 +68,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "three groups, held": {
         "algorithm": "fedals(1, cohort=held, phase=first_step) + period(body, 2) + period(fc1.bias, 3)"
     },
-    "fedprox to the server's model": {"algorithm": "fedprox(mu=0.1, centre=server) + relaxed_init(beta=0.1)"},
+    "fedprox to the server's model": {"algorithm": "fedprox(mu=0.1, center=server) + relaxed_init(beta=0.1)"},
     "fedcog, reshuffled": {"algorithm": "fedcog(steps=5, samples=9, batch=5, temperature=2, shuffle=each_pass)"},
 }
 SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2", "batch": 8, "model": "mlp(hidden=[8])",

@@ -1,4 +1,4 @@
-"""Every algorithm and composition there is, found and not listed: by catalogue, by oracle, by recipe, by the docs."""
+"""Every algorithm and composition there is, found and not listed: by catalog, by oracle, by recipe, by the docs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.contract import CLASSES, FEATURES, HIDDEN, Report, check
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.language.expression import catalogue, parse, parse_list
+from apiece.language.expression import catalog, parse, parse_list
 from support import ROOT
 from support.recipes import RECIPES
 from support.wired import CONFIG
@@ -54,7 +54,7 @@ def held(names: Names, subject: Algorithm) -> Report:
 
 
 def reduced(terms: Names) -> Names:
-    """A sum without FedAvg, which adds nothing; FedInit in one is relaxed initialisation."""
+    """A sum without FedAvg, which adds nothing; FedInit in one is relaxed initialization."""
     if len(terms) < 2:
         return terms
     return tuple("relaxed_init" if name == "fedinit" else name for name in terms if name != "fedavg")
@@ -66,8 +66,8 @@ def key(terms: Names) -> Names:
 
 
 def algorithms() -> list[str]:
-    """The names in the catalogue."""
-    return [entry.name for entry in catalogue(named.NAMED)]
+    """The names in the catalog."""
+    return [entry.name for entry in catalog(named.NAMED)]
 
 
 def names_of(text: str) -> Names:
@@ -113,7 +113,7 @@ def spelled(name: str) -> str:
 
 
 def reference(name: str) -> str:
-    """The publication that the catalogue's line ends with, in parentheses there."""
+    """The publication that the catalog's line ends with, in parentheses there."""
     found = re.findall(r"\(([A-Z][^()]* \d{4})\)", " ".join((inspect.getdoc(getattr(named, name)) or "").split()))
     return found[-1] if found else "–"
 

@@ -38,7 +38,7 @@ VALUES |= {
     "fedsam_fedinit": [{"rho": 0.1, **i} for i in INIT],
     "fednova": [{}, {"momentum": 0.0, "weights": "samples"}, {"momentum": 0.9}],
     "fedexp": [{"epsilon": 1e-3}, {"epsilon": 0.5}, {"epsilon": 0.5, "evaluate": "average"}],
-    "fedavgm": [{"momentum": 0.6, "form": form} for form in ("hsu", "mean", "normalised", "nesterov", "exp")],
+    "fedavgm": [{"momentum": 0.6, "form": form} for form in ("hsu", "mean", "normalized", "nesterov", "exp")],
     "fedopt": [
         {"kind": "adam", "tau": 0.01, "initial": 0.0},
         {"kind": "yogi"},

@@ -33,7 +33,7 @@ from apiece.engine import federated, state
 from apiece.engine.row import Row
 from apiece.errors import UserError
 from apiece.language import algorithms
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.report import page
 from apiece.system import device
 
@@ -49,7 +49,7 @@ CASES = RECIPES | NAMED | {
     "ditto, its own steps": {"algorithm": "ditto(lr=0.05, steps=3)"},
     "fedexp, the average": {"algorithm": "fedexp(evaluate=average)"},
 }  # fmt: skip
-LIFTS = list(zip(CASES, cycle(("sequential", "vectorised"))))  # a lift catches what it makes on the host, for any case
+LIFTS = list(zip(CASES, cycle(("sequential", "vectorized"))))  # a lift catches what it makes on the host, for any case
 X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
 Y = np.arange(120) % 3
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -102,7 +102,7 @@ def test_models_with_statistics_and_what_they_become(buffers):
     assert Normed().load_state_dict(models[0][1])
 
 
-@pytest.mark.parametrize("lift", ["sequential", "vectorised"])
+@pytest.mark.parametrize("lift", ["sequential", "vectorized"])
 def test_clients_whose_data_are_made_when_asked(lift):
     def make(client: int) -> tuple[Tensor, Tensor]:
         return torch.from_numpy(X[client : client + 9]), torch.from_numpy(Y[client : client + 9])
@@ -133,7 +133,7 @@ def test_what_crosses_does_not_grow_with_the_steps():
     "algorithm", tiers.but(("pfedhn",), ["scaffold + fedals(alpha=2)", "fednova", "fedcm + relaxed_init", "pfedhn"])
 )
 def test_the_host_waits_for_no_value_in_a_round(algorithm, monkeypatch):
-    """Of a vectorised call rows, weights and whether they are finite are brought to it, as many copies for any cohort;
+    """Of a vectorized call rows, weights and whether they are finite are brought to it, as many copies for any cohort;
     once it has seen which groups there are it asks for nothing else.
     """
     counted: list[dict[str, int]] = []
@@ -147,7 +147,7 @@ def test_the_host_waits_for_no_value_in_a_round(algorithm, monkeypatch):
     monkeypatch.setattr(federated.Federated, "round", round)
     for cohort in (2, 5):
         with there() as pretended:
-            federate(**(QUICK | {"cohort": cohort, "algorithm": algorithm, "lift": "vectorised", "rounds": 6}))
+            federate(**(QUICK | {"cohort": cohort, "algorithm": algorithm, "lift": "vectorized", "rounds": 6}))
     few, many = counted[:6], counted[6:]
     assert [each["out"] for each in few] == [each["out"] for each in many]
     assert not any(each["waits"] for each in few[4:] + many[4:])
@@ -185,7 +185,7 @@ def test_the_host_waits_once_for_all_that_it_reads(monkeypatch):
     assert copies.order[5:] == ["waited for 1"]
 
 
-@pytest.mark.parametrize(("lift", "calls"), [(Sequential(), 5), (Vectorised(2), 3)])
+@pytest.mark.parametrize(("lift", "calls"), [(Sequential(), 5), (Vectorized(2), 3)])
 def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monkeypatch):
     """So that a GPU has work while its replies are read; and replies come in order, each whole."""
     copies = Copies(monkeypatch)
@@ -199,10 +199,10 @@ def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monke
     assert copies.order == ["begun 1", *overlapped, f"waited for {calls}"]
 
 
-@pytest.mark.parametrize("lift", ["sequential", "vectorised"])
+@pytest.mark.parametrize("lift", ["sequential", "vectorized"])
 @pytest.mark.parametrize("first", ["cuda", "cpu"])
 def test_a_run_goes_on_on_another_device(first, lift, tmp_path):
-    """Bitwise, what is logged too, where the lift is named: `auto` takes threads here and vectorises there."""
+    """Bitwise, what is logged too, where the lift is named: `auto` takes threads here and vectorizes there."""
 
     class Stop(Exception): ...
 
@@ -324,7 +324,7 @@ REAL = ("fedavg", "scaffold + relaxed_init(beta=0.1)", "fedals(alpha=2)", "moon 
 
 
 @ON_A_GPU
-@pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorised"])
+@pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorized"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3)])
 @pytest.mark.parametrize("name", REAL)
 def test_cuda(name, precision, tolerance, lift, tmp_path):
@@ -350,7 +350,7 @@ def convolved(**settings: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
-@pytest.mark.parametrize("lift", ["threaded", "vectorised", "products"])
+@pytest.mark.parametrize("lift", ["threaded", "vectorized", "products"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3), ("tf32", 5e-2)])
 def test_convolutions(lift, precision, tolerance, device):
     """Each lift's, on each device, are those of one client after the other on the CPU."""

@@ -144,7 +144,7 @@ def begin(beginner, tmp_path) -> Iterator[Callable[..., Began]]:
             one.told()
 
 
-LIFTS = ["sequential", "threaded", "vectorised", "processes", "wired"]
+LIFTS = ["sequential", "threaded", "vectorized", "processes", "wired"]
 
 
 @pytest.mark.parametrize("lift, hang", [(lift, False) for lift in LIFTS] + [("processes", True), ("wired", True)])

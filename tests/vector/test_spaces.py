@@ -17,7 +17,7 @@ from apiece.algebra.periods import NEVER
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.vector.space import Space
 
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4)]
@@ -110,23 +110,23 @@ def test_dropout_and_an_empty_model_are_refused():
 def torchs(net: nn.Module, data, rounds: int) -> nn.Module:
     """One client trained by torch.optim."""
     net = copy.deepcopy(net).double().train()
-    optimiser = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
     for t in range(rounds):
         for rows in WORK.batches(0, t, "c0", data.size(0), 2):
             x, y = data.samples(0).batch(rows)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(net(x), y).backward()
-            optimiser.step()
+            optimizer.step()
     return net
 
 
-@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorised()], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized()], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("net", [Normed, Tied])
 def test_one_client_is_torchs_loop(net, lift):
     """Tied weights move once, frozen ones never; BatchNorm's statistics move in training passes as torch's do."""
     data = images() if net is Normed else clusters((12,))
     ran = run(
-        federate(named.fedavg(), net(), client=Sgd(0.9), optimiser_state="kept"), data, WORK, [[0]] * 3, lift=lift
+        federate(named.fedavg(), net(), client=Sgd(0.9), optimizer_state="kept"), data, WORK, [[0]] * 3, lift=lift
     )
     space, server = ran.clients.federated.setup.task.space, ran.servers[-1]
     expected, ours = torchs(net(), data, 3).state_dict(), space.state_dict(server.params, server.buffers)
@@ -159,10 +159,10 @@ SUBJECTS = [
 @pytest.mark.parametrize("policy", ["average", "local", "drop"])
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
 def test_lifts_agree_with_statistics(subject, policy):
-    """Threads bitwise; vectorised to 1e-10 in float64, the clients' own statistics included."""
+    """Threads bitwise; vectorized to 1e-10 in float64, the clients' own statistics included."""
     runs = [
         run(federate(subject, Normed(), buffers=policy, watch=KEEPS_ALL), images(), WORK, SOME, lift=lift)
-        for lift in (Sequential(), Threaded(2), Vectorised(2))
+        for lift in (Sequential(), Threaded(2), Vectorized(2))
     ]
     one, threads, vmap = runs
     assert torch.equal(one.last, threads.last) and torch.equal(one.servers[-1].buffers, threads.servers[-1].buffers)
@@ -198,23 +198,23 @@ def test_local_statistics_go_on_from_the_clients_own():
     assert torch.equal(buffers[0], buffers[1]) and not torch.equal(buffers[1], buffers[2])
     space, net = ran.clients.federated.setup.task.space, Normed().double().train()
     net.load_state_dict(space.state_dict(ran.servers[2].params, buffers[1]))
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for rows in WORK.batches(0, 2, "c0", data.size(0), 2):
         x, y = data.samples(0).batch(rows)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.nn.functional.cross_entropy(net(x), y).backward()
-        optimiser.step()
+        optimizer.step()
     assert gap(buffers[2], torch.cat([net.norm.running_mean, net.norm.running_var])) < 1e-13
 
 
 def test_slow_statistics_follow_their_group():
-    """FedALS: the body's statistics rest on the server between two synchronisations, and go on with their client."""
+    """FedALS: the body's statistics rest on the server between two synchronizations, and go on with their client."""
     ran = run(federate(named.fedals(2), Normed(), watch=KEEPS_ALL), images(), WORK, SOME)
     moved = [not torch.equal(a.buffers, b.buffers) for a, b in zip(ran.servers, ran.servers[1:], strict=False)]
     assert moved == [False, True, False, True] and models(ran).shape == (5, ran.last.numel())
 
 
-def test_dropped_statistics_normalise_by_the_batch():
+def test_dropped_statistics_normalize_by_the_batch():
     space = Space(Normed(), buffers="drop", dtype=torch.float64)
     x = torch.randn(5, 2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert space.buffer_size == 0

@@ -65,7 +65,7 @@ ALGORITHMS = [
     "feddyn + relaxed_init(0.1)",
     "fedcm(0.3)",
     "fedsam + fedexp",
-    "fednova + fedavgm(form=normalised)",
+    "fednova + fedavgm(form=normalized)",
     "fedrep + fine_tune",
     "ditto",
     "apfl",
@@ -100,7 +100,7 @@ def test_wired_is_bitwise_sequential(name):
 
 def test_every_name_is_run_over_the_wire():
     recipes = [*ALGORITHMS, *PIPELINES, *(given.get("algorithm", "scaffold") for given in SETTINGS.values())]
-    pooled = {"centralised"}  # its data lie in one place: there is no client to be a process
+    pooled = {"centralized"}  # its data lie in one place: there is no client to be a process
     assert {call.name for text in recipes for call in parse(text)} == set(named.__all__) - pooled
 
 
@@ -537,7 +537,7 @@ def test_objects_are_refused(tmp_path):
 
 
 def test_pooled_data_have_no_clients():
-    config = replace(CONFIG, algorithm="centralised", rounds=1)
+    config = replace(CONFIG, algorithm="centralized", rounds=1)
     assert same(run_config(config)[0], sequential(config))
 
 

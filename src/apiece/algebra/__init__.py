@@ -1,1 +1,1 @@
-"""What an algorithm is a sum of: pieces, periods, broadcasts, optimisers."""
+"""What an algorithm is a sum of: pieces, periods, broadcasts, optimizers."""

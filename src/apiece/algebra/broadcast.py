@@ -42,7 +42,7 @@ class Identity:
     delta = Weighted
     common = True  # the server's parameters are a model, and every client is sent it
     own_batch = False  # whether a batch is drawn for a client's descriptor
-    optimiser = None
+    optimizer = None
 
     def complete(self, space: Any, setting: FederationFacts | None) -> Identity:
         """This broadcast for a model's vector space and a federation."""

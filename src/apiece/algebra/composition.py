@@ -1,4 +1,4 @@
-"""An algorithm is a sum of parts: pieces, periods, step sizes; one optimiser, order, broadcast, cohort rule at most."""
+"""An algorithm is a sum of parts: pieces, periods, step sizes; one optimizer, order, broadcast, cohort rule at most."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from apiece.vector.space import Selector
 
 @dataclass(frozen=True)
 class Period:
-    """The selected parameters are synchronised every so many rounds; NEVER makes them personal.
+    """The selected parameters are synchronized every so many rounds; NEVER makes them personal.
 
     theta <- mean_i(theta_i) at the end of round t = 0, 1, ... where (t + 1) mod every = 0; in between theta_i goes on.
     Of a parameter that several periods select, the longest holds.
-    Stored: theta_i, and between synchronisations what was sent of it. Sent: nothing else, and of these only where an
+    Stored: theta_i, and between synchronizations what was sent of it. Sent: nothing else, and of these only where an
     interval opens or closes. A client never seen: the server's; of personal ones the clients' mean where it is
     measured, and the initial ones where `apiece personalize` serves it.
     """
@@ -77,21 +77,21 @@ class Alternate:
 
 @dataclass(frozen=True)
 class Client:
-    """The clients' optimiser, instead of the run's."""
+    """The clients' optimizer, instead of the run's."""
 
-    optimiser: Any
+    optimizer: Any
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server's optimiser, instead of the run's."""
+    """The server's optimizer, instead of the run's."""
 
-    optimiser: Any
+    optimizer: Any
 
     def neutral(self) -> tuple[Server, str] | str:
-        if not hasattr(self.optimiser, "neutral"):
-            raise NotImplementedError(f"{self.optimiser!r} must declare its neutral value, or why there is none")
-        declared = self.optimiser.neutral()
+        if not hasattr(self.optimizer, "neutral"):
+            raise NotImplementedError(f"{self.optimizer!r} must declare its neutral value, or why there is none")
+        declared = self.optimizer.neutral()
         return declared if isinstance(declared, str) else (Server(declared[0]), declared[1])
 
 
@@ -104,7 +104,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Phase:
-    """`last_step`: groups are synchronised after the last local step of their interval; `first_step`: after the first
+    """`last_step`: groups are synchronized after the last local step of their interval; `first_step`: after the first
     of all, in a round of its own, and then after so many rounds.
     """
 
@@ -175,9 +175,9 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
             case Alternate():
                 once("alternate", part)
             case Client():
-                once("client", part.optimiser)
+                once("client", part.optimizer)
             case Server():
-                once("server", part.optimiser)
+                once("server", part.optimizer)
             case Cohort():
                 once("cohort", part.rule)
             case Phase():

@@ -1,4 +1,4 @@
-"""Numbers that no vector holds, among the arguments of optimisers, schedules and pieces: refused by name."""
+"""Numbers that no vector holds, among the arguments of optimizers, schedules and pieces: refused by name."""
 
 from __future__ import annotations
 

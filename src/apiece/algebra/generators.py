@@ -101,8 +101,8 @@ class Pipeline:
     The server's parameters are [phi, eta], `split` the length of phi; a function of nothing makes them where the server
     starts. The transpose runs the same way back: deltas through the generator on the server give d eta and d v_i; v's
     part goes down to client i, which answers with its d phi. `embed(phi, batch) -> [E]`, a mean over the batch, and
-    `generate(eta, v) -> [D]` are pure functions of flat vectors. `normalise` stands between them, on the server; what
-    it remembers is the broadcast's memory. `optimiser` is the server's, where it is the pipeline's own; `networks`
+    `generate(eta, v) -> [D]` are pure functions of flat vectors. `normalize` stands between them, on the server; what
+    it remembers is the broadcast's memory. `optimizer` is the server's, where it is the pipeline's own; `networks`
     says the parameters by the networks' names. `described` says which samples a descriptor in training is of. `decay`,
     a number or one for each of the server's parameters, adds decay times the clients' step size times these to the
     server's gradient.
@@ -112,8 +112,8 @@ class Pipeline:
     generate: Callable[[Tensor, Tensor], Tensor]
     parameters: Tensor | Callable[[], Tensor]
     split: int
-    normalise: Any = Unchanged()
-    optimiser: Any = None
+    normalize: Any = Unchanged()
+    optimizer: Any = None
     networks: Callable[[Tensor], dict[str, Tensor]] | None = None
     described: Any = FirstBatch()
     decay: float | Tensor | None = None
@@ -139,7 +139,7 @@ class Pipeline:
         return self.parameters() if callable(self.parameters) else self.parameters.clone()
 
     def memory(self, params: Tensor) -> Any:
-        return self.normalise.memory(params)
+        return self.normalize.memory(params)
 
     def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
         phi, eta = params[: self.split], params[self.split :]
@@ -152,8 +152,8 @@ class Pipeline:
 
             return Sent(None, {}, nothing, memory)
         v = torch.stack([up.rows[client].x for client in who])
-        memory = self.normalise.fit(memory, v[0])
-        models, transpose = write(lambda eta, v: self.generate(eta, self.normalise(memory, v)), eta, v)
+        memory = self.normalize.fit(memory, v[0])
+        models, transpose = write(lambda eta, v: self.generate(eta, self.normalize(memory, v)), eta, v)
 
         def back(answer: Any) -> tuple[Tensor, Any]:
             d_eta, d_v = transpose(pull(answer, who, models))
@@ -174,7 +174,7 @@ class Pipeline:
     @torch.no_grad()
     def model(self, params: Tensor, memory: Any, each: Any) -> Tensor:
         """One forward pass: the descriptor of the client's whole training data, through the generator."""
-        v = self.normalise(memory, self.describe(params, each))
+        v = self.normalize(memory, self.describe(params, each))
         return self.generate(params[self.split :], v)
 
     def describe(self, params: Tensor, each: Any) -> Tensor:
@@ -184,10 +184,10 @@ class Pipeline:
         return sum(self.embed(phi, each.samples.batch(p)) * (len(p) / max(size, 1)) for p in parts)  # type: ignore
 
     def state(self, params: Tensor, memory: Any) -> dict[str, Tensor]:
-        """All that the server needs to serve a client, by name: the networks and what `normalise` remembers."""
+        """All that the server needs to serve a client, by name: the networks and what `normalize` remembers."""
         named = {"parameters": params.clone()} if self.networks is None else self.networks(params)
         fields: dict[str, Tensor] = memory._asdict() if memory else {}
-        return named | {f"normalise.{name}": leaf.clone() for name, leaf in fields.items()}
+        return named | {f"normalize.{name}": leaf.clone() for name, leaf in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Table:
     parameters: Callable[[], Tensor]
     row: dict[int, int]
     width: int
-    optimiser: Any
+    optimizer: Any
     networks: Callable[[Tensor], dict[str, Tensor]]
 
     delta = PerClient

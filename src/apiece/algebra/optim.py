@@ -1,6 +1,6 @@
-"""Optimisers on vectors: the clients'.
+"""Optimizers on vectors: the clients'.
 
-An optimiser is a value: `init(theta) -> state`, `step(gradient, theta, state, lr) -> (theta, state)`. A state is a
+An optimizer is a value: `init(theta) -> state`, `step(gradient, theta, state, lr) -> (theta, state)`. A state is a
 named tuple of tensors; its vectors [D] are masked with the groups they belong to.
 """
 
@@ -20,8 +20,8 @@ Rate = float | Tensor
 DECAY = 0.01  # AdamW's, where none is given
 
 
-class Optimiser(Protocol):
-    """What a client's or the server's optimiser offers."""
+class Optimizer(Protocol):
+    """What a client's or the server's optimizer offers."""
 
     def init(self, theta: Tensor) -> Any: ...
 
@@ -98,19 +98,19 @@ def adamw(
 
 @dataclass(frozen=True)
 class Freeze:
-    """Another optimiser that moves `first` alone for `count` steps, then everything else alone (FedRep, FedAlt).
+    """Another optimizer that moves `first` alone for `count` steps, then everything else alone (FedRep, FedAlt).
 
     theta_j <- theta_j - lr m_j in local step k = 0, 1, ... where first_j = (k < count), m by the other; else it stays.
     A count between 0 and 1 is that share of the client's own steps, rounded. The frozen part keeps its momentum and is
     not decayed. `first` is a bool vector [D].
     """
 
-    optimiser: Any
+    optimizer: Any
     first: Tensor
     count: float
 
     def init(self, theta: Tensor) -> Any:
-        return self.optimiser.init(theta)
+        return self.optimizer.init(theta)
 
     def moves(self, step: int, steps: Any) -> Tensor:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
@@ -120,7 +120,7 @@ class Freeze:
         return torch.where(step < count, self.first, ~self.first)
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate) -> tuple[Tensor, Any]:
-        return self.optimiser.step(gradient, theta, state, lr)
+        return self.optimizer.step(gradient, theta, state, lr)
 
 
 def clip(gradient: Tensor, bound: float) -> Tensor:
@@ -130,23 +130,23 @@ def clip(gradient: Tensor, bound: float) -> Tensor:
 
 @dataclass(frozen=True)
 class OnServer:
-    """A client's optimiser as the server's, with a step size of its own and the gradient clipped to this norm first."""
+    """A client's optimizer as the server's, with a step size of its own and the gradient clipped to this norm first."""
 
-    optimiser: Any
+    optimizer: Any
     lr: float
     norm: float | None = None
 
     def __post_init__(self) -> None:
         if self.lr < 0 or (self.norm is not None and self.norm <= 0):
             raise UserError(
-                f"the server's own optimiser needs lr of 0 or more and clip above 0: {self.lr}, {self.norm}."
+                f"the server's own optimizer needs lr of 0 or more and clip above 0: {self.lr}, {self.norm}."
             )
 
     def init(self, theta: Tensor) -> Any:
-        state = self.optimiser.init(theta)
+        state = self.optimizer.init(theta)
         counts = isinstance(state, Moments)  # all take the same steps
         return state._replace(steps=theta.new_zeros(())) if counts else state
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate = 1.0) -> tuple[Tensor, Any]:
         g = gradient if self.norm is None else clip(gradient, self.norm)
-        return self.optimiser.step(g, theta, state, self.lr * lr)
+        return self.optimizer.step(g, theta, state, self.lr * lr)

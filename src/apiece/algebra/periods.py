@@ -1,11 +1,11 @@
-"""How often each parameter is synchronised, and what follows: which groups open, which close, what a client keeps.
+"""How often each parameter is synchronized, and what follows: which groups open, which close, what a client keeps.
 
-A group's round is the interval between two of its synchronisations. In round t a group of period p closes where
-(t + 1) mod p = 0. It opens for a client where a synchronisation came since that client was last seen: t // p != seen
+A group's round is the interval between two of its synchronizations. In round t a group of period p closes where
+(t + 1) mod p = 0. It opens for a client where a synchronization came since that client was last seen: t // p != seen
 // p. Personal parameters (period NEVER) open at every participation, from the client's own model, and never close.
 
-Where the first synchronisation comes after the first local step, round 0 is that step alone and a lead: all groups that
-are ever synchronised close in it, and their intervals begin in round 1.
+Where the first synchronization comes after the first local step, round 0 is that step alone and a lead: all groups that
+are ever synchronized close in it, and their intervals begin in round 1.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Schedule:
         return self._part(tuple(p for p, new in opens if new and p != NEVER))
 
     def returned(self, round: int) -> Part:
-        """What is synchronised at the end of this round."""
+        """What is synchronized at the end of this round."""
         return self._part(tuple(p for p in self.lengths if p != NEVER and (round + 1 - self.lead) % p == 0))
 
     def _part(self, periods: tuple[float, ...]) -> Part:
@@ -135,7 +135,7 @@ class Schedule:
         return self.found[periods]
 
     def closes(self, round: int | Tensor) -> Mask:
-        """Which parameters are synchronised at the end of this round. True or bool [D]."""
+        """Which parameters are synchronized at the end of this round. True or bool [D]."""
         if self.plain:
             return True
         due = ((scalar(round, self.periods) + 1 - self.lead) % self.periods == 0) & (self.periods != NEVER)

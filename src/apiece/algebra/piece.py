@@ -5,20 +5,20 @@ anything):
 
     tell(memory), broadcast ---> sent          the model that the client receives
                                  start         where training starts
-                                 objective     what is minimised        } every
+                                 objective     what is minimized        } every
                                  correct       what is added to g       } local
-                                 (optimiser)   theta <- theta - lr g    } step
+                                 (optimizer)   theta <- theta - lr g    } step
                                  keep          the model that the client keeps
                                  report        what is said beside the model
                                  upload        what leaves the client, all of it
                                  remember      what the client's memory becomes
     mean of the answers <------- message
-    learn(memory, g, report)     what the server makes of the means, then its optimiser steps
+    learn(memory, g, report)     what the server makes of the means, then its optimizer steps
     settle(memory, before, after)    what it remembers of that step
 
 and, at any time, `personal`: the model that a client predicts with, and `predict`: how, where that is more than its
 model; `evaluate`: the global model, where that is not the server's vector. Pieces never know each other. A vector over
-parameters is a leaf of shape [D]: such leaves of memories, reports and of what is told follow the synchronisation of
+parameters is a leaf of shape [D]: such leaves of memories, reports and of what is told follow the synchronization of
 their group; every other leaf passes unmasked.
 """
 
@@ -88,8 +88,8 @@ class Piece:
     def draws(self, space: Any) -> tuple[Draw, ...]:
         return ()
 
-    def complete(self, space: Any, setting: Any, optimiser: Any) -> Piece:
-        """This piece for a model's vector space, a federation and the clients' optimiser: a recipe is made whole here,
+    def complete(self, space: Any, setting: Any, optimizer: Any) -> Piece:
+        """This piece for a model's vector space, a federation and the clients' optimizer: a recipe is made whole here,
         once.
         """
         return self
@@ -107,7 +107,7 @@ class Piece:
         return theta
 
     def objective(self, view: View, loss: Loss) -> Loss:
-        """What is minimised."""
+        """What is minimized."""
         return loss
 
     def correct(self, view: View) -> tuple[Any, Rule] | None:

@@ -1,4 +1,4 @@
-"""The server's optimisers: a step against the aggregated pseudo-gradient g = mean(sent - kept)."""
+"""The server's optimizers: a step against the aggregated pseudo-gradient g = mean(sent - kept)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Scaled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NormalisedMomentum(Momentum):
+class NormalizedMomentum(Momentum):
     """FedAvgM as in FedCOG's code: v <- beta v + g;  theta <- theta - lr v, from the second step lr v / (1 + beta).
 
     Stored: the divisor of the next step too, on the server.
@@ -188,11 +188,11 @@ def adagrad(
 
 @paper("its equation for FedAvgM", weighting="samples", optimizer="sgd")
 def fedavgm(beta: float = Momentum.beta, lr: float = Momentum.lr, form: str = "hsu") -> Algorithm:
-    """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalised|nesterov|exp."""
+    """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalized|nesterov|exp."""
     forms = {
         "hsu": Momentum,
         "mean": AveragedMomentum,
-        "normalised": NormalisedMomentum,
+        "normalized": NormalizedMomentum,
         "nesterov": Nesterov,
         "exp": Momentum,  # FedExP's code, d <- g + 0.9 d, is Hsu's
     }

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from apiece.algebra.message import Message
-from apiece.algebra.optim import Optimiser, Rate
+from apiece.algebra.optim import Optimizer, Rate
 from apiece.data.samples import Samples
 from apiece.vector.task import TaskView
 
@@ -20,7 +20,7 @@ Batches = Sequence[Tensor] | Tensor  # the rows of each local step's batch: [K, 
 class Descend(Protocol):
     """The engine's own local training, for a piece that trains once more: where it begins -> where it ends, [D].
 
-    What is not given is the round's: its loss, batches, optimiser and step size, and no correction.
+    What is not given is the round's: its loss, batches, optimizer and step size, and no correction.
     """
 
     def __call__(
@@ -28,7 +28,7 @@ class Descend(Protocol):
         start: Tensor,
         objective: Loss | None = None,
         batches: Batches | None = None,
-        optimiser: Optimiser | None = None,
+        optimizer: Optimizer | None = None,
         lr: Rate | None = None,
         correct: Rule | None = None,
     ) -> Tensor: ...
@@ -43,7 +43,7 @@ class View(NamedTuple):
     end: Tensor  # where training is now
     steps: Tensor  # local steps taken since `start`: [], or [D] where groups differ
     gradient: Tensor  # mean task gradient since `start`, clipped, uncorrected; empty unless a piece `reads` it
-    shared: Tensor  # which parameters are ever synchronised, bool
+    shared: Tensor  # which parameters are ever synchronized, bool
     lr: Rate  # the local step size of this round: a number, or [D]
     round: int | Tensor  # the number of rounds before this one
     fresh: Tensor  # whether the client takes part for the first time, bool []

@@ -42,7 +42,7 @@ from apiece.vector.space import read_model as _read_model
 from apiece.vector.task import Task, accuracy, cross_entropy
 
 DTYPES = {name: torch.float32 for name in ("float32", "tf32", "bfloat16")} | {"float64": torch.float64}
-REFERENCES = ("centralised", "local")
+REFERENCES = ("centralized", "local")
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def federated_of(
     client = one("optimizer", config.optimizer)
     server = one("server", config.server)
     if server != Descent() and (chosen.server is not None or not chosen.broadcast.common):
-        raise UserError(f"server={config.server!r} and {chosen.name!r} both decide the server's optimiser: keep one.")
+        raise UserError(f"server={config.server!r} and {chosen.name!r} both decide the server's optimizer: keep one.")
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
     wanted -= set() if chosen.broadcast.common else {"divergence"}  # from a global model, which there is none of
     watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
@@ -191,12 +191,12 @@ def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
     """The algorithm of an expression, the sum of its terms, which plug-in files and entry points may define too."""
     total, *more = build(text, plugins.names(algorithms.NAMED, plugin))
     for term in more:
-        if "centralised" in (total.name, term.name):
-            raise UserError(f"algorithm={text!r}: centralised is a reference row of its own; take it alone.")
+        if "centralized" in (total.name, term.name):
+            raise UserError(f"algorithm={text!r}: centralized is a reference row of its own; take it alone.")
         total = total + term
     if total.server is not None and not total.broadcast.common:
         raise UserError(
-            f"{total.server!r} and {total.broadcast!r} both decide the server's optimiser: keep one of them."
+            f"{total.server!r} and {total.broadcast!r} both decide the server's optimizer: keep one of them."
         )
     return replace(total, name=text)
 
@@ -212,11 +212,11 @@ def _cohort_size(config: Config, registered: int) -> int:
 
 
 def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tuple[Any, Work, int]:
-    """For `centralised`, one client with everybody's data and the whole cohort's work; else things as they are."""
-    if chosen.name != "centralised":
+    """For `centralized`, one client with everybody's data and the whole cohort's work; else things as they are."""
+    if chosen.name != "centralized":
         return clients, work, cohort
     if not isinstance(clients, Federation):
-        raise UserError("centralised needs the clients' data in one place: these are made when asked.")
+        raise UserError("centralized needs the clients' data in one place: these are made when asked.")
     rows = torch.cat([clients.train[i] for i in clients.participants])
     pooled = Federation(
         clients.pool,

@@ -163,7 +163,7 @@ def unscaled(clients: Any) -> str:
         return ""
     return (
         f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
-        "which training may diverge: standardise every column, (x - its mean) / its standard deviation."
+        "which training may diverge: standardize every column, (x - its mean) / its standard deviation."
     )
 
 

@@ -7,16 +7,16 @@ from typing import Any
 from apiece.algebra.finite import refuse_endless
 from apiece.config.settings import Config
 from apiece.errors import UserError
-from apiece.language import algorithms, optimisers, plugins, schedules, splits
+from apiece.language import algorithms, optimizers, plugins, schedules, splits
 from apiece.language.expression import Functions, build, check_names, parse, parse_list
 from apiece.language.names import Names
 
-SIDES = {"optimizer": optimisers.CLIENTS, "server": optimisers.SERVERS}
+SIDES = {"optimizer": optimizers.CLIENTS, "server": optimizers.SERVERS}
 SOURCES: dict[str, Functions] = {
     "split": splits.NAMED,
     "schedule": schedules.NAMED,
-    "optimizer": optimisers.NAMED,
-    "server": optimisers.NAMED,
+    "optimizer": optimizers.NAMED,
+    "server": optimizers.NAMED,
     "augment": Names({name: f"apiece.config.augmentation.{name}" for name in ("flip", "crop")}),
     "model": Names({name: f"apiece.networks.opt.{name}" for name in ("opt", "opt_lm")}),  # those of text
 }
@@ -57,12 +57,12 @@ def one(setting: str, text: str) -> Any:
 
 
 def _refuse_other_side(setting: str, text: str) -> None:
-    """Refuse the server's optimiser for the clients', and theirs for its."""
+    """Refuse the server's optimizer for the clients', and theirs for its."""
     allowed = SIDES.get(setting, {})
     for call in parse(text) if setting in SIDES else ():
-        if call.name in optimisers.NAMED and call.name not in allowed:
+        if call.name in optimizers.NAMED and call.name not in allowed:
             own, other = ("a client", "the server") if setting == "optimizer" else ("the server", "a client")
             raise UserError(
-                f"{setting}={text!r}: {call.name} is an optimiser of {other}, and this setting is of {own}: use "
+                f"{setting}={text!r}: {call.name} is an optimizer of {other}, and this setting is of {own}: use "
                 f"{' or '.join(allowed)}."
             )

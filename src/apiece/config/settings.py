@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from apiece.data.catalogue import SOURCES
+from apiece.data.catalog import SOURCES
 from apiece.errors import UserError
 from apiece.language.grammar import Call, parse
 
@@ -77,11 +77,11 @@ class Config:
     optimizer: str = "sgd"
     """The clients': sgd(momentum=0.9, weight_decay=1e-4) or adamw(...)."""
     optimizer_state: Literal["fresh", "kept"] = "fresh"
-    """The clients' optimiser state: fresh each round, or kept by the client."""
+    """The clients' optimizer state: fresh each round, or kept by the client."""
     clip: float | None = None
     """The largest norm of a task gradient."""
     server: str = "average"
-    """The server's optimiser: average(lr=1), momentum(0.9), adam(lr=0.1), yogi, adagrad."""
+    """The server's optimizer: average(lr=1), momentum(0.9), adam(lr=0.1), yogi, adagrad."""
     weighting: Literal["samples", "uniform"] = "samples"
     """How clients weigh in the mean."""
     buffers: Literal["average", "local", "drop"] = "average"
@@ -89,7 +89,7 @@ class Config:
     augment: str = "none"
     """Of training images: none, flip, crop(4), or flip + crop(4)."""
     noise_rgb: float = 0.0
-    """Strength of each client's own factors on the colour channels."""
+    """Strength of each client's own factors on the color channels."""
     noise_brightness: float = 0.0
     """Strength of each class's own brightness, on training images."""
     seed: int = 0
@@ -112,9 +112,9 @@ class Config:
     """Of the vectors; bfloat16 and tf32 keep them in float32: the first computes the model's passes in bfloat16, the
     other lets a GPU round what it multiplies to ten bits (the cpu does not).
     """
-    lift: Literal["auto", "vectorised", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
-    """From one client to many; auto takes vectorised on a GPU and for small models without convolutions, else threaded,
-    or processes where these are measured to be faster and the run takes minutes. products is vectorised with
+    lift: Literal["auto", "vectorized", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
+    """From one client to many; auto takes vectorized on a GPU and for small models without convolutions, else threaded,
+    or processes where these are measured to be faster and the run takes minutes. products is vectorized with
     convolutions as products of matrices, compiled with its local steps compiled, for longer runs; threaded has a stream
     a thread on a GPU.
     """

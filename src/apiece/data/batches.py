@@ -25,11 +25,11 @@ def channels_first(images: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
 
 
-def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """(x - mean) / std per channel; uint8 is scaled to [0, 1] first. Returns floats."""
     x = x / 255 if x.dtype == torch.uint8 else x
-    centre, scale = (torch.tensor(value, dtype=x.dtype, device=x.device).view(-1, 1, 1) for value in (mean, std))
-    return (x - centre) / scale
+    center, scale = (torch.tensor(value, dtype=x.dtype, device=x.device).view(-1, 1, 1) for value in (mean, std))
+    return (x - center) / scale
 
 
 def flip(x: Tensor, flipped: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from apiece.data import sound
 from apiece.data.ahead import Ahead
 from apiece.data.arrays import Dataset
-from apiece.data.batches import channels_first, normalise
+from apiece.data.batches import channels_first, normalize
 from apiece.data.samples import Samples
 from apiece.data.split import Split
 from apiece.system.device import to_device, to_numpy
@@ -146,7 +146,7 @@ class Numbered(Sequence):
 
 
 def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Samples as a model takes them: images [n, C, H, W] normalised, tokens and other features as they are."""
+    """Samples as a model takes them: images [n, C, H, W] normalized, tokens and other features as they are."""
     if dataset.text:
         return torch.from_numpy(x)
     if x.ndim < 3:
@@ -156,7 +156,7 @@ def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32)
     for i in range(0, len(images), 4096):  # scaled in pieces: the integers stay small until they are needed
         part = images[i : i + 4096]
         out[i : i + 4096] = (
-            normalise(part, dataset.mean, dataset.std) if dataset.mean and dataset.std else part.to(dtype)
+            normalize(part, dataset.mean, dataset.std) if dataset.mean and dataset.std else part.to(dtype)
         )
     return out
 

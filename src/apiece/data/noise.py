@@ -1,7 +1,7 @@
 """Noise that makes clients differ in their pixels: the strength of red, green and blue by client, brightness by class.
 
 FedInit trains with both and tests on clean images, but gives no formula; this is our reading. On pixels in [0, 1],
-before normalisation, channel c of an image of class y on client i becomes
+before normalization, channel c of an image of class y on client i becomes
 
     clip(x_c (1 + a_ic) + b_y, 0, 1),    a_ic ~ N(0, rgb^2),    b_y ~ N(0, brightness^2).
 

@@ -62,7 +62,7 @@ class Dirichlet:
 class DirichletCapped:
     """As dirichlet, but full clients get no more of later classes (NIID-Bench, MOON, FedCOG).
 
-    For each class: p ~ Dir(alpha 1_N); p_j = 0 where client j has >= n/N samples; renormalise; cut. All is redrawn
+    For each class: p ~ Dir(alpha 1_N); p_j = 0 where client j has >= n/N samples; renormalize; cut. All is redrawn
     until each client has `minimum` samples.
     """
 
@@ -146,7 +146,7 @@ def dirichlet_prior(
     alpha_unseen: float | None = DirichletPrior.alpha_unseen,
     minimum: int = DirichletPrior.minimum,
 ) -> DirichletPrior:
-    """A Dirichlet class prior per client, normalised per class; another alpha for unseen clients (PeFLL)."""
+    """A Dirichlet class prior per client, normalized per class; another alpha for unseen clients (PeFLL)."""
     return DirichletPrior(alpha, alpha_unseen, minimum=minimum)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from apiece.errors import UserError
 
-_CHANNELS = {1, 3, 4}  # of grey, coloured and part-transparent images
+_CHANNELS = {1, 3, 4}  # of gray, colored and part-transparent images
 
 
 def samples(name: str, part: str, x: Any) -> np.ndarray:

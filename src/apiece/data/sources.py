@@ -14,7 +14,7 @@ import numpy as np
 from apiece.data import sound
 from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, from_arrays
-from apiece.data.catalogue import SOURCES, Source
+from apiece.data.catalog import SOURCES, Source
 from apiece.data.texts import from_jsonl
 from apiece.errors import UserError, nearest, with_extra
 
@@ -23,7 +23,7 @@ _CLIENT_COLUMNS = ("client", "client_id", "writer_id", "user_id", "user")
 
 
 def load(name: str, data_dir: str | Path | None = None, reading: Any = None) -> Dataset:
-    """A named data set of `apiece.data.catalogue`, or the path of an .npz, .parquet, .csv or .jsonl file or an image
+    """A named data set of `apiece.data.catalog`, or the path of an .npz, .parquet, .csv or .jsonl file or an image
     folder.
 
     A name is looked for as NAME.npz (text: NAME.jsonl) in `data_dir`, then in the folder that APIECE_DATA names,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from apiece.data.archives import archive
-from apiece.data.catalogue import SOURCES
+from apiece.data.catalog import SOURCES
 from apiece.data.dealing import owned
 from apiece.data.partitions import Natural, Saved, Splitter
 from apiece.errors import UserError

@@ -1,4 +1,4 @@
-"""Text as rows of tokens of one length: tokenisers that need no network, and what a row's targets are."""
+"""Text as rows of tokens of one length: tokenizers that need no network, and what a row's targets are."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Bytes:
 
 
 class Pretrained:
-    """The tokeniser that lies in a folder beside a model, as `transformers` saves it; `size` and `padding` as above."""
+    """The tokenizer that lies in a folder beside a model, as `transformers` saves it; `size` and `padding` as above."""
 
     def __init__(self, folder: str):
         transformers = library()
         try:
-            self.tokeniser: Any = transformers.AutoTokenizer.from_pretrained(folder, **NO_CODE)
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **NO_CODE)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UserError(f"folder={folder!r} holds no tokeniser: {str(error).splitlines()[0]}") from None
-        if self.tokeniser.pad_token_id is None:
-            raise UserError(f"folder={folder!r}: its tokeniser has no token for padding; set pad_token and save it.")
-        self.size, self.padding = len(self.tokeniser), int(self.tokeniser.pad_token_id)
+            raise UserError(f"folder={folder!r} holds no tokenizer: {str(error).splitlines()[0]}") from None
+        if self.tokenizer.pad_token_id is None:
+            raise UserError(f"folder={folder!r}: its tokenizer has no token for padding; set pad_token and save it.")
+        self.size, self.padding = len(self.tokenizer), int(self.tokenizer.pad_token_id)
 
     def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        return self.tokeniser(list(texts), verbose=False)["input_ids"] if len(texts) else []
+        return self.tokenizer(list(texts), verbose=False)["input_ids"] if len(texts) else []
 
 
 def library() -> Any:
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """How a model reads text: rows of `length` tokens, padded at their end, by the bytes or by a folder's tokeniser.
+    """How a model reads text: rows of `length` tokens, padded at their end, by the bytes or by a folder's tokenizer.
 
     `predicts` is "label" (of a whole text), "next" (each token's next one), or None: the label where a text has one.
     """
@@ -81,14 +81,14 @@ class Reading:
             raise UserError(f"length={self.length} is no number of tokens: give 1 or more.")
 
     @cached_property
-    def tokeniser(self) -> Bytes | Pretrained:
+    def tokenizer(self) -> Bytes | Pretrained:
         return Bytes() if self.folder is None else Pretrained(self.folder)
 
     def whole(self, texts: Sequence[str]) -> Rows:
         """A text a row, its first `length` tokens."""
-        tokens = self.tokeniser(texts)
+        tokens = self.tokenizer(texts)
         cut = sum(len(row) > self.length for row in tokens)
-        return Rows(self._padded(tokens, self.tokeniser.padding), None, np.arange(len(tokens)), cut)
+        return Rows(self._padded(tokens, self.tokenizer.padding), None, np.arange(len(tokens)), cut)
 
     def windows(self, texts: Sequence[str]) -> Rows:
         """Every text in windows of `length` tokens, each token's target the next one; padding's target is IGNORED.
@@ -96,12 +96,12 @@ class Reading:
         A text of m tokens has m - 1 targets, each in one window; a text of one token has none and no row.
         """
         inputs, targets, source = [], [], []
-        for i, row in enumerate(self.tokeniser(texts)):
+        for i, row in enumerate(self.tokenizer(texts)):
             for start in range(0, len(row) - 1, self.length):
                 inputs.append(row[start : start + self.length][: len(row) - 1 - start])
                 targets.append(row[start + 1 : start + 1 + self.length])
                 source.append(i)
-        x, y = self._padded(inputs, self.tokeniser.padding), self._padded(targets, IGNORED)
+        x, y = self._padded(inputs, self.tokenizer.padding), self._padded(targets, IGNORED)
         return Rows(x, y, np.array(source, dtype=np.int64))
 
     def _padded(self, rows: list[list[int]], fill: int) -> np.ndarray:

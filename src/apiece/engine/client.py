@@ -27,7 +27,7 @@ from apiece.vector.task import Passes
 def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
     """Everything that one client does in one round.
 
-    What is synchronised opens an interval at a client where it was sent anew since its last round, and closes it where
+    What is synchronized opens an interval at a client where it was sent anew since its last round, and closes it where
     it is returned: in between, training goes on from where the client's row says that it ended.
     """
     periods, row = setup.periods, client.row
@@ -58,8 +58,8 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
         scratch.append(() if correction is None else correction[0])
         rules += [] if correction is None else [(place, correction[1])]
     first = setup.recipe.begin(end, buffers, tuple(scratch), before, _total(setup, row, opens, end))
-    if setup.optimiser_state == "kept":
-        first = first._replace(optimiser=row.optimiser)
+    if setup.optimizer_state == "kept":
+        first = first._replace(optimizer=row.optimizer)
     batches = feed(setup, stepping, client)
     last = descend(stepping, setup.recipe, passes, objective, rules, first, batches, client.steps, view.lr)
 

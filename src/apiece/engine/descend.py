@@ -1,4 +1,4 @@
-"""The local loop: the only one there is. Order inside a step: clip(task gradient), corrections, optimiser, step."""
+"""The local loop: the only one there is. Order inside a step: clip(task gradient), corrections, optimizer, step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from apiece.algebra.optim import Optimiser, Rate, clip
+from apiece.algebra.optim import Optimizer, Rate, clip
 from apiece.algebra.periods import select
 from apiece.algebra.view import Loss, Rule
 from apiece.engine.stepping import Stepping
@@ -19,7 +19,7 @@ class Local(NamedTuple):
 
     theta: Tensor
     buffers: Tensor
-    optimiser: Any
+    optimizer: Any
     scratch: tuple[Any, ...]
     steps: Tensor  # since the interval's start; [] or [D]
     total: Any  # the sum of task gradients since then, or () where nobody reads it
@@ -27,12 +27,12 @@ class Local(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """How a client descends: the optimiser, the clip's norm, a factor of the step size [D], whether gradients are
+    """How a client descends: the optimizer, the clip's norm, a factor of the step size [D], whether gradients are
     summed.
     """
 
     task: Task
-    optimiser: Optimiser
+    optimizer: Optimizer
     clip: float | None
     scale: Tensor | None
     gradient: bool
@@ -42,7 +42,7 @@ class Recipe(NamedTuple):
     ) -> Local:
         """The state before the first step."""
         zero = theta.new_zeros(())
-        return Local(theta, buffers, self.optimiser.init(theta), scratch, zero if steps is None else steps, total, zero)
+        return Local(theta, buffers, self.optimizer.init(theta), scratch, zero if steps is None else steps, total, zero)
 
 
 def descend(
@@ -61,7 +61,7 @@ def descend(
     `stepping` says how a gradient is taken and which of the steps are this client's (a lift's business).
     """
     here = first
-    moves = getattr(recipe.optimiser, "moves", None)
+    moves = getattr(recipe.optimizer, "moves", None)
     for k, active in stepping.steps(steps):
         batch = feed(k)
         passes.buffers, passes.step = here.buffers, k
@@ -75,9 +75,9 @@ def descend(
         scratch = list(here.scratch)
         for place, rule in rules:
             scratch[place], g = rule(scratch[place], g, here.theta, batch)
-        theta, optimiser = recipe.optimiser.step(g, here.theta, here.optimiser, lr)
+        theta, optimizer = recipe.optimizer.step(g, here.theta, here.optimizer, lr)
         if mask is not True:
-            theta, optimiser = select(mask, (theta, optimiser), (here.theta, here.optimiser))
+            theta, optimizer = select(mask, (theta, optimizer), (here.theta, here.optimizer))
             count = here.steps + mask.to(here.steps.dtype)
-        here = select(active, Local(theta, buffers, optimiser, tuple(scratch), count, total, here.loss + loss), here)
+        here = select(active, Local(theta, buffers, optimizer, tuple(scratch), count, total, here.loss + loss), here)
     return here

@@ -41,8 +41,8 @@ class Federated:
         setup = self.setup
         params = setup.broadcast.initial(setup.initial)
         memory = setup.by_piece(piece.server_memory(setup.initial) for piece in setup.pieces)
-        optimiser, own = setup.server_optimiser.init(params), setup.broadcast.memory(params)
-        return Server(0, params, setup.initial_buffers, optimiser, memory, own)
+        optimizer, own = setup.server_optimizer.init(params), setup.broadcast.memory(params)
+        return Server(0, params, setup.initial_buffers, optimizer, memory, own)
 
     def shared(self, server: Server, lr: float) -> Shared:
         """What every client is told in this round."""
@@ -67,13 +67,13 @@ class Federated:
             name = piece.stream
             logged |= _numbers(piece, piece.log(memory[name], g, reports[name], share))
             g, memory[name] = piece.learn(memory[name], g, reports[name], share)
-        params, optimiser = setup.server_optimiser.step(g, server.params, server.optimiser, 1.0)
+        params, optimizer = setup.server_optimizer.step(g, server.params, server.optimizer, 1.0)
         memory = setup.by_piece(p.settle(memory[p.stream], server.params, params) for p in setup.pieces)
         due, buffers_due = setup.periods.closes(server.round), setup.buffer_periods.closes(server.round)
-        old = server.params, server.optimiser, server.memory
-        params, optimiser, memory = select(due, (params, optimiser, memory), old)
+        old = server.params, server.optimizer, server.memory
+        params, optimizer, memory = select(due, (params, optimizer, memory), old)
         buffers = select(buffers_due, server.buffers - answer.mean.buffers, server.buffers)
-        after = Server(server.round + 1, params, buffers, optimiser, memory, sent.memory)
+        after = Server(server.round + 1, params, buffers, optimizer, memory, sent.memory)
         return after, answer._replace(logged=logged)
 
     def evaluated(self, server: Server) -> Tensor:

@@ -84,7 +84,7 @@ def _predicting(
     for piece, own_view in views:
         at = piece.personal(own_view._replace(end=at), at)
     moved = retrain.buffers_of(at)
-    if setup.periods.personal:  # a synchronised layer's statistics stay with it
+    if setup.periods.personal:  # a synchronized layer's statistics stay with it
         moved = torch.where(setup.buffer_periods.never, moved, own)
     return Predicting(at, moved, views, retrain)
 

@@ -1,4 +1,4 @@
-"""Answers become means as they arrive: unnormalised sums in float64, in the cohort's order, divided once who answered
+"""Answers become means as they arrive: unnormalized sums in float64, in the cohort's order, divided once who answered
 is known.
 """
 

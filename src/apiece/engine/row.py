@@ -1,6 +1,6 @@
 """A client's row: what it keeps between rounds, and how each part is begun, read, used and written.
 
-Only what is read is kept: a client of FedAvg has an empty row. Of the parameters that are synchronised less often than
+Only what is read is kept: a client of FedAvg has an empty row. Of the parameters that are synchronized less often than
 every round ("slow": S of them), what the open interval needs is kept.
 """
 
@@ -34,18 +34,19 @@ class Row(NamedTuple):
     buffers_sent: Kept = ()  # the slow buffers as they were sent
     touched: Kept = ()  # nothing at all: a row of any kind says that its client was here
     memory: Mapping[str, Any] = {}  # what each piece remembers of this client
-    optimiser: Any = ()  # the state of its optimiser
+    optimizer: Any = ()  # the state of its optimizer
 
 
-TOLD = "told"  # the name of `from_server` on the disk, from an earlier day
-PLAIN = tuple(name for name in Row._fields if name not in ("from_server", "memory", "optimiser"))  # a tensor each
+TOLD = "told"  # what `from_server` is called on the disk
+OPTIMIZER = "optimiser"  # codespell:ignore: and `optimizer`
+PLAIN = tuple(name for name in Row._fields if name not in ("from_server", "memory", "optimizer"))  # a tensor each
 
 
 def fresh(setup: Setup) -> Row:
     """The row of a client that never trained."""
     theta, slow, pieces = setup.initial, setup.periods.slow, setup.pieces
-    state = setup.templates.optimiser if setup.optimiser_state == "kept" else ()
-    row = Row(memory=setup.templates.memory, optimiser=state)
+    state = setup.templates.optimizer if setup.optimizer_state == "kept" else ()
+    row = Row(memory=setup.templates.memory, optimizer=state)
     if len(setup.kept):
         row = row._replace(model=theta[setup.kept])
     if len(slow):
@@ -67,18 +68,18 @@ def fresh(setup: Setup) -> Row:
 
 def write(row: Row) -> dict[str, Tensor]:
     """The row's tensors by name, as they are stored: `model`, `memory.Scaffold.variate`, ..."""
-    fields = (TOLD if field == "from_server" else field for field in Row._fields)
+    fields = ({"from_server": TOLD, "optimizer": OPTIMIZER}.get(field, field) for field in Row._fields)
     return {name: leaf for field, part in zip(fields, row) for name, leaf in flatten(field, part).items()}
 
 
 def read(setup: Setup, named: Mapping[str, Tensor]) -> Row:
     """The inverse of `write`."""
-    state = setup.templates.optimiser
+    state = setup.templates.optimizer
     return Row(
         **{name: named[name] for name in PLAIN if name in named},
         from_server={_short(name): leaf for name, leaf in named.items() if name.startswith(f"{TOLD}.")},
         memory=restore(setup.templates.memory, named, "memory"),
-        optimiser=restore(state, named, "optimiser") if setup.optimiser_state == "kept" else (),
+        optimizer=restore(state, named, OPTIMIZER) if setup.optimizer_state == "kept" else (),
     )
 
 
@@ -140,7 +141,7 @@ def steps_before(setup: Setup, row: Row, opens: Mask) -> Tensor:
 def own_buffers(
     setup: Setup, arrived: Tensor, row: Row, round: int | Tensor, last_round: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """(the buffers as sent, the buffers to begin with): the client's own where no synchronisation came."""
+    """(the buffers as sent, the buffers to begin with): the client's own where no synchronization came."""
     periods = setup.buffer_periods
     if not (isinstance(row.buffers, Tensor) and isinstance(row.buffers_sent, Tensor)):
         return arrived, arrived
@@ -178,5 +179,5 @@ def after(
         buffers_sent=part(row.buffers_sent, buffers_sent, setup.buffer_periods.slow),
         touched=row.touched,
         memory=memory,
-        optimiser=last.optimiser if setup.optimiser_state == "kept" else (),
+        optimizer=last.optimizer if setup.optimizer_state == "kept" else (),
     )

@@ -1,4 +1,4 @@
-"""An algorithm on a task, and what follows from both: periods, the local optimiser, what a client keeps."""
+"""An algorithm on a task, and what follows from both: periods, the local optimizer, what a client keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Period
-from apiece.algebra.optim import Freeze, Optimiser, Rate, Sgd
+from apiece.algebra.optim import Freeze, Optimizer, Rate, Sgd
 from apiece.algebra.periods import NEVER, Schedule
 from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Descent
@@ -29,15 +29,15 @@ class Templates(NamedTuple):
     """The trees whose leaves are kept by name, as they are at first."""
 
     memory: dict[str, Any]  # of each piece on a client
-    optimiser: Any  # the state of a client's optimiser
+    optimizer: Any  # the state of a client's optimizer
     from_server: dict[str, Any]  # what each piece tells clients of the server's memory
 
 
 @dataclass(frozen=True)
 class Setup:
-    """An algorithm on a task: the clients' optimiser, the server's, and how answers are weighted.
+    """An algorithm on a task: the clients' optimizer, the server's, and how answers are weighted.
 
-    `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimiser_state` is "fresh"
+    `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimizer_state` is "fresh"
     each round or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every
     client's model); `setting` is what a broadcast's recipe is completed for; `equal_work` says that all clients who
     answer a round take as many steps in it.
@@ -47,11 +47,11 @@ class Setup:
     task: Task
     initial: Tensor
     initial_buffers: Tensor
-    client: Optimiser = Sgd()
-    server: Optimiser = Descent()
+    client: Optimizer = Sgd()
+    server: Optimizer = Descent()
     weighting: str = "samples"
     clip: float | None = None
-    optimiser_state: str = "fresh"
+    optimizer_state: str = "fresh"
     watch: frozenset[str] = frozenset()
     setting: FederationFacts | None = None
     equal_work: bool = False
@@ -59,8 +59,8 @@ class Setup:
     # --- the algorithm's parts, made whole for this task -------------------------------------------------------------
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """The algorithm's, completed for this task, federation and optimiser of the clients."""
-        return tuple(p.complete(self.task.space, self.setting, self.optimiser) for p in self.algorithm.pieces)
+        """The algorithm's, completed for this task, federation and optimizer of the clients."""
+        return tuple(p.complete(self.task.space, self.setting, self.optimizer) for p in self.algorithm.pieces)
 
     def by_piece(self, each: Iterable[Of]) -> dict[str, Of]:
         """What there is one of a piece, by the name of the piece: an algorithm has one of a name."""
@@ -72,13 +72,13 @@ class Setup:
         return self.algorithm.broadcast.complete(self.task.space, self.setting)
 
     @property
-    def optimiser(self) -> Optimiser:
-        """The clients' optimiser, in whatever order it moves the parameters."""
+    def optimizer(self) -> Optimizer:
+        """The clients' optimizer, in whatever order it moves the parameters."""
         return self.algorithm.client or self.client
 
     @property
-    def server_optimiser(self) -> Optimiser:
-        return self.algorithm.server or self.broadcast.optimiser or self.server
+    def server_optimizer(self) -> Optimizer:
+        return self.algorithm.server or self.broadcast.optimizer or self.server
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -87,10 +87,10 @@ class Setup:
         for part in self.algorithm.step_sizes:
             scale = torch.ones_like(self.initial) if step is None else step
             step = torch.where(self.task.space.select(part.which), scale * part.factor, scale)
-        optimiser, order = self.optimiser, self.algorithm.alternate
+        optimizer, order = self.optimizer, self.algorithm.alternate
         if order is not None:
-            optimiser = Freeze(optimiser, self.task.space.select(order.which), order.steps)
-        return Recipe(self.task, optimiser, self.clip, step, any("gradient" in p.reads for p in self.pieces))
+            optimizer = Freeze(optimizer, self.task.space.select(order.which), order.steps)
+        return Recipe(self.task, optimizer, self.clip, step, any("gradient" in p.reads for p in self.pieces))
 
     def step_size(self, lr: Rate) -> Rate:
         """The local step size: a number, or [D] where parameters have their own."""
@@ -100,11 +100,11 @@ class Setup:
     def templates(self) -> Templates:
         return Templates(
             self.by_piece(p.client_memory(self.initial) for p in self.pieces),
-            self.recipe.optimiser.init(self.initial),
+            self.recipe.optimizer.init(self.initial),
             self.by_piece(p.tell(p.server_memory(self.initial)) for p in self.pieces),
         )
 
-    # --- how often what is synchronised ------------------------------------------------------------------------------
+    # --- how often what is synchronized ------------------------------------------------------------------------------
     @cached_property
     def periods(self) -> Schedule:
         """Of the parameters."""

@@ -22,7 +22,7 @@ class Server(NamedTuple):
     round: int
     params: Tensor
     buffers: Tensor
-    optimiser: Any
+    optimizer: Any
     memory: dict[str, Any]  # what each piece remembers, by the name of its type
     broadcast: Any = ()  # what the broadcast remembers
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from apiece.algebra.optim import Optimiser, Rate
+from apiece.algebra.optim import Optimizer, Rate
 from apiece.algebra.view import Batches, Loss, Rule
 from apiece.engine.descend import Local, descend
 from apiece.engine.setup import Setup
@@ -51,13 +51,13 @@ class Retraining(NamedTuple):
         start: Tensor,
         objective: Loss | None = None,
         batches: Batches | None = None,
-        optimiser: Optimiser | None = None,
+        optimizer: Optimizer | None = None,
         lr: Rate | None = None,
         correct: Rule | None = None,
     ) -> Tensor:
         """Where local training from `start` [D] ends: see `Descend`."""
         setup, client, buffers = self.setup, self.client, self.buffers_of(start)
-        recipe = setup.recipe._replace(optimiser=optimiser or setup.optimiser, gradient=False)
+        recipe = setup.recipe._replace(optimizer=optimizer or setup.optimizer, gradient=False)
         passes = Passes(setup.task, buffers)
         rules: list[tuple[int, Rule]] = [] if correct is None else [(0, correct)]
         first = recipe.begin(start, buffers, ((),) * len(rules))

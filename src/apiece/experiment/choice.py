@@ -20,7 +20,7 @@ from apiece.config.model import OWN
 from apiece.engine.state import Plan
 from apiece.errors import UserError, said
 from apiece.lifts.compiled import Compiled
-from apiece.lifts.lift import Sequential, Threaded, Vectorised
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.lifts.products import Products
 from apiece.lifts.streams import Streamed
 from apiece.lifts.workers import Processes
@@ -28,8 +28,8 @@ from apiece.system.ranks import join
 from apiece.vector.task import cross_entropy
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
-LEAST, MOST = 8, 128  # clients a vectorised call
-TOGETHER = 1 << 20  # parameters a vectorised call
+LEAST, MOST = 8, 128  # clients a vectorized call
+TOGETHER = 1 << 20  # parameters a vectorized call
 CACHED = 32  # clients a compiled call
 WORTH = 60.0  # seconds of training from which worker processes can win back their start
 TRIALS = 3  # measurements of each candidate; the best counts
@@ -54,13 +54,13 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
             return threaded(config.device, workers)
         case "processes":
             return Processes(workers, config.patience)
-    choose = {"vectorised": vectorised, "products": products, "compiled": compiled}.get(config.lift, by_rule)
+    choose = {"vectorized": vectorized, "products": products, "compiled": compiled}.get(config.lift, by_rule)
     found = choose(space, config.device, experiment.cohort, workers)
-    if isinstance(found, Vectorised) and (error := _unfit(experiment, found)):
+    if isinstance(found, Vectorized) and (error := _unfit(experiment, found)):
         who, reason = _culprit(experiment, error), said(error)
         if config.lift != "auto":
             raise UserError(f"{who} cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.") from error
-        logging.getLogger(__name__).warning("clients are not vectorised, which %s cannot be: %s", who, reason)
+        logging.getLogger(__name__).warning("clients are not vectorized, which %s cannot be: %s", who, reason)
         found = _parallel(config.device, experiment.cohort, workers)
     if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
         return found
@@ -77,8 +77,8 @@ def cores() -> int:
     return max(1, able // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def _unfit(experiment: Experiment, lift: Vectorised) -> Exception | None:
-    """Why the run cannot be vectorised, if it cannot: tried on its first clients where anything in it is not our own.
+def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
+    """Why the run cannot be vectorized, if it cannot: tried on its first clients where anything in it is not our own.
     Our own models can in float32 and float64; in bfloat16 norm layers and vmap do not get along on every device.
     """
     config, task = experiment.config, experiment.federated.setup.task
@@ -95,7 +95,7 @@ def _unfit(experiment: Experiment, lift: Vectorised) -> Exception | None:
 
 
 def _culprit(experiment: Experiment, error: Exception) -> str:
-    """Who an error of a vectorised round came from: the last piece in its traceback, or else the model or the loss."""
+    """Who an error of a vectorized round came from: the last piece in its traceback, or else the model or the loss."""
     who = "the model" if experiment.federated.setup.task.loss is cross_entropy else "the model or the loss"
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
@@ -116,21 +116,21 @@ def _file(piece: Piece) -> str:
 
 
 def wired(experiment: Experiment) -> bool:
-    """Whether every client is a process of its own; the pooled data of `centralised` have no client to be one."""
+    """Whether every client is a process of its own; the pooled data of `centralized` have no client to be one."""
     return experiment.config.lift == "wired" and experiment.training is experiment.federation
 
 
-def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorised:
+def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorized:
     """The lift for this model, device and cohort, from what `make bench` measures.
 
-    On a GPU it is the vectorised lift: one call fills the device. On a CPU it is the vectorised lift for small models
+    On a GPU it is the vectorized lift: one call fills the device. On a CPU it is the vectorized lift for small models
     without convolutions (softmax regression takes 0.35 of the CPU seconds of a loop over clients, a perceptron with
     200,000 parameters 1.1). Otherwise each client has a thread, because vmap costs up to 1.6 of such a loop there: the
     clients' own kernels make grouped convolutions. With one client or one worker, clients run one after the other.
     """
     convolves = any(len(entry.shape) > 2 for entry in space.parameters)
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
-        return vectorised(space, device, cohort, workers)
+        return vectorized(space, device, cohort, workers)
     return _parallel(str(device), cohort, workers)
 
 
@@ -144,19 +144,19 @@ def threaded(device: str, workers: int) -> Threaded:
     return Threaded(workers) if device.startswith("cpu") else Streamed(workers)
 
 
-def vectorised(space: Any, device: str, cohort: int, workers: int) -> Vectorised:
-    """The vectorised lift on this device. On the CPU a call takes enough clients to hide the cost of a call, but leaves
+def vectorized(space: Any, device: str, cohort: int, workers: int) -> Vectorized:
+    """The vectorized lift on this device. On the CPU a call takes enough clients to hide the cost of a call, but leaves
     four calls to share out, and takes no more parameters than fit the cache. Calls run in parallel threads.
     """
     if not str(device).startswith("cpu"):
-        return Vectorised()
+        return Vectorized()
     most = min(MOST, max(LEAST, TOGETHER // space.size), max(LEAST, -(-cohort // 4)))
-    return Vectorised(most, workers)
+    return Vectorized(most, workers)
 
 
 def products(space: Any, device: str, cohort: int, workers: int) -> Products:
-    """The vectorised lift with convolutions as products, in calls of the same clients."""
-    of = vectorised(space, device, cohort, workers)
+    """The vectorized lift with convolutions as products, in calls of the same clients."""
+    of = vectorized(space, device, cohort, workers)
     return Products(of.chunk, of.workers)
 
 

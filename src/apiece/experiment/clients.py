@@ -38,7 +38,7 @@ def _rows(folder: Path | None, layout: RowFormat, digest: str, ranks: Ranks) -> 
 
 
 def as_measured(experiment: Experiment, clients: Clients) -> Clients:
-    """The clients as they are measured: those of `centralised` are pooled for training, and measured one by one."""
+    """The clients as they are measured: those of `centralized` are pooled for training, and measured one by one."""
     if experiment.training is experiment.federation:
         return clients
     return replace(experiment, training=experiment.federation).clients(clients.lift, ranks=clients.ranks)

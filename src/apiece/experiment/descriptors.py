@@ -28,18 +28,18 @@ class New(NamedTuple):
 def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rounds: int = ROUNDS) -> New:
     """A program: v is drawn, and moved in `rounds` rounds by the pull of the client's delta on it; eta stands.
 
-    The server's own optimiser moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
+    The server's own optimizer moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
     """
     federated, table = clients.federated, clients.federated.setup.broadcast
     eta = table.split(server.params)[1]
     v = to_device(first(clients.seed, clients.federation.names[client], table.width, eta.dtype), eta.device)
-    state, traffic, steps = table.optimiser.init(v), Traffic(), 0
+    state, traffic, steps = table.optimizer.init(v), Traffic(), 0
     for t in range(server.round, server.round + rounds):
         models, transpose = write(table.generate, eta, v[None])
         shared = federated.shared(server._replace(round=t), lr)._replace(model=())
         answer = clients.at([client], frozenset(), t).map("train", shared, {client: models[0]})
         if answer.answered:
             traffic, steps = traffic.plus(answer.traffic), steps + clients.steps(client, t)
-            v, state = table.optimiser.step(transpose(pull(answer, [client], models))[1][0], v, state)
+            v, state = table.optimizer.step(transpose(pull(answer, [client], models))[1][0], v, state)
     with torch.no_grad():
         return New(table.generate(eta, v), traffic, steps)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiece.config.settings import Config
 from apiece.config.tables import from_toml, to_table
@@ -22,11 +22,9 @@ from apiece.system import files
 from apiece.system.files import read_toml
 from apiece.system.provenance import versions
 
-if TYPE_CHECKING:
-    pass
-
-
 INIT = "init.safetensors"  # a run's own copy of what it started from
+# values of run.toml as they were once spelled
+SPELLED = {"vectorized": "vectorised", "centralized": "centralised"}  # codespell:ignore
 UNDECIDED = {"run.toml.tmp", INIT, f"{INIT}.tmp"}  # what a start may leave before its run.toml
 
 
@@ -49,7 +47,7 @@ def write_rounds(folder: Path, rounds: int) -> None:
     """Another number of rounds in run.toml; with how many the run began stays there, as its identity depends on it."""
     import tomli_w
 
-    table, config = read_toml(folder / "run.toml"), from_toml(folder / "run.toml")
+    table, config = read_toml(folder / "run.toml"), _written(folder)
     known = table.get("resolved")
     table["resolved"] = {"rounds": str(config.rounds)} | (known if isinstance(known, dict) else {})
     table["config"] = to_table(replace(config, rounds=rounds))
@@ -119,7 +117,12 @@ def recorded(folder: Path) -> Config:
     """The configuration of a run's folder, to be looked at: its plug-ins may be anybody's."""
     if not (folder / "run.toml").is_file():
         raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run.")
-    return with_own_init(folder, from_toml(folder / "run.toml"))
+    return with_own_init(folder, _written(folder))
+
+
+def _written(folder: Path) -> Config:
+    """The configuration in the folder's run.toml, spelled as it is now."""
+    return from_toml(folder / "run.toml", {earlier: now for now, earlier in SPELLED.items()})
 
 
 def read_config(folder: Path, plugin: Sequence[str] = ()) -> Config:

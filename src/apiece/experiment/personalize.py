@@ -236,7 +236,7 @@ def _trained_on(federated: Federated, server: Server, steps: int, batch: int) ->
     never = federated.setup.periods.never
     some = federated.setup.periods.personal and not bool(never.all())
     kind = FurtherSteps if any(type(p) is FineTune for p in federated.setup.pieces) else FineTune
-    last = kind(0, steps, batch, optimiser=Freeze(federated.setup.optimiser, never, steps) if some else None)
+    last = kind(0, steps, batch, optimizer=Freeze(federated.setup.optimizer, never, steps) if some else None)
     longer = replace(federated.setup.algorithm, pieces=(*federated.setup.pieces, last))
     server = server._replace(memory=server.memory | {last.stream: ()})
     return Federated(replace(federated.setup, algorithm=longer)), server

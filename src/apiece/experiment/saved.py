@@ -20,6 +20,7 @@ from torch import Tensor
 
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import BadClient, Clients, NotFinite
+from apiece.engine.row import OPTIMIZER
 from apiece.engine.state import Server
 from apiece.engine.traffic import Traffic
 from apiece.experiment import folders, identity, lifecycle
@@ -148,7 +149,7 @@ def packed(state: State) -> dict[str, Tensor]:
         "traffic": torch.tensor(state.traffic, dtype=torch.int64),
         "offset": state.running.offset,
         "square": state.running.square,
-        **flatten("optimiser", server.optimiser),
+        **flatten(OPTIMIZER, server.optimizer),
         **flatten("memory", server.memory),
         **flatten("broadcast", server.broadcast),
     }
@@ -162,7 +163,7 @@ def unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
         number,
         tensors["params"],
         tensors["buffers"],
-        restore(first.server.optimiser, tensors, "optimiser"),
+        restore(first.server.optimizer, tensors, OPTIMIZER),
         restore(first.server.memory, tensors, "memory"),
         restore(first.server.broadcast, tensors, "broadcast"),
     )

@@ -57,7 +57,7 @@ NAMED = Names(
         "pefll": "apiece.pieces.pefll.pefll",
         "pfedhn": "apiece.pieces.pfedhn.pfedhn",
         "class_mask": "apiece.pieces.class_mask.class_mask",
-        "centralised": "apiece.language.sums.centralised",
+        "centralized": "apiece.language.sums.centralized",
     }
 )
 __all__ = sorted(NAMED)

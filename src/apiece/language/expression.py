@@ -17,7 +17,7 @@ from apiece.errors import UserError, nearest
 from apiece.language.grammar import Call, error, parse, parse_list, written
 from apiece.language.names import Names
 
-__all__ = ["Call", "Entry", "Functions", "build", "catalogue", "functions", "parse", "parse_list"]
+__all__ = ["Call", "Entry", "Functions", "build", "catalog", "functions", "parse", "parse_list"]
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -52,7 +52,7 @@ def check_names(calls: Iterable[Call], source: types.ModuleType | Functions) -> 
         _bound(call, _taken(call, known, _reader(known)))
 
 
-def catalogue(source: types.ModuleType | Functions) -> list[Entry]:
+def catalog(source: types.ModuleType | Functions) -> list[Entry]:
     """What can be named in an expression over this source; a name that is refused has the reason for its line."""
     known = _by_name(source)
     return [_entry(name, known) for name in known]

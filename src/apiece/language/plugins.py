@@ -1,7 +1,7 @@
 """Algorithms from outside the package: plug-in files (`--plugin file.py`), and entry points of what is installed.
 
 A plug-in's public functions are named in expressions as the built-in algorithms are. A file is recorded with the hash
-of its content (`/home/me/centred.py#sha256=...`), and loaded where an expression is read; what an entry point names is
+of its content (`/home/me/centered.py#sha256=...`), and loaded where an expression is read; what an entry point names is
 imported when that name is used or listed, and not before. A plug-in is a program: one that only a run folder or a
 configuration file names is not run (`agreed`). Importing this module loads nothing heavy.
 """

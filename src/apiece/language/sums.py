@@ -67,17 +67,17 @@ def fedbn(norm: str = "norm") -> Algorithm:
     """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021).
 
     Its Algorithm 1, layer by layer l: w_l^(k) <- w_l^(k) - lr grad f_k for every client k;   w_l <- sum_k p_k w_l^(k)
-    for the layers without normalisation, and w_l^(k) stays for the others. Stored: these, gains, shifts and statistics.
+    for the layers without normalization, and w_l^(k) stays for the others. Stored: these, gains, shifts and statistics.
     Sent: all else, each way. A client never seen is measured with their mean over the clients that trained;
     `apiece personalize` serves it the initial ones, which a round's local steps then train.
     """
     return algorithm(Period(norm, NEVER), name="fedbn")
 
 
-def centralised() -> Algorithm:
+def centralized() -> Algorithm:
     """Reference: everybody's data in one place, as many steps as a cohort takes.
 
     theta <- theta - lr grad f(theta), on batches of the union. Stored: nothing. Sent: nothing but that model, as if
     there were one client. A client never seen: that model.
     """
-    return algorithm(name="centralised")
+    return algorithm(name="centralized")

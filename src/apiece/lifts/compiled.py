@@ -1,4 +1,4 @@
-"""The vectorised lift, compiled: a call is recorded once, cut where local steps begin, and the steps are compiled.
+"""The vectorized lift, compiled: a call is recorded once, cut where local steps begin, and the steps are compiled.
 
 What many clients do in one call is recorded as a graph of tensor operations (`make_fx`): of closures, pieces and
 autograd only these are left. Steps that come out alike are compiled once, so that neither their number, the round nor

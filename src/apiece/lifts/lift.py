@@ -2,7 +2,7 @@
 else.
 
 `run(operation, shared, tasks)` yields replies in the order of the tasks, each made when it is due. Sequential, threaded
-and `processes.py` are the exact class (bitwise the same run); vectorised is the rounding class.
+and `processes.py` are the exact class (bitwise the same run); vectorized is the rounding class.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Threaded(Parallel):
         return self.in_order(lambda task=task: operation(stepping, shared, task()) for task in tasks)
 
 
-class Vectorised(Parallel):
+class Vectorized(Parallel):
     """`chunk` clients in one call of vmap, calls in parallel threads: which clients share one is the same for any
     number of workers. Clients whose batches have other shapes are called apart; steps are masked.
     """
@@ -121,8 +121,8 @@ class Vectorised(Parallel):
         return function(*of)
 
 
-class Rewritten(Vectorised):
-    """As vectorised, but that functions of torch are computed otherwise: what stands for each is in `written`."""
+class Rewritten(Vectorized):
+    """As vectorized, but that functions of torch are computed otherwise: what stands for each is in `written`."""
 
     written: Mapping[Callable, Callable]
 

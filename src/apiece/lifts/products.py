@@ -1,4 +1,4 @@
-"""The vectorised lift with convolutions as products of matrices, for all clients of a call in one batched product.
+"""The vectorized lift with convolutions as products of matrices, for all clients of a call in one batched product.
 
 vmap makes of a convolution whose kernels differ by client one of as many groups as there are clients, which libraries
 have no fast kernels for. Here the patches of the images are laid out, K = C kH kW numbers each, and
@@ -43,6 +43,6 @@ def conv2d(
 
 
 class Products(Rewritten):
-    """As vectorised, but for how convolutions of images are computed; the rounding class."""
+    """As vectorized, but for how convolutions of images are computed; the rounding class."""
 
     written = {F.conv2d: conv2d}

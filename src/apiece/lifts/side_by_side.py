@@ -64,7 +64,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 class SideBySide(Rewritten):
-    """As vectorised, but for how operations on images are computed; the rounding class."""
+    """As vectorized, but for how operations on images are computed; the rounding class."""
 
     written = {F.conv2d: conv2d, F.max_pool2d: max_pool2d, F.relu: relu}
 

@@ -19,7 +19,7 @@ from apiece.engine.predicting import adapted, predicting, predictors
 from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.errors import UserError
-from apiece.lifts.lift import Vectorised
+from apiece.lifts.lift import Vectorized
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure.drift import dissimilarity
 from apiece.measure.global_average import HELD, global_model
@@ -163,7 +163,7 @@ class Evaluation:
         where models and test sets are so small that calls cost more than arithmetic.
         """
         lift = self.clients.lift
-        if self.by_model and isinstance(lift, Vectorised):
+        if self.by_model and isinstance(lift, Vectorized):
             return self._together(asked, lift, CHUNK * lift.chunk, at)
         if self.by_model and _few(asked) and self._threads.chunk >= MANY and not self._apart:
             try:
@@ -192,7 +192,7 @@ class Evaluation:
         done = (job() for job in jobs) if _few(asked) else self._threads.in_order(jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
 
-    def _together(self, asked: Asked, lift: Vectorised, samples: int, at: At) -> dict[int, Ways]:
+    def _together(self, asked: Asked, lift: Vectorized, samples: int, at: At) -> dict[int, Ways]:
         """The same, in calls that take at most as many models as the lift has clients, and so many samples."""
         task, pool = self.federated.setup.task, self.federation.test_pool
 

@@ -1,7 +1,7 @@
 """The global model: what the server has, and where it has nothing of the last rounds, the mean of what clients keep.
 
-The mean of a group has the weights of its synchronisation: it is what the server would have if the group closed now.
-Personal parameters are never synchronised: their mean is uniform.
+The mean of a group has the weights of its synchronization: it is what the server would have if the group closed now.
+Personal parameters are never synchronized: their mean is uniform.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def global_model(
     federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
 ) -> tuple[Tensor, Tensor, bool]:
     """(parameters, buffers, whether virtual): the server's vector, or what pieces make of it (`Piece.evaluate`); where
-    groups are open, their mean over the clients that trained since their last synchronisation, with its weights; where
+    groups are open, their mean over the clients that trained since their last synchronization, with its weights; where
     parameters are personal, the uniform mean over all clients that ever trained. Where clients are sent models of their
     own, the parameters are not a model but what the broadcast makes these of.
     """

@@ -37,7 +37,7 @@ def sheets(clients: Clients, server: Server, dataset: Dataset | None) -> dict[st
 
 
 def sheet(x: np.ndarray, mean: Any = None, std: Any = None) -> np.ndarray:
-    """At most MOST of the images [n, C, H, W], evenly spread, in rows; normalisation is undone. [H', W'(, 3)]."""
+    """At most MOST of the images [n, C, H, W], evenly spread, in rows; normalization is undone. [H', W'(, 3)]."""
     x = x[np.linspace(0, len(x) - 1, min(MOST, len(x))).round().astype(int)]
     if mean and std:
         x = x * np.array(std)[:, None, None] + np.array(mean)[:, None, None]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from apiece.lifts.lift import Parallel, Vectorised, padded
+from apiece.lifts.lift import Parallel, Vectorized, padded
 from apiece.vector.task import Task, targets
 
 CHUNK, TOKENS = 100, 8192  # samples a forward pass, or tokens: a LeNet's activations stay in a core's cache
@@ -73,7 +73,7 @@ def score_each(
 @torch.no_grad()
 def score_together(
     task: Task,
-    lift: Vectorised,
+    lift: Vectorized,
     models: Sequence[tuple[Tensor, Tensor]],
     pool: tuple[Tensor, Any],
     rows: Sequence[Tensor],

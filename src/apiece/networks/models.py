@@ -2,7 +2,7 @@
 
 Each returns an `nn.Sequential` whose last layer is called `head`: `model[:-1]` makes the features, the pattern `head.*`
 matches the classifier. Convolutions are called conv1, conv2 and so on, hidden linear layers fc1, fc2, stages of blocks
-layer1, layer2. Layers are initialised as torch does it, unless the docstring says otherwise; no model has dropout.
+layer1, layer2. Layers are initialized as torch does it, unless the docstring says otherwise; no model has dropout.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def resnet20(shape: Shape, classes: int) -> nn.Sequential:
 def resnet18_gn(shape: Shape, classes: int, groups: int = 2) -> nn.Sequential:
     """FedInit's ResNet-18: stem conv7x7/2(64) and pool3x3/2, four stages of two blocks, mean, linear(C); GroupNorm.
 
-    Sun et al. 2023 (official simulator): torchvision's ResNet-18 with every norm a GroupNorm of 2 groups, initialised
+    Sun et al. 2023 (official simulator): torchvision's ResNet-18 with every norm a GroupNorm of 2 groups, initialized
     like it (convolutions He normal, fan out). Parameters: 11,181,642 for 3 channels and 10 classes (torchvision's
     11,689,512 for 1000 classes, its head of 513,000 replaced by one of 5,130;
     GroupNorm and BatchNorm have equally many).
@@ -128,7 +128,7 @@ def vgg11(shape: Shape, classes: int) -> nn.Sequential:
     """VGG-11 for 32x32 images: 3x3 convolutions 64, 128, 256 (2), 512 (2), 512 (2), a pool after each width, linear(C).
 
     Simonyan and Zisserman 2015 (configuration A) as in FedInit's experiments: no BatchNorm, no hidden linear layers.
-    Larger images are averaged to 1x1 before the head. Initialised as torchvision does it: convolutions He normal (fan
+    Larger images are averaged to 1x1 before the head. Initialized as torchvision does it: convolutions He normal (fan
     out), head normal(0, 0.01), biases 0. Parameters: 9,225,610 for 3 channels and 10 classes. UserError below 32x32.
     """
     channels, _, _ = _image("vgg11", shape, smallest=32)

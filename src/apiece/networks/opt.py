@@ -88,7 +88,7 @@ class LanguageModel(Decoded):
 @dataclass(frozen=True)
 class Opt:
     """An OPT and how it reads text: of this size (feed-forward layers are 4 `hidden` wide), from an initial draw, or as
-    it lies in the reading's folder: config.json, the tokeniser's files, and weights if there are any.
+    it lies in the reading's folder: config.json, the tokenizer's files, and weights if there are any.
 
     Zhang et al., "OPT: Open Pre-trained Transformer Language Models", 2022. Parameters, with V tokens, T positions, L
     layers of width H: (V + T + 2) H + 2 H + L (12 H^2 + 13 H), and C H of a classifier's head. FedALS's experiment:
@@ -121,11 +121,11 @@ class Opt:
 
     def module(self, shape: tuple[int, ...], classes: int) -> Classifier | LanguageModel:
         """The module for rows of tokens of this shape, [T]."""
-        transformers, tokeniser = library(), self.reading.tokeniser
+        transformers, tokenizer = library(), self.reading.tokenizer
         transformers.AttentionInterface.register(ATTENTION, attention)
         hidden, layers, heads = self.size
         settings = {"dropout": 0.0, "attention_dropout": 0.0, "layerdrop": 0.0, "use_cache": False}
-        settings |= {"attn_implementation": ATTENTION, "pad_token_id": tokeniser.padding}
+        settings |= {"attn_implementation": ATTENTION, "pad_token_id": tokenizer.padding}
         settings |= {"num_labels": classes} if self.kind is Classifier else {}
         with _quiet(transformers):
             if self.reading.folder is not None:
@@ -133,7 +133,7 @@ class Opt:
             else:
                 whole = getattr(transformers, self.kind.architecture)(
                     transformers.OPTConfig(
-                        vocab_size=tokeniser.size,
+                        vocab_size=tokenizer.size,
                         max_position_embeddings=shape[0],
                         hidden_size=hidden,
                         word_embed_proj_dim=hidden,
@@ -143,13 +143,13 @@ class Opt:
                         **settings,
                     )
                 )
-        if tokeniser.size > whole.config.vocab_size or shape[0] > whole.config.max_position_embeddings:
+        if tokenizer.size > whole.config.vocab_size or shape[0] > whole.config.max_position_embeddings:
             raise UserError(
                 f"the model of folder={self.reading.folder!r} knows {whole.config.vocab_size} tokens and rows of "
-                f"{whole.config.max_position_embeddings}, but its tokeniser has {tokeniser.size} and rows are of "
-                f"{shape[0]}: give a length that fits, and the model's own tokeniser."
+                f"{whole.config.max_position_embeddings}, but its tokenizer has {tokenizer.size} and rows are of "
+                f"{shape[0]}: give a length that fits, and the model's own tokenizer."
             )
-        return self.kind(whole, tokeniser.padding)
+        return self.kind(whole, tokenizer.padding)
 
 
 def opt(

@@ -21,7 +21,7 @@ TURNS = {"adaptive": 1.0, "fixed": 0.0}  # how often a round the share is learnt
 class Part(NamedTuple):
     """A client's own part of the mixture."""
 
-    model: Tensor  # [1, D]: no vector over parameters, so no synchronisation withholds it
+    model: Tensor  # [1, D]: no vector over parameters, so no synchronization withholds it
     share: Tensor  # []
 
 
@@ -41,7 +41,7 @@ class Mixture(Piece):
     where `rule` is adaptive, never where it is fixed. Deng et al., "Adaptive Personalized Federated Learning", 2020,
     Algorithm 1, and its section on an adaptive alpha. `alpha` is the first a_i; v_i starts at the initial model; its
     steps are plain SGD. A code of the authors mixes outputs where the paper mixes models, takes the steps one after the
-    other and adds 0.02 a_i to the gradient of a_i. Statistics of normalisation are the global model's. Stored: v_i and
+    other and adds 0.02 a_i to the gradient of a_i. Statistics of normalization are the global model's. Stored: v_i and
     a_i. Sent: w_i alone. The client predicts with a_i v_i + (1 - a_i) global; one never seen, with the global model.
     """
 

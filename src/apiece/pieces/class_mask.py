@@ -27,7 +27,7 @@ class ClassMask(Piece):
 
     without = "unmasked"
 
-    excludes = {"Neighbours": "each decides alone what a client predicts"}
+    excludes = {"Neighbors": "each decides alone what a client predicts"}
 
     @classmethod
     def neutral(cls):

@@ -17,9 +17,9 @@ from apiece.pieces.fine_tune import ORDER, drawn_batches
 
 
 class Own(NamedTuple):
-    """A client's model beside the one that is synchronised."""
+    """A client's model beside the one that is synchronized."""
 
-    model: Tensor  # [1, D]: no vector over parameters, so no synchronisation withholds it
+    model: Tensor  # [1, D]: no vector over parameters, so no synchronization withholds it
 
 
 TWO_MODELS = "each has a model of the client's own, and a client predicts with one"
@@ -34,7 +34,7 @@ class Ditto(Piece):
 
     Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1, which has s
     personal steps of size eta, and in the authors' code as many on the same batches as the global model's; v_i starts
-    at the initial model. A personal parameter is held near the client's own. Statistics of normalisation are the global
+    at the initial model. A personal parameter is held near the client's own. Statistics of normalization are the global
     model's. Stored: v_i. Sent: as without it. The client predicts with v_i; one never seen, with the global model.
     """
 

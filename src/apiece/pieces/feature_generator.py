@@ -13,7 +13,7 @@ from apiece.engine.stepping import Loop
 
 
 class Network(nn.Module):
-    """(noise [B, E], labels [B]) -> features [B, F]: one hidden layer, normalised over the batch, and ReLU."""
+    """(noise [B, E], labels [B]) -> features [B, F]: one hidden layer, normalized over the batch, and ReLU."""
 
     def __init__(self, noise: int, classes: int, hidden: int, features: int):
         super().__init__()
@@ -28,7 +28,7 @@ class Network(nn.Module):
 
 
 class Generator(NamedTuple):
-    """A network's parameters [P], and the statistics that it normalises by where it evaluates."""
+    """A network's parameters [P], and the statistics that it normalizes by where it evaluates."""
 
     weights: Tensor
     statistics: Tensor

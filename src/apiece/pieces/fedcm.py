@@ -26,8 +26,8 @@ class FedCM(Piece):
 
     Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021, Algorithm 2. Each client divides by its own
     steps and the round's step size, and the mean has the run's weights, where the paper's is uniform. Parameters that
-    are never synchronised have no direction of the server's: they follow g. Stored: Delta [D], on the server. Told:
-    Delta. Sent beside the model: a client's normalised difference [D]; where all take as many steps and the models'
+    are never synchronized have no direction of the server's: they follow g. Stored: Delta [D], on the server. Told:
+    Delta. Sent beside the model: a client's normalized difference [D]; where all take as many steps and the models'
     mean tells that of start - end (`View.equal_steps`, `View.mean_is_uniform`), as in the paper, K lr alone. A client
     never seen: the global model.
     """

@@ -26,7 +26,7 @@ class FedExP(Piece):
     """w <- w - eta mean(d_i);   eta = max(1, sum p_i ||d_i||^2 / (2 ||mean d_i||^2 + 2 epsilon)), d_i = sent - kept_i.
 
     Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, equation (8) and
-    Algorithm 1. d_i is what leaves the client, cut to what is synchronised in the round. The paper reports the mean of
+    Algorithm 1. d_i is what leaves the client, cut to what is synchronized in the round. The paper reports the mean of
     the last two vectors (`AveragedIterates`); the authors' code multiplies epsilon by the number of clients asked and
     lets it fall. The log has eta as `FedExP.step_size`. Stored: nothing. Sent: one number beside the model. A client
     never seen: the global model.

@@ -22,29 +22,29 @@ class FedNova(Piece):
     """w <- w - (sum p_i a_i) sum p_i (sent - kept_i) / a_i,   a = (K - m (1 - m^K) / (1 - m)) / (1 - m).
 
     Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
-    equations (6) and (7); a is ||a_i||_1 of section 5.2 for SGD with the momentum m of the clients' optimiser, and K
-    without; UserError for another optimiser. m counts as begun where an interval begins and as going on within it, and
+    equations (6) and (7); a is ||a_i||_1 of section 5.2 for SGD with the momentum m of the clients' optimizer, and K
+    without; UserError for another optimizer. m counts as begun where an interval begins and as going on within it, and
     weight decay is left out of a, and FedProx's mu, which the authors' code counts. What other pieces put into the
-    message is normalised too. Stored: nothing. Sent: one number beside the model. A client never seen: the global
+    message is normalized too. Stored: nothing. Sent: one number beside the model. A client never seen: the global
     model.
     """
 
     runs_last = True
     excludes = {"FedExP": "each scales the mean by what all clients have sent, and the one unmakes the other's"}
 
-    optimiser: Sgd = field(default=Sgd(), repr=False, compare=False)  # the clients', once this is completed
+    optimizer: Sgd = field(default=Sgd(), repr=False, compare=False)  # the clients', once this is completed
 
     @classmethod
     def neutral(cls):
-        return "normalising is the method: where all take as many steps it is fedavg, but for rounding"
+        return "normalizing is the method: where all take as many steps it is fedavg, but for rounding"
 
-    def complete(self, space: Any, setting: Any, optimiser: Any):
-        if not isinstance(optimiser, Sgd):
-            raise UserError(f"fednova normalises the steps of sgd, with momentum or without: {optimiser!r} is another.")
-        return replace(self, optimiser=optimiser)
+    def complete(self, space: Any, setting: Any, optimizer: Any):
+        if not isinstance(optimizer, Sgd):
+            raise UserError(f"fednova normalizes the steps of sgd, with momentum or without: {optimizer!r} is another.")
+        return replace(self, optimizer=optimizer)
 
     def _coefficient(self, view: View) -> Tensor:
-        m, steps = self.optimiser.momentum, torch.as_tensor(view.steps)
+        m, steps = self.optimizer.momentum, torch.as_tensor(view.steps)
         return ((steps - m * (1 - m**steps) / (1 - m)) / (1 - m)).clamp(min=1.0)  # 1 after one step
 
     def report(self, view: View):
@@ -59,5 +59,5 @@ class FedNova(Piece):
 
 @paper("the authors' code", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)", lr=0.02)
 def fednova() -> Algorithm:
-    """Normalised averaging of unequal local work, under the run's momentum (Wang et al. 2020)."""
+    """Normalized averaging of unequal local work, under the run's momentum (Wang et al. 2020)."""
     return algorithm(FedNova(), name="fednova")

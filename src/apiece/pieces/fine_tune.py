@@ -49,7 +49,7 @@ class FineTune(Piece):
     """theta_i <- theta_i - lr g_i(theta_i) for `epochs` passes over the client's training samples, or `steps` batches.
 
     The +FT rows of Wang et al., "Federated Evaluation of On-device Personalization", 2019, section 3; never on test
-    data. `lr` is the round's where none is given, `optimiser` the clients'. Stored and sent: nothing. A client never
+    data. `lr` is the round's where none is given, `optimizer` the clients'. Stored and sent: nothing. A client never
     seen: like any other, from the model that the other pieces give it.
     """
 
@@ -59,7 +59,7 @@ class FineTune(Piece):
     steps: int = 0
     batch: int = 32
     lr: float | None = None
-    optimiser: Any = None
+    optimizer: Any = None
 
     def __post_init__(self) -> None:
         if min(self.epochs, self.steps, self.lr or 0) < 0 or self.batch < 1:
@@ -76,7 +76,7 @@ class FineTune(Piece):
 
     def personal(self, view: View, theta: Tensor):
         batches = passes(view, self.epochs, self.batch, self.steps)
-        return view.descend(theta, batches=batches, optimiser=self.optimiser, lr=self.lr)
+        return view.descend(theta, batches=batches, optimizer=self.optimizer, lr=self.lr)
 
 
 def fine_tune(

@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs themselves are learnt, from standard normal noise in the space of normalised samples."""
+    """The inputs themselves are learnt, from standard normal noise in the space of normalized samples."""
 
     def draws(self, samples: int) -> tuple[Draw, ...]:
         """The noise [samples, *sample]."""
@@ -38,7 +38,7 @@ class Network:
 
     FedCOG, appendix A.4.2: for images a linear layer to `width` maps of a quarter of the size (8192 numbers for 32 x
     32), doubled twice, with three 3 x 3 convolutions; for samples of another shape two linear layers. Ours, for the
-    paper is silent: each layer's outputs are standardised over the generated set, the last ones too, as normalised
+    paper is silent: each layer's outputs are standardized over the generated set, the last ones too, as normalized
     samples are.
     """
 
@@ -70,12 +70,12 @@ class Network:
         first, *rest = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
         x = noise.view(-1, self.latent) @ first.T
         if len(sample) != 3:
-            return _standardised(F.leaky_relu(_standardised(x), 0.2) @ rest[0].T).view(-1, *sample)
-        x = _standardised(x.view(-1, self.width, *_quarter(sample)))
+            return _standardized(F.leaky_relu(_standardized(x), 0.2) @ rest[0].T).view(-1, *sample)
+        x = _standardized(x.view(-1, self.width, *_quarter(sample)))
         for weight, factor in zip(rest, (2, 4, 0), strict=True):
             if factor:
                 x = F.interpolate(x, size=sample[1:] if factor == 4 else tuple(2 * side for side in _quarter(sample)))
-            x = _standardised(F.conv2d(x, weight, padding=1))
+            x = _standardized(F.conv2d(x, weight, padding=1))
             x = F.leaky_relu(x, 0.2) if factor else x
         return x
 
@@ -91,8 +91,8 @@ def _quarter(sample: Shape) -> Shape:
     return tuple(-(-side // 4) for side in sample[1:])
 
 
-def _standardised(x: Tensor) -> Tensor:
+def _standardized(x: Tensor) -> Tensor:
     """Zero mean and unit variance a channel, over the samples and places."""
     others = [axis for axis in range(x.dim()) if axis != 1]
-    centred = x - x.mean(others, keepdim=True)
-    return centred / (centred.square().mean(others, keepdim=True) + 1e-5).sqrt()
+    centered = x - x.mean(others, keepdim=True)
+    return centered / (centered.square().mean(others, keepdim=True) + 1e-5).sqrt()

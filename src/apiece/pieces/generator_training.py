@@ -45,7 +45,7 @@ class GeneratorTraining:
         if min(numbers) < 0 or min(self.noise, self.hidden) < 1 or self.batch < 2:
             raise UserError("fedgen needs noise and hidden of 1 or more, batch of 2 or more, the others of 0 or more.")
 
-    def complete(self, space: Any, setting: Any, optimiser: Any) -> Self:
+    def complete(self, space: Any, setting: Any, optimizer: Any) -> Self:
         assert setting is not None, "a recipe is completed for a federation"
         head = [e.shape for e in space.parameters if len(e.shape) > 1][-1]
         if len(head) != 2:

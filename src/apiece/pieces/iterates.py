@@ -23,7 +23,7 @@ class AveragedIterates(Piece):
 
     Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, which reports it
     because the last vector swings about an optimum; w_0 is the initial model, which the authors' code leaves out of the
-    first mean. A group that waits has its last two synchronisations; statistics of normalisation are the last ones.
+    first mean. A group that waits has its last two synchronizations; statistics of normalization are the last ones.
     Stored: w_{t-1} [D], on the server, and nothing on a client. Sent: nothing. A client never seen: the global model.
     """
 

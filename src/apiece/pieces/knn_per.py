@@ -21,14 +21,14 @@ WEIGHTS = tuple(i / 10 for i in range(11))
 
 
 @dataclass(frozen=True)
-class Neighbours(Piece):
+class Neighbors(Piece):
     """p = weight p_knn + (1 - weight) softmax(model(x));   p_knn(c) ~ sum exp(-d^2 / (D scale)) over those of class c,
 
     of the `count` nearest; d^2 is the squared Euclidean distance of features [D], the input of the last layer. Marfoq
     et al., "Personalized Federated Learning through Local Memorization", ICML 2022, section 3; scale 100 as in Scott et
     al., "PeFLL", ICLR 2024, A.2, where `count` is 5 or 10, as each client finds better. weight=None: each client's own,
-    the one of 0, 0.1, ..., 1 that is right most often on its training samples, each without itself as neighbour; the
-    smallest of equals. The model was trained on these, so that this favours it. Stored: nothing (features are made when
+    the one of 0, 0.1, ..., 1 that is right most often on its training samples, each without itself as neighbor; the
+    smallest of equals. The model was trained on these, so that this favors it. Stored: nothing (features are made when
     asked). Sent: nothing more. A client never seen: the same, from its own training samples. The scores are log p.
     """
 
@@ -89,9 +89,9 @@ class Neighbours(Piece):
 
 @paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(weight_decay=0.0005)", lr=0.05)
 def knn_per(
-    count: int = Neighbours.count, scale: float = Neighbours.scale, weight: float | None = Neighbours.weight
+    count: int = Neighbors.count, scale: float = Neighbors.scale, weight: float | None = Neighbors.weight
 ) -> Algorithm:
     """The global model mixed with its nearest training samples; weight=none: each client's own (Marfoq et al. 2022);
     scale=100 as in PeFLL's comparison.
     """
-    return algorithm(Neighbours(count, scale, weight), name=f"knn_per(count={count})")
+    return algorithm(Neighbors(count, scale, weight), name=f"knn_per(count={count})")

@@ -113,7 +113,7 @@ def fedalt(
 
     FedAlt: u shared and v_i personal, one after the other: v_i <- v_i - gamma_v grad_v F_i(u, v_i) for
     `first` steps, then u_i <- u_i - gamma_u grad_u F_i(u_i, v_i) at the new v_i;   u <- sum_i p_i u_i. Both halves have
-    the run's optimiser, and share its steps, where the authors' code gives each as many. gamma_u is the run's step size
+    the run's optimizer, and share its steps, where the authors' code gives each as many. gamma_u is the run's step size
     and gamma_v = inner_personal gamma_u, for a new client too. Stored: v_i. Sent: u each way. A client never seen: u,
     on which it trains a v of its own (`Newcomer`).
     """

@@ -128,6 +128,6 @@ def per_fedavg(
     variants = {"first_order": FirstOrder(), "hessian_free": HessianFree(delta)}
     if variant not in variants:
         raise UserError(f"per_fedavg(variant={variant}) is unknown: use {' or '.join(variants)}.")
-    adapt = FineTune(epochs, batch=batch, lr=alpha, optimiser=Sgd())
+    adapt = FineTune(epochs, batch=batch, lr=alpha, optimizer=Sgd())
     named = f"per_fedavg(alpha={alpha:g}, variant={variant}{changed(per_fedavg, batches=batches)})"
     return algorithm(MetaStep(alpha, variants[variant], batches), adapt, name=named)

@@ -31,7 +31,7 @@ class MoreauEnvelope(Piece):
     round, the authors' code's), or at the w of every batch (`restart` batch). `steps` of 5 are the authors' code's K,
     and PeFLL's comparison (A.2) has 3; the code adds 1e-3 theta to the gradient, trains all clients and averages those
     asked, and its lr is 0.005; lr lam above 1 overshoots; g is neither clipped nor the composed objective's. Statistics
-    of normalisation are the global model's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one
+    of normalization are the global model's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one
     never seen, with what `epochs` passes of the same theta-steps make of the global model.
     """
 
@@ -85,7 +85,7 @@ class MoreauEnvelope(Piece):
             return scratch, g + self.lam * (here - theta)
 
         batches = passes(view, self.epochs, self.batch)
-        return view.descend(theta, batches=batches, optimiser=Sgd(), lr=self.step_size, correct=pull)
+        return view.descend(theta, batches=batches, optimizer=Sgd(), lr=self.step_size, correct=pull)
 
 
 @paper("the authors' code on MNIST", weighting="samples", optimizer="sgd", lr=0.005)

@@ -13,44 +13,44 @@ from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
 
-CENTRES = ("start", "server")
+CENTERS = ("start", "server")
 
 
 @dataclass(frozen=True)
 class Proximal(Piece):
-    """g <- g + mu (theta - centre), the gradient of mu/2 ||theta - centre||^2.
+    """g <- g + mu (theta - center), the gradient of mu/2 ||theta - center||^2.
 
-    Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation (2), where w^t is the centre.
-    `centre="start"`: the model that training began at. `centre="server"`: the model that the server sent, which is
-    another one under relaxed initialisation alone: the code of FedInit's authors pulls towards the relaxed start, and
+    Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation (2), where w^t is the center.
+    `center="start"`: the model that training began at. `center="server"`: the model that the server sent, which is
+    another one under relaxed initialization alone: the code of FedInit's authors pulls towards the relaxed start, and
     equation (2) towards the server's model. A personal parameter, of which the server sends nothing, is pulled towards
     its start in either case. Stored: nothing. Sent: nothing more. A client never seen: the global model.
     """
 
     mu: float = 0.01
-    centre: str = "start"
+    center: str = "start"
 
     def __post_init__(self) -> None:
         if self.mu < 0:
             raise UserError(f"fedprox(mu={self.mu:g}) would push away from the start: give 0 or more.")
-        if self.centre not in CENTRES:
-            raise UserError(f"fedprox(centre={self.centre}) is unknown: use {' or '.join(CENTRES)}.")
+        if self.center not in CENTERS:
+            raise UserError(f"fedprox(center={self.center}) is unknown: use {' or '.join(CENTERS)}.")
 
     @classmethod
     def neutral(cls):
         return cls(0.0), "fedavg"
 
     def correct(self, view: View):
-        centre = self._centre(view)
-        return (), lambda scratch, g, theta, batch: (scratch, g + self.mu * (theta - centre))
+        center = self._center(view)
+        return (), lambda scratch, g, theta, batch: (scratch, g + self.mu * (theta - center))
 
-    def _centre(self, view: View) -> Tensor:
-        return view.start if self.centre == "start" else torch.where(view.shared, view.sent, view.start)
+    def _center(self, view: View) -> Tensor:
+        return view.start if self.center == "start" else torch.where(view.shared, view.sent, view.start)
 
 
 @paper("its experiments", weighting="samples", optimizer="sgd")
-def fedprox(mu: float = Proximal.mu, centre: str = Proximal.centre) -> Algorithm:
-    """Local training held near its start, or the server's model: centre=start|server (Li et al. 2020); mu=0.01 as in
+def fedprox(mu: float = Proximal.mu, center: str = Proximal.center) -> Algorithm:
+    """Local training held near its start, or the server's model: center=start|server (Li et al. 2020); mu=0.01 as in
     FedCOG's tables.
     """
-    return algorithm(Proximal(mu, centre), name=f"fedprox(mu={mu:g}{changed(fedprox, centre=centre)})")
+    return algorithm(Proximal(mu, center), name=f"fedprox(mu={mu:g}{changed(fedprox, center=center)})")

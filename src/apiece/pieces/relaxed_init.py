@@ -1,4 +1,4 @@
-"""FedInit's relaxed initialisation: each client starts beyond the server's model, away from where it last ended."""
+"""FedInit's relaxed initialization: each client starts beyond the server's model, away from where it last ended."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ def relaxed_init(
 def fedinit(
     beta: float = RelaxedInit.beta, aggregate: str = RelaxedInit.aggregate, first: str = RelaxedInit.first
 ) -> Algorithm:
-    """FedInit: federated averaging with relaxed initialisation (Sun et al. 2023)."""
+    """FedInit: federated averaging with relaxed initialization (Sun et al. 2023)."""
     return replace(relaxed_init(beta, aggregate, first), name=f"fedinit(beta={beta:g})")

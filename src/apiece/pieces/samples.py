@@ -20,10 +20,10 @@ def one_class(view: View) -> bool:
     return not several(view) and not view.data.pool[1].is_floating_point()
 
 
-def input_shape(view: View, labelled: bool, refusal: str) -> tuple[int, ...]:
-    """The shape of one input; UserError, in these words, where inputs are no real numbers or not `labelled`."""
+def input_shape(view: View, labeled: bool, refusal: str) -> tuple[int, ...]:
+    """The shape of one input; UserError, in these words, where inputs are no real numbers or not `labeled`."""
     x = view.data.pool[0]
-    if not labelled or not isinstance(x, Tensor) or not x.is_floating_point():
+    if not labeled or not isinstance(x, Tensor) or not x.is_floating_point():
         raise UserError(refusal)
     return tuple(x.shape[1:])
 

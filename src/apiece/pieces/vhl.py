@@ -35,7 +35,7 @@ class VHL(Piece):
     Federated Learning", ICML 2022; values and contrasts are those of the authors' code, `among` too, and both contrasts
     end after `epochs` passes over the client's data (of ceil(n / B) steps each). The virtual set, the same for all
     clients and rounds: `samples` points u with labels v of C classes, u = m_v + 0.5 N(0, 1), m_v ~ N(0, 1), images
-    coarse (at most 8 x 8) and then enlarged: the code's Gaussian noise before it is clamped, normalised and augmented
+    coarse (at most 8 x 8) and then enlarged: the code's Gaussian noise before it is clamped, normalized and augmented
     there, where the default is images of an untrained StyleGAN, 200 for each of ten classes; `batch` of them a step, in
     an order of the round's. The classifier has C more rows, for the noise, scored in training alone (the code's test
     takes the largest of all 2C scores). Models are averaged with the run's weights, which are an option of the code's

@@ -1,6 +1,6 @@
 """How figures are drawn: the palette, the style, lines with bands, and axes whose numbers can be read.
 
-Colours are names of the page's palette, so that the page can turn them over in the dark.
+Colors are names of the page's palette, so that the page can turn them over in the dark.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE = "#24292f", "#66707b", "#d9dee4"
-# Okabe and Ito's colour-blind-safe colours, darkened where white paper wants it; the yellow is left out
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2609b", "#b8860b", "#3fa7dd", "#882255", "#6b7280")
+# Okabe and Ito's color-blind-safe colors, darkened where white paper wants it; the yellow is left out
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#c2609b", "#b8860b", "#3fa7dd", "#882255", "#6b7280")
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text, in the page's own typeface
     "text.parse_math": False,  # a name may hold dollars
@@ -41,26 +41,26 @@ STYLE: dict[Any, Any] = {
 
 
 class Series(NamedTuple):
-    """How a legend shows a line: label, colour, and the dash pattern as SVG writes it."""
+    """How a legend shows a line: label, color, and the dash pattern as SVG writes it."""
 
     label: str
-    colour: str
+    color: str
     dashes: str
 
 
 def series(labels: Iterable[str]) -> list[Series]:
-    """One colour a label; from the ninth on the colours come again, dashed."""
+    """One color a label; from the ninth on the colors come again, dashed."""
     dashes = ("", "5 2", "1.5 1.5", "6 2 1.5 2")
-    n = len(COLOURS)
-    return [Series(label, COLOURS[i % n], dashes[i // n % len(dashes)]) for i, label in enumerate(labels)]
+    n = len(COLORS)
+    return [Series(label, COLORS[i % n], dashes[i // n % len(dashes)]) for i, label in enumerate(labels)]
 
 
 def gradient(layers: list[str]) -> list[Series]:
-    """One colour a layer, by depth, where there are too many to tell apart one by one."""
+    """One color a layer, by depth, where there are too many to tell apart one by one."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-    colours = LinearSegmentedColormap.from_list("depth", [COLOURS[0], COLOURS[2], COLOURS[4], COLOURS[1]])
-    return [Series(layer, to_hex(colours(i / (len(layers) - 1))), "") for i, layer in enumerate(layers)]
+    colors = LinearSegmentedColormap.from_list("depth", [COLORS[0], COLORS[2], COLORS[4], COLORS[1]])
+    return [Series(layer, to_hex(colors(i / (len(layers) - 1))), "") for i, layer in enumerate(layers)]
 
 
 @contextmanager
@@ -78,10 +78,10 @@ def line(axes: Axes, curve: Curve, look: Series) -> None:
     """One curve and, where seeds differ, the band of one standard deviation."""
     dashes: Any = (0, tuple(map(float, look.dashes.split()))) if look.dashes else "-"
     marker = "o" if np.isfinite(curve.mean).sum() <= 12 else ""
-    axes.plot(curve.x, curve.mean, color=look.colour, linestyle=dashes, marker=marker)
+    axes.plot(curve.x, curve.mean, color=look.color, linestyle=dashes, marker=marker)
     if curve.sd.any():
         low, high = curve.mean - curve.sd, curve.mean + curve.sd
-        axes.fill_between(curve.x, low, high, color=look.colour, alpha=0.16, linewidth=0)
+        axes.fill_between(curve.x, low, high, color=look.color, alpha=0.16, linewidth=0)
 
 
 def blank(width: float = 4.2, height: float = 2.7) -> tuple[Figure, Axes]:

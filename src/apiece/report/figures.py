@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from apiece.report.drawing import (
-    COLOURS,
+    COLORS,
     Series,
     blank,
     gradient,
@@ -110,7 +110,7 @@ def _consensus(rows: list[Runs]) -> tuple[list[Series], list[Panel]]:
     metric = BY_KEY["consensus"]
     measured = [metrics.get("consensus") or {} for row in rows for run in row.runs for metrics in run.metrics]
     layers = list(dict.fromkeys(layer for distances in measured for layer in distances))
-    many = len(layers) > 2 * len(COLOURS)
+    many = len(layers) > 2 * len(COLORS)
     looks = gradient(layers) if many else series(layers)
     curves = {row.name: [row.curve(f"consensus/{layer}") for layer in layers] for row in rows}
     moved = [row for row in rows if any(c and (c.mean > 0).any() for c in curves[row.name])]
@@ -136,7 +136,7 @@ def _consensus(rows: list[Runs]) -> tuple[list[Series], list[Panel]]:
             f"smallest for {near}, {short(ends[near])}."
         )
         panels.append(Panel(row.name, caption, alt, figure))
-    if many:  # the first, the middle and the last say where the colours go
+    if many:  # the first, the middle and the last say where the colors go
         depths = (0, len(layers) // 2, len(layers) - 1)
         looks = [looks[i]._replace(label=f"layer {i + 1}, {layers[i]}") for i in depths]
     return looks, panels
@@ -170,7 +170,7 @@ def _clients(rows: list[Runs]) -> Iterator[Panel]:
 
 AREA = "One column a client, one row a class; a disc's area is the number of training samples."
 SHADE = (
-    "One column a client, one row a class; the stronger the colour, the larger the class's share of the client's data."
+    "One column a client, one row a class; the stronger the color, the larger the class's share of the client's data."
 )
 
 
@@ -204,7 +204,7 @@ def _bubbles(counts: np.ndarray, unseen: np.ndarray) -> Figure:
     figure, axes = blank(max(4.2, 0.24 * clients + 0.8), max(2.2, 0.24 * classes + 0.8))
     x, y = np.nonzero(counts)
     area = 150 * counts[x, y] / max(counts.max(), 1)
-    axes.scatter(x, y, s=area, c=[COLOURS[1] if unseen[i] else COLOURS[0] for i in x], linewidths=0, alpha=0.85)
+    axes.scatter(x, y, s=area, c=[COLORS[1] if unseen[i] else COLORS[0] for i in x], linewidths=0, alpha=0.85)
     axes.set(xlabel="client", ylabel="class", xlim=(-0.8, clients - 0.2), ylim=(-0.8, classes - 0.2))
     whole_numbers(axes)
     return figure
@@ -216,7 +216,7 @@ def _shades(counts: np.ndarray, unseen: np.ndarray) -> Figure:
     clients, classes = counts.shape
     figure, axes = blank(9.2, min(5.5, max(2.4, 0.2 * classes + 0.8)))
     pixels = np.zeros((classes, clients, 4))  # the shade is transparency: it reads on light and on dark paper
-    pixels[..., :3] = np.where(unseen[None, :, None], to_rgb(COLOURS[1]), to_rgb(COLOURS[0]))
+    pixels[..., :3] = np.where(unseen[None, :, None], to_rgb(COLORS[1]), to_rgb(COLORS[0]))
     pixels[..., 3] = (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).T ** 0.6
     axes.imshow(pixels, aspect="auto", origin="lower", interpolation="none")
     axes.set(xlabel="client", ylabel="class")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.errors import UserError
-from apiece.report.drawing import COLOURS, INK, LINE, MUTED, style
+from apiece.report.drawing import COLORS, INK, LINE, MUTED, style
 from apiece.report.figures import sections
 from apiece.report.grid_table import Grid
 from apiece.report.results import Run, Runs, differing, read_runs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
-    c: f"var(--c{i})" for i, c in enumerate(COLOURS)
+    c: f"var(--c{i})" for i, c in enumerate(COLORS)
 }
 MANY = 8  # notes of one kind before the rest are counted
 
@@ -66,7 +66,7 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
     page = Environment(
         loader=templates, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    page.filters["page_colour"] = lambda colour: PAGE.get(colour, colour)
+    page.filters["page_color"] = lambda color: PAGE.get(color, color)
     target = default_target(rows) if target is None and len(rows) > 1 else target
     svgs = iter(range(1, 1_000_000))
     results = columns(rows)
@@ -188,7 +188,7 @@ def _groups(names: list[str]) -> list[tuple[str, int]]:
 
 
 def _svg(figure: Figure, alt: str, name: str) -> str:
-    """A figure as inline SVG in the page's colours, with identifiers of its own and a title for a screen reader."""
+    """A figure as inline SVG in the page's colors, with identifiers of its own and a title for a screen reader."""
     import matplotlib
     from markupsafe import escape
 

@@ -1,4 +1,4 @@
-"""Which parameters are meant: the head, the body, normalisation layers, leading layers, or a pattern of names."""
+"""Which parameters are meant: the head, the body, normalization layers, leading layers, or a pattern of names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Names(NamedTuple):
     parameters: list[Entry]
     layers: list[str]  # of the groups of layers, in order
     last: str  # the last layer with weights
-    norms: frozenset[str]  # the normalisation layers
+    norms: frozenset[str]  # the normalization layers
 
 
 def chooser(which: Selector, model: Names) -> Callable[[Entry], bool]:

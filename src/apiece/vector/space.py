@@ -30,8 +30,8 @@ BUFFERS = ("average", "local", "drop")
 class Space:
     """The vector space of a module's parameters: names, shapes, layers, and where each lies in the vector.
 
-    `buffers` is a policy by name: "average" synchronises BatchNorm's statistics with their layer, "local" leaves them
-    with the client, "drop" normalises by the batch, at evaluation too. Raises UserError for active dropout (it would
+    `buffers` is a policy by name: "average" synchronizes BatchNorm's statistics with their layer, "local" leaves them
+    with the client, "drop" normalizes by the batch, at evaluation too. Raises UserError for active dropout (it would
     draw from a hidden generator), for a module without trainable parameters, and for one that cannot be copied or
     called at parameters of ours (scripted, lazy, or with the older weight_norm).
     """
@@ -145,7 +145,7 @@ class Space:
                 raise
             raise UserError(
                 f"the model cannot be trained on a batch of one sample ({error}): give batches of two or more, or "
-                "another normalisation."
+                "another normalization."
             ) from error
 
     def features(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class Space:
     def select(self, which: Selector) -> Tensor:
         """Which parameters are meant: a bool vector [D].
 
-        `None` or "head" is the last layer with weights, "body" the rest, "norm" what belongs to normalisation layers;
+        `None` or "head" is the last layer with weights, "body" the rest, "norm" what belongs to normalization layers;
         a string is a pattern (`fc*`, `conv1`, `a|b`) on any of a parameter's names, `!` before it the rest; a number
         the leading groups of layers; a callable a predicate on names. Raises UserError where nothing matches, with the
         names there are.

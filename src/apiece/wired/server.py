@@ -139,7 +139,7 @@ class WiredClients(Clients):
             if not bool(finite(sent)):
                 raise NotFinite(
                     f"what the server would send to {self._named(client)} in round {round + 1} is not finite: most "
-                    f"likely the step size of {self.federated.setup.server_optimiser!r} is too large; lower it in a "
+                    f"likely the step size of {self.federated.setup.server_optimizer!r} is too large; lower it in a "
                     "new run."
                 )
             message = messages.pack(header, sent)

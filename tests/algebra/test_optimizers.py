@@ -1,4 +1,4 @@
-"""Optimisers on vectors against torch's own, and the server's against their papers' equations."""
+"""Optimizers on vectors against torch's own, and the server's against their papers' equations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from apiece.algebra.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.language import optimisers
+from apiece.language import optimizers
 from apiece.language.schedules import Constant, Cosine, Exponential, Steps
-from apiece.lifts.lift import Sequential, Vectorised
+from apiece.lifts.lift import Sequential, Vectorized
 
 RNG = np.random.Generator(np.random.Philox(0))
 SIZE, STEPS = 7, 12
@@ -40,46 +40,46 @@ PAIRS = {
 def test_equals_torchs(ours, theirs):
     """On given gradients, the step size dropping half way."""
     theta, state, p = FIRST, ours.init(FIRST), torch.nn.Parameter(FIRST.clone())
-    optimiser = theirs([p])
+    optimizer = theirs([p])
     for k, g in enumerate(GRADIENTS):
         lr = 0.1 if k < STEPS // 2 else 0.03
-        optimiser.param_groups[0]["lr"] = lr
+        optimizer.param_groups[0]["lr"] = lr
         p.grad = g.clone()
-        optimiser.step()
+        optimizer.step()
         theta, state = ours.step(g, theta, state, lr)
         assert gap(theta, p.detach()) < 1e-13
 
 
 @pytest.mark.parametrize("ours, theirs", PAIRS.values(), ids=PAIRS)
-@pytest.mark.parametrize("lift", [Sequential(), Vectorised()], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized()], ids=lambda lift: type(lift).__name__)
 def test_a_client_is_torchs_loop(ours, theirs, lift):
     """One client of FedAvg is nn.Module, clip_grad_norm_ and torch.optim, state kept over rounds."""
     data, work, net = clusters((20,)), Work(4, None, 5), mlp().double()
     ran = run(
-        federate(named.fedavg(), mlp(), client=ours, clip=0.5, optimiser_state="kept"), data, work, [[0]] * 3, 0.1, lift
+        federate(named.fedavg(), mlp(), client=ours, clip=0.5, optimizer_state="kept"), data, work, [[0]] * 3, 0.1, lift
     )
-    optimiser = theirs(net.parameters())
+    optimizer = theirs(net.parameters())
     for t in range(3):
         for rows in work.batches(0, t, "c0", 20, 4):
             x, y = data.samples(0).batch(rows)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(net(x), y).backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-            optimiser.step()
+            optimizer.step()
     # torch's clip divides by norm + 1e-6, ours by the norm: a relative 1e-6 of each step, which Adam divides out again
     assert gap(ran.last, torch.nn.utils.parameters_to_vector(net.parameters()).detach()) < 1e-5
 
 
-def test_a_fresh_state_is_torchs_optimiser_made_anew():
+def test_a_fresh_state_is_torchs_optimizer_made_anew():
     data, work, net = clusters((20,)), Work(4, None, 5), mlp().double()
     ran = run(federate(named.fedavg(), mlp(), client=Sgd(0.9, 0.01)), data, work, [[0]] * 3)
     for t in range(3):
-        optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
         for rows in work.batches(0, t, "c0", 20, 4):
             x, y = data.samples(0).batch(rows)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(net(x), y).backward()
-            optimiser.step()
+            optimizer.step()
     assert gap(ran.last, torch.nn.utils.parameters_to_vector(net.parameters()).detach()) < 1e-13
 
 
@@ -133,7 +133,7 @@ def equations(kind: str, g: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "kind, optimiser",
+    "kind, optimizer",
     [
         ("momentum", Momentum(0.9, 0.5)),
         ("adam", Adam()),
@@ -142,20 +142,20 @@ def equations(kind: str, g: np.ndarray, theta: np.ndarray) -> np.ndarray:
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_server_optimisers_are_their_equations(kind, optimiser):
-    theta, state = FIRST, optimiser.init(FIRST)
+def test_server_optimizers_are_their_equations(kind, optimizer):
+    theta, state = FIRST, optimizer.init(FIRST)
     for g in GRADIENTS:
-        theta, state = optimiser.step(g, theta, state)
+        theta, state = optimizer.step(g, theta, state)
     assert gap(theta, torch.from_numpy(equations(kind, GRADIENTS.numpy(), FIRST.numpy()))) < 1e-12
 
 
 @pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])
 def test_an_adaptive_server_has_one_definition(name):
     """--server adam is --algorithm fedadam, and both are the class as it stands."""
-    by_option, by_name = optimisers.NAMED[name](), getattr(named, f"fed{name}")().server
+    by_option, by_name = optimizers.NAMED[name](), getattr(named, f"fed{name}")().server
     assert by_option == by_name == type(by_name)()
     values = {"lr": 0.3, "beta1": 0.5, "tau": 0.1, "initial": 0.2}
-    by_option, by_name = optimisers.NAMED[name](**values), getattr(named, f"fed{name}")(**values).server
+    by_option, by_name = optimizers.NAMED[name](**values), getattr(named, f"fed{name}")(**values).server
     assert by_option == by_name == type(by_name)(**values)
 
 
