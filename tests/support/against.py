@@ -21,6 +21,7 @@ from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential
+from apiece.measure.global_average import evaluated
 from apiece.pieces.fednova import FedNova
 from apiece.pieces.per_fedavg import MetaStep
 from apiece.pieces.vhl import VHL
@@ -175,7 +176,7 @@ def follow(
         return each._replace(row=tree_map(torch.clone, each.row))
 
     def scores(server: Server, lr: float, each: ClientTask) -> torch.Tensor:
-        shared, theta = federated.shared(server, lr), federated.evaluated(server)
+        shared, theta = federated.shared(server, lr), evaluated(federated, server)
         return predictor(federated.setup, Loop(), theta, server.buffers, shared, each)(torch.from_numpy(PROBE))
 
     def look(t: int, clients: Any) -> None:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from apiece.data.federation import Federation
-from apiece.engine.clients import Answer, Clients
+from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
+from apiece.engine.place import Answer
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server
 from apiece.lifts.lift import Sequential

@@ -218,5 +218,13 @@ def _check(new: Piece, present: tuple[Piece, ...], name: str) -> None:
                 f"{old!r} of {type(old).__module__} and {new!r} of {type(new).__module__} have one name in {name!r}: "
                 "what is drawn and remembered goes by it, so rename one of the two classes."
             )
-        if reason := new.clash(old) or old.clash(new):
+        if reason := _clash(new, old) or _clash(old, new):
             raise UserError(f"{old!r} and {new!r} cannot be composed in {name!r}: {reason}.")
+
+
+def _clash(one: Piece, other: Piece) -> str:
+    """Why a piece cannot be composed with the other, as it `excludes` that or a slot that it fills; "" if it can."""
+    filled = (
+        name for name in one.excludes if name == type(other).__name__ or hasattr(Piece, name) and other.fills(name)
+    )
+    return next((one.excludes[name] for name in filled), "")

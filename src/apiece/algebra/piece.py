@@ -1,105 +1,71 @@
-"""What an algorithm is made of: the View that a piece may read, and the slots that it may fill.
+"""What an algorithm is made of: pieces, which fill slots of the round. FedAvg is what happens where no piece fills any.
 
-One round, with every slot where it acts (server left, client right; FedAvg is what happens where no piece says
-anything):
-
-    tell(memory), broadcast ---> sent          the model that the client receives
-                                 start         where training starts
-                                 objective     what is minimized        } every
-                                 correct       what is added to g       } local
-                                 (optimizer)   theta <- theta - lr g    } step
-                                 keep          the model that the client keeps
-                                 report        what is said beside the model
-                                 upload        what leaves the client, all of it
-                                 remember      what the client's memory becomes
-    mean of the answers <------- message
-    learn(memory, g, report)     what the server makes of the means, then its optimizer steps
-    settle(memory, before, after)    what it remembers of that step
-
-and, at any time, `personal`: the model that a client predicts with, and `predict`: how, where that is more than its
-model; `evaluate`: the global model, where that is not the server's vector. Pieces never know each other. A vector over
-parameters is a leaf of shape [D]: such leaves of memories, reports and of what is told follow the synchronization of
-their group; every other leaf passes unmasked.
+A vector over parameters is a leaf of shape [D]. Such leaves of memories and reports follow the synchronization of their
+parameters; every other leaf passes whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.draws import Draw
 from apiece.algebra.message import Message
-from apiece.algebra.view import Loss, Rule, View
+from apiece.algebra.optim import Optimizer
+from apiece.algebra.view import Loss, Predict, Rule, View
+from apiece.vector.space import Space
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A change to federated averaging. Every slot changes nothing unless a piece says so.
+    """A change to federated averaging, by the slots that it fills: they stand below in the order of one round."""
 
-    `reads` names what of the View must be kept for this piece between rounds ("model", "gradient", "fresh"). `neutral`
-    is the value of this piece that equals another algorithm bitwise, as (piece, what it equals), or a sentence that
-    says why there is none. `excludes` maps the names of pieces that this one cannot be composed with to the reason. A
-    piece that `runs_last` comes behind the others wherever it stands in a sum, and learns before them: it scales the
-    message and its mean that all have made, or trains on from their model. `without`, if any, is the name under which
-    what clients predict without this piece is measured as well. Where a piece is for `newcomers`, its `personal` leaves
-    the model of a client that took part as it is; where it is for `members`, that of one that never did. Where a piece
-    `asks_all`, the first round of a run asks every client.
-    """
-
-    reads: ClassVar[frozenset[str]] = frozenset()
-    excludes: ClassVar[dict[str, str]] = {}
-    runs_last: ClassVar[bool] = False
-    without: ClassVar[str] = ""
-    newcomers: ClassVar[bool] = False
-    members: ClassVar[bool] = False
-    asks_all: ClassVar[bool] = False
+    reads: ClassVar[frozenset[str]] = frozenset()  # parts of the View that rows keep: "model", "gradient", "fresh"
+    excludes: ClassVar[dict[str, str]] = {}  # pieces, or slots of others, that it cannot be composed with -> the reason
+    runs_last: ClassVar[bool] = False  # it comes behind all others on a client, and learns before them on the server
+    without: ClassVar[str] = ""  # the name under which predictions without this piece are measured as well
+    serves: ClassVar[str] = "all"  # whose model `personal` may change: of "members" of the training, "newcomers" or all
+    asks_all: ClassVar[bool] = False  # the first round of a run asks every client
 
     @property
     def stream(self) -> str:
-        """The name that this piece's draws and memories go by: that of its class."""
+        """The name of this piece's random draws and memories: that of its class."""
         return type(self).__name__
 
     def fills(self, *slots: str) -> bool:
-        """Whether it says something in one of these slots, by name."""
+        """Whether the piece fills one of these slots."""
         return any(getattr(type(self), slot) is not getattr(Piece, slot) for slot in slots)
-
-    def remakes(self, newcomer: bool) -> bool:
-        """Whether `personal` may make another model of a client's, of a newcomer or of one that took part."""
-        return self.fills("personal") and not (self.members if newcomer else self.newcomers)
-
-    def clash(self, other: Piece) -> str:
-        """Why this piece cannot be composed with that one, if it cannot."""
-        return self.excludes.get(type(other).__name__, "")
 
     @classmethod
     def neutral(cls) -> tuple[Piece, str] | str:
-        """Which value of this piece changes nothing, or why there is none."""
+        """(the value that changes nothing, the algorithm that it equals bitwise), or why there is none."""
         raise NotImplementedError(f"{cls.__name__} must declare its neutral value, or why there is none")
 
-    def server_memory(self, theta: Tensor) -> Any:
-        return ()
-
-    def client_memory(self, theta: Tensor) -> Any:
-        return ()
-
-    def draws(self, space: Any) -> tuple[Draw, ...]:
-        return ()
-
-    def complete(self, space: Any, setting: Any, optimizer: Any) -> Piece:
-        """This piece for a model's vector space, a federation and the clients' optimizer: a recipe is made whole here,
-        once.
-        """
+    def complete(self, space: Space, setting: FederationFacts | None, optimizer: Optimizer) -> Piece:
+        """This piece for a model's vector space, a federation and the clients' optimizer."""
         return self
 
     def prepare(self, module: Any) -> Any:
-        """The module that is trained (a wider head, say); what torch draws here is drawn from the run's seed."""
+        """The module that is trained, such as one with a wider head; torch draws from the run's seed here."""
         return module
 
+    def server_memory(self, theta: Tensor) -> Any:
+        """The piece's memory on the server, at the initial model."""
+        return ()
+
+    def client_memory(self, theta: Tensor) -> Any:
+        """The piece's memory on a client, at the initial model."""
+        return ()
+
     def tell(self, memory: Any) -> Any:
-        """What clients are told of the server's memory."""
+        """What the server's memory says to clients."""
+        return ()
+
+    def draws(self, space: Space) -> tuple[Draw, ...]:
+        """What is drawn at random for the client."""
         return ()
 
     def start(self, view: View, theta: Tensor) -> Tensor:
@@ -107,11 +73,11 @@ class Piece:
         return theta
 
     def objective(self, view: View, loss: Loss) -> Loss:
-        """What is minimized."""
+        """What every local step minimizes."""
         return loss
 
     def correct(self, view: View) -> tuple[Any, Rule] | None:
-        """What is added to a gradient, step by step: the first scratch and the rule."""
+        """What every local step adds to its gradient before the optimizer moves theta: (first scratch, rule)."""
         return None
 
     def keep(self, view: View, theta: Tensor) -> Tensor:
@@ -119,39 +85,39 @@ class Piece:
         return theta
 
     def report(self, view: View) -> Any:
-        """What is said beside the model: a tree of Uniform, Weighted, Sum or Rows."""
+        """What is sent beside the model: a tree of leaves marked Uniform, Weighted, Sum or PerClient."""
         return ()
 
     def upload(self, view: View, message: Message) -> Message:
-        """What leaves the client."""
+        """All that leaves the client."""
         return message
 
     def remember(self, view: View) -> Any:
         """What the client's memory becomes; `view.message` is what left."""
         return view.client
 
-    def learn(self, memory: Any, g: Tensor, report: Any, share: float) -> tuple[Tensor, Any]:
-        """What the server makes of the means: g is the mean of sent - kept, `share` is answered / registered."""
-        return g, memory
-
     def log(self, memory: Any, g: Tensor, report: Any, share: float) -> dict[str, Any]:
-        """Numbers of this round for its line in metrics.jsonl, by name, from what `learn` is given: never read back."""
+        """Numbers of this round for its line in metrics.jsonl, from what `learn` is given."""
         return {}
 
+    def learn(self, memory: Any, g: Tensor, report: Any, share: float) -> tuple[Tensor, Any]:
+        """What the server makes of the means: g is that of sent - kept, `share` is answered / registered clients."""
+        return g, memory
+
     def settle(self, memory: Any, before: Tensor, after: Tensor) -> Any:
-        """What the server's memory becomes once its vector has gone from `before` to `after`."""
+        """What the server's memory becomes once its optimizer has gone from `before` to `after`."""
         return memory
 
     def evaluate(self, memory: Any, theta: Tensor) -> Tensor:
-        """The global model that is measured and saved, made from the server's vector; training goes on from that."""
+        """The global model that is measured and saved, made from the server's vector."""
         return theta
 
     def personal(self, view: View, theta: Tensor) -> Tensor:
-        """The model that the client predicts with, made from its training data: pieces go on from one another's."""
+        """The model that the client predicts with, made from its training data."""
         return theta
 
-    def predict(self, view: View) -> Callable[[Any], Tensor] | None:
-        """What the client predicts with, x -> scores, made from its training data; `None` is the model `view.end`."""
+    def predict(self, view: View) -> Predict | None:
+        """How the client predicts, x -> scores, where that is more than its model `view.end`."""
         return None
 
     def observe(self, view: View) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from apiece.vector.task import TaskView
 
 Loss = Callable[[Tensor, Any], Tensor]  # (theta [D], batch) -> scalar
 Rule = Callable[[Any, Tensor, Tensor, Any], tuple[Any, Tensor]]  # (scratch, g [D], theta [D], batch) -> (scratch, g)
+Predict = Callable[[Any], Tensor]  # x -> scores
 Batches = Sequence[Tensor] | Tensor  # the rows of each local step's batch: [K, B], or K tensors of other lengths
 
 

@@ -6,11 +6,10 @@ and count only once the caller commits them. Who did not answer is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -18,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 from apiece.algebra.draws import draw
 from apiece.engine import row
 from apiece.engine.federated import Federated
+from apiece.engine.operations import operations
+from apiece.engine.place import Answer
 from apiece.engine.reduce import Totals
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask, Reply, Shared
@@ -42,18 +43,6 @@ class BadClient(NotFinite):
     """That of a client, or an answer of it that cannot be taken."""
 
 
-class Answer(NamedTuple):
-    """What a cohort made of an operation."""
-
-    answered: list[int]
-    mean: Any  # the tree that was said, its marks kept but on the model's own leaves
-    rows: dict[int, Any]
-    diagnostics: Any  # the simulation's own sums
-    skipped: list[int]  # clients left out because they were not finite
-    traffic: Traffic
-    logged: Mapping[str, Any] = MappingProxyType({})  # what pieces say of the round on the server: numbers by name
-
-
 @dataclass
 class Clients:
     """Clients in this process: data in a federation, rows in memory or on disk, operations run by a lift."""
@@ -70,6 +59,7 @@ class Clients:
     def __post_init__(self) -> None:
         self.first = row.fresh(self.federated.setup)  # of a client that never took part
         self.fresh = row.write(self.first)
+        self.operations = operations(self.federated.setup)
         if not isinstance(self.rows, Rows):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.rows = MemoryRows(RowFormat.of(self.fresh))
         self.rows.names = self.federation.names
@@ -173,7 +163,7 @@ class Clients:
             return own[client].clone() if client in own else ()
 
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
-        replies = self.lift.run(self.federated.operations[operation], shared, tasks)
+        replies = self.lift.run(self.operations[operation], shared, tasks)
         for client, reply in zip(working, replies, strict=True):
             yield client, reply, count.of(own.get(client, ()), reply, self.last_round(client))
 

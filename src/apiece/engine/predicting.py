@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from apiece.algebra.piece import Piece
-from apiece.algebra.view import View
+from apiece.algebra.view import Predict, View
 from apiece.engine import row as rows
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask, Shared
 from apiece.engine.stepping import Stepping
 from apiece.engine.training import Retraining
 from apiece.engine.views import Views, first_view
-
-Predict = Callable[[Any], Tensor]  # x -> scores
 
 
 class Predicting(NamedTuple):
@@ -27,6 +25,11 @@ class Predicting(NamedTuple):
     buffers: Tensor
     views: list[tuple[Piece, View]]
     retrain: Retraining
+
+
+def remakes(piece: Piece, newcomer: bool) -> bool:
+    """Whether a piece may make another model of a client's, of a newcomer or of a member of the training."""
+    return piece.fills("personal") and piece.serves != ("members" if newcomer else "newcomers")
 
 
 def predicting(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from apiece.algebra.message import PerClient, Sum, Uniform, Weighted
+from apiece.algebra.message import Message, PerClient, Sum, Uniform, Weighted
 from apiece.errors import UserError
 from apiece.system.ranks import Ranks
 from apiece.system.typed import divided, map_tree, map_trees
@@ -41,6 +41,12 @@ def _leaves(tree: Any) -> list[Any]:
         return [tree]
     parts: Iterable[Any] = cast("dict[str, Any]", tree).values() if isinstance(tree, dict) else tree
     return [leaf for part in parts for leaf in _leaves(part)]
+
+
+def with_marks(message: Message, mark: type) -> Message:
+    """The message with the marks of the model's own parts: with which weight a delta counts, and how weights do."""
+    weight = PerClient(message.weight) if mark is PerClient else Sum(message.weight)
+    return message._replace(delta=mark(message.delta), buffers=Weighted(message.buffers), weight=weight)
 
 
 class Totals:

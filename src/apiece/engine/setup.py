@@ -33,7 +33,7 @@ class Templates(NamedTuple):
     from_server: dict[str, Any]  # what each piece tells clients of the server's memory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Setup:
     """An algorithm on a task: the clients' optimizer, the server's, and how answers are weighted.
 
@@ -55,6 +55,9 @@ class Setup:
     watch: frozenset[str] = frozenset()
     setting: FederationFacts | None = None
     equal_work: bool = False
+
+    def __repr__(self) -> str:
+        return f"Setup({self.algorithm.name!r}, parameters={self.task.space.size}, weighting={self.weighting!r})"
 
     # --- the algorithm's parts, made whole for this task -------------------------------------------------------------
     @cached_property

@@ -30,7 +30,7 @@ from apiece.data.split import Split
 from apiece.data.texts import from_jsonl
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
-from apiece.engine.predicting import predicting, predictor
+from apiece.engine.predicting import predicting, predictor, remakes
 from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.engine.traffic import down
@@ -176,7 +176,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     experiment, server, federated = result.experiment, result.server, result.experiment.federated
     config, work = experiment.config, experiment.work
     lr = experiment.plan(max(server.round - 1, 0)).lr
-    trainers = [type(p).__name__ for p in federated.setup.pieces if p.remakes(newcomer=True)]
+    trainers = [type(p).__name__ for p in federated.setup.pieces if remakes(p, newcomer=True)]
     if steps is None:
         own = federated.setup.periods.personal and not trainers
         steps = work.count(config.seed, server.round, place.names[0], place.size(0)) if own else 0

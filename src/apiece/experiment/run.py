@@ -148,5 +148,5 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
     }
     running, drifted = state.running.after(setup, server.params, answer, clients.registered)
     info |= work_of(answer.diagnostics) | of_round(setup, state.server.params, server.params, answer) | drifted
-    info |= {name: float(value) for name, value in answer.logged.items()}
+    info |= answer.logged
     return State(server, state.traffic.plus(answer.traffic), running), info

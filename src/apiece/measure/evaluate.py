@@ -15,7 +15,7 @@ from torch import Tensor
 
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
-from apiece.engine.predicting import adapted, predicting, predictors
+from apiece.engine.predicting import adapted, predicting, predictors, remakes
 from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.errors import UserError
@@ -219,7 +219,7 @@ class Evaluation:
     def _looked_at(self, client: int, round: int) -> ClientTask:
         """What the client has, and where a piece may let it work before it predicts, what it works on."""
         newcomer = self.clients.last_round(client) < 0
-        works = any(p.remakes(newcomer) or p.fills("predict") for p in self.federated.setup.pieces)
+        works = any(remakes(p, newcomer) or p.fills("predict") for p in self.federated.setup.pieces)
         return self.clients.each(client, round) if works else self.clients.at_rest(client)
 
     def _after_work(self, client: int, at: At) -> float:

@@ -30,9 +30,17 @@ def global_model(
     own, the parameters are not a model but what the broadcast makes these of.
     """
     mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
-    theta, virtual = mean(federated.setup.periods, federated.evaluated(server), "model", federated.setup.kept)
+    theta, virtual = mean(federated.setup.periods, evaluated(federated, server), "model", federated.setup.kept)
     buffers, also = mean(federated.setup.buffer_periods, server.buffers, "buffers", federated.setup.buffer_periods.own)
     return theta, buffers, virtual or also
+
+
+def evaluated(federated: Federated, server: Server) -> Tensor:
+    """What pieces make of the server's vector [D], to be measured and saved."""
+    theta = server.params
+    for piece in federated.setup.pieces:
+        theta = piece.evaluate(server.memory[piece.stream], theta)
+    return theta
 
 
 def _average_open(

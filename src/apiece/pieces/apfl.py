@@ -45,7 +45,7 @@ class Mixture(Piece):
     a_i. Sent: w_i alone. The client predicts with a_i v_i + (1 - a_i) global; one never seen, with the global model.
     """
 
-    members = True
+    serves = "members"
     excludes = {"MoreauEnvelope": TWO_MODELS}
 
     alpha: float = 0.5

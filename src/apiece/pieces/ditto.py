@@ -38,7 +38,7 @@ class Ditto(Piece):
     model's. Stored: v_i. Sent: as without it. The client predicts with v_i; one never seen, with the global model.
     """
 
-    members = True
+    serves = "members"
     excludes = dict.fromkeys(("Mixture", "MoreauEnvelope"), TWO_MODELS)
 
     lam: float = 1.0

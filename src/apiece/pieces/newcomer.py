@@ -26,7 +26,7 @@ class Newcomer(Piece):
     predict with what they have.
     """
 
-    newcomers = True
+    serves = "newcomers"
 
     epochs: int = 20
     batch: int = 32

@@ -42,6 +42,8 @@ class MoreauEnvelope(Piece):
     batch: int = 32
     restart: str = "round"
 
+    excludes = dict.fromkeys(("objective", "correct"), REPLACED)  # whatever else would be in the gradient
+
     def __post_init__(self) -> None:
         if min(self.lam, self.step_size) <= 0 or self.epochs < 0 or min(self.steps, self.batch) < 1:
             raise UserError(
@@ -50,10 +52,6 @@ class MoreauEnvelope(Piece):
             )
         if self.restart not in BEGINS:
             raise UserError(f"pfedme(restart={self.restart}) is unknown: use {' or '.join(BEGINS)}.")
-
-    def clash(self, other: Piece) -> str:
-        """Whatever else would be in the gradient."""
-        return REPLACED if other.fills("objective", "correct") else ""
 
     @classmethod
     def neutral(cls):

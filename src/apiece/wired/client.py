@@ -29,6 +29,7 @@ from apiece.engine import messages, row
 from apiece.engine.clients import local_work
 from apiece.engine.federated import Federated, Shared
 from apiece.engine.messages import Header
+from apiece.engine.operations import OPERATIONS
 from apiece.engine.stepping import Loop
 from apiece.engine.traffic import arrived, down, up
 from apiece.engine.work import Work
@@ -93,7 +94,7 @@ class Client:
             header.round,
             sent,
         )
-        reply = self.federated.operations[header.operation](Loop(), shared, each)
+        reply = OPERATIONS[header.operation](self.federated.setup, Loop(), shared, each)
         if not bool(reply.finite):
             return messages.pack(header._replace(operation=NOT_FINITE), {})
         if header.operation == "embed":  # the first phase is kept for the last

@@ -28,8 +28,10 @@ from apiece.config.model import OWN
 from apiece.config.tables import to_table
 from apiece.data.samples import Samples
 from apiece.engine import messages, row
+from apiece.engine.client import train
 from apiece.engine.clients import BadClient, Clients, NotFinite, local_work
 from apiece.engine.messages import Header
+from apiece.engine.pipeline import embed, embed_back
 from apiece.engine.state import Reply, Shared, finite
 from apiece.engine.stepping import Loop
 from apiece.engine.traffic import Traffic, down, measure, received, up
@@ -170,17 +172,15 @@ class WiredClients(Clients):
     @cached_property
     def forms(self) -> dict[str, Any]:
         """The form of an answer to each operation, which bytes do not say, from a step on samples that are made up."""
-        federated = self.federated
-        samples, fresh, work = Samples(self.like, torch.arange(2), 2), row.fresh(federated.setup), Work(1, None, 2)
-        each, start = local_work(federated.setup, samples, "", 0, -1, fresh, work, 0, 0, ()), federated.start()
-        shared = federated.shared(start, 1.0)._replace(model=federated.setup.initial)
-        forms = {"train": federated.operations["train"](Loop(), shared, each).message}
-        if isinstance(federated.setup.broadcast, Pipeline):
-            shared = shared._replace(model=start.params[: federated.setup.broadcast.split])
-            forms["embed"] = federated.operations["embed"](Loop(), shared, each).message
-            forms["embed_back"] = federated.operations["embed_back"](
-                Loop(), shared, each._replace(sent=forms["embed"].x)
-            ).message
+        setup, start = self.federated.setup, self.federated.start()
+        samples, fresh, work = Samples(self.like, torch.arange(2), 2), row.fresh(setup), Work(1, None, 2)
+        each = local_work(setup, samples, "", 0, -1, fresh, work, 0, 0, ())
+        shared = self.federated.shared(start, 1.0)._replace(model=setup.initial)
+        forms = {"train": train(setup, Loop(), shared, each).message}
+        if isinstance(setup.broadcast, Pipeline):
+            shared = shared._replace(model=start.params[: setup.broadcast.split])
+            forms["embed"] = embed(setup, Loop(), shared, each).message
+            forms["embed_back"] = embed_back(setup, Loop(), shared, each._replace(sent=forms["embed"].x)).message
         return forms
 
     def _reply(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> Reply | BadClient:
