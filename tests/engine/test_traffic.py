@@ -13,13 +13,14 @@ from torch import nn
 
 from apiece.algebra.message import Message, Sum
 from apiece.algebra.periods import NEVER, Schedule
+from apiece.algebra.place import Traffic
 from apiece.config.assemble import assemble
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Reply
-from apiece.engine.traffic import Traffic, down, measure, up
+from apiece.engine.traffic import down, measure, up
 from apiece.engine.work import Work
 from apiece.experiment.run import execute
 from apiece.language import algorithms

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from apiece.algebra.place import Answer
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
-from apiece.engine.place import Answer
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server
 from apiece.lifts.lift import Sequential

@@ -25,6 +25,7 @@ from support.recipes import RECIPES, SMALL, result
 from torch import Tensor, nn
 
 from apiece import algorithm, federate
+from apiece.algebra import place as algebra_place
 from apiece.algebra.message import Message
 from apiece.algebra.piece import Piece
 from apiece.data.federation import MadeFederation
@@ -192,7 +193,7 @@ def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monke
     samples = Samples((torch.ones(1),), torch.ones(1), 1)
     each = state.ClientTask((), 0, -1, Row(), samples, torch.ones(1, 1), 1, (), (), 1.0)
     tasks = [lambda c=c: each._replace(sent=torch.full((2,), float(c))) for c in range(5)]
-    told = state.Shared(0, 0.1, (), torch.zeros(0, device="meta"), ())
+    told = algebra_place.Shared(0, 0.1, (), torch.zeros(0, device="meta"), ())
     replies = lift.run(lambda how, shared, each: said(each.sent), told, tasks)
     assert [reply.row.model.tolist() for reply in replies] == [[c, c] for c in range(5)]
     overlapped = [event for call in range(1, calls) for event in (f"begun {call + 1}", f"waited for {call}")]

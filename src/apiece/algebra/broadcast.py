@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
 from apiece.algebra.message import Weighted
+from apiece.algebra.optim import Optimizer
+from apiece.algebra.place import Answer, Cohort, Described, Shared
+from apiece.vector.space import Space
 
 
 class FederationFacts(NamedTuple):
@@ -31,8 +34,34 @@ class Sent(NamedTuple):
 
     model: Tensor | None  # [D], to every client
     each: dict[int, Tensor] | None  # client -> [D], where models differ: who has none takes no part
-    back: Callable[[Any], tuple[Tensor, Any]]  # answer -> (the server's gradient, the answer with all phases' traffic)
+    back: Callable[[Answer], tuple[Tensor, Answer]]  # -> (the server's gradient, the answer with all traffic)
     memory: Any = ()
+
+
+class Broadcast(Protocol):
+    """What the server sends to the clients of a round: see `Identity`."""
+
+    @property
+    def delta(self) -> type: ...
+
+    @property
+    def common(self) -> bool: ...
+
+    @property
+    def own_batch(self) -> bool: ...
+
+    @property
+    def optimizer(self) -> Optimizer | None: ...
+
+    def complete(self, space: Space, setting: FederationFacts | None) -> Broadcast: ...
+
+    def initial(self, theta: Tensor) -> Tensor: ...
+
+    def memory(self, params: Tensor) -> Any: ...
+
+    def send(self, params: Tensor, memory: Any, cohort: Cohort, shared: Shared) -> Sent: ...
+
+    def model(self, params: Tensor, memory: Any, each: Described) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +73,7 @@ class Identity:
     own_batch = False  # whether a batch is drawn for a client's descriptor
     optimizer = None
 
-    def complete(self, space: Any, setting: FederationFacts | None) -> Identity:
+    def complete(self, space: Space, setting: FederationFacts | None) -> Identity:
         """This broadcast for a model's vector space and a federation."""
         return self
 
@@ -56,12 +85,12 @@ class Identity:
         """The broadcast's memory at the start."""
         return ()
 
-    def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
-        def back(answer: Any) -> tuple[Tensor, Any]:
+    def send(self, params: Tensor, memory: Any, cohort: Cohort, shared: Shared) -> Sent:
+        def back(answer: Answer) -> tuple[Tensor, Answer]:
             return answer.mean.delta, answer
 
         return Sent(params, None, back)
 
-    def model(self, params: Tensor, memory: Any, each: Any) -> Tensor:
+    def model(self, params: Tensor, memory: Any, each: Described) -> Tensor:
         """What a client is sent outside training, seen before or not, [D]."""
         return params

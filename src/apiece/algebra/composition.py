@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, cast
 
-from apiece.algebra.broadcast import Identity
+from apiece.algebra.broadcast import Broadcast, Identity
 from apiece.algebra.finite import refuse_endless
+from apiece.algebra.optim import Optimizer
 from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.errors import UserError
@@ -79,19 +80,20 @@ class Alternate:
 class Client:
     """The clients' optimizer, instead of the run's."""
 
-    optimizer: Any
+    optimizer: Optimizer
 
 
 @dataclass(frozen=True)
 class Server:
     """The server's optimizer, instead of the run's."""
 
-    optimizer: Any
+    optimizer: Optimizer
 
     def neutral(self) -> tuple[Server, str] | str:
-        if not hasattr(self.optimizer, "neutral"):
+        neutral: Callable[[], tuple[Any, str] | str] | None = getattr(self.optimizer, "neutral", None)
+        if neutral is None:
             raise NotImplementedError(f"{self.optimizer!r} must declare its neutral value, or why there is none")
-        declared = self.optimizer.neutral()
+        declared = neutral()
         return declared if isinstance(declared, str) else (Server(declared[0]), declared[1])
 
 
@@ -120,9 +122,9 @@ class Algorithm:
     periods: tuple[Period, ...] = ()
     step_sizes: tuple[StepSize, ...] = ()
     alternate: Alternate | None = None
-    client: Any = None
-    server: Any = None
-    broadcast: Any = Identity()
+    client: Optimizer | None = None
+    server: Optimizer | None = None
+    broadcast: Broadcast = Identity()
     cohort: str = "redrawn"
     phase: str = "last_step"
 
@@ -132,7 +134,8 @@ class Algorithm:
     @property
     def parts(self) -> list[Any]:
         """What `combine` makes this algorithm of."""
-        single = [Client(self.client)] * (self.client is not None) + [Server(self.server)] * (self.server is not None)
+        single: list[Any] = [] if self.client is None else [Client(self.client)]
+        single += [] if self.server is None else [Server(self.server)]
         single += [self.alternate] * (self.alternate is not None)
         single += [Cohort(self.cohort)] * (self.cohort != Algorithm.cohort)
         single += [Phase(self.phase)] * (self.phase != Algorithm.phase)

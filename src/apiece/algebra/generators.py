@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from apiece.algebra.broadcast import FederationFacts, Sent
 from apiece.algebra.message import PerClient
+from apiece.algebra.optim import OnServer, Optimizer
+from apiece.algebra.place import Answer, Cohort, Described, Shared
 from apiece.system.device import to_device
 from apiece.system.typed import divided
+from apiece.vector.space import Space
 
 Embed = Callable[[Tensor, Any], Tensor]  # (phi, batch) -> [E], a mean over the batch
 CHUNK = 500  # samples a pass, where a client's whole data are described
@@ -24,6 +27,25 @@ class Affine(NamedTuple):
 
     mean: Tensor
     deviation: Tensor
+
+
+class Normalize(Protocol):
+    """What stands between descriptors and the generator, with a memory on the server."""
+
+    def memory(self, params: Tensor) -> Any: ...
+
+    def fit(self, memory: Any, v: Tensor) -> Any: ...
+
+    def __call__(self, memory: Any, v: Tensor) -> Tensor: ...
+
+
+class Describe(Protocol):
+    """Which samples a descriptor in training is of."""
+
+    @property
+    def own_batch(self) -> bool: ...
+
+    def __call__(self, embed: Embed, phi: Tensor, each: Described) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +85,7 @@ class FirstBatch:
 
     own_batch = False
 
-    def __call__(self, embed: Embed, phi: Tensor, each: Any) -> Tensor:
+    def __call__(self, embed: Embed, phi: Tensor, each: Described) -> Tensor:
         return embed(phi, each.samples.batch(each.batches[0]))
 
 
@@ -73,7 +95,8 @@ class OwnBatch:
 
     own_batch = True
 
-    def __call__(self, embed: Embed, phi: Tensor, each: Any) -> Tensor:
+    def __call__(self, embed: Embed, phi: Tensor, each: Described) -> Tensor:
+        assert isinstance(each.described, Tensor), "a batch is drawn wherever a broadcast has `own_batch`"
         return embed(phi, each.samples.batch(each.described))
 
 
@@ -83,7 +106,7 @@ class AllSamples:
 
     own_batch = False
 
-    def __call__(self, embed: Embed, phi: Tensor, each: Any) -> Tensor:
+    def __call__(self, embed: Embed, phi: Tensor, each: Described) -> Tensor:
         rows = torch.arange(len(each.samples.index), device=phi.device)
 
         def one(row: Tensor) -> Tensor:
@@ -112,10 +135,10 @@ class Pipeline:
     generate: Callable[[Tensor, Tensor], Tensor]
     parameters: Tensor | Callable[[], Tensor]
     split: int
-    normalize: Any = Unchanged()
-    optimizer: Any = None
+    normalize: Normalize = Unchanged()
+    optimizer: Optimizer | None = None
     networks: Callable[[Tensor], dict[str, Tensor]] | None = None
-    described: Any = FirstBatch()
+    described: Describe = FirstBatch()
     decay: float | Tensor | None = None
 
     delta = PerClient
@@ -125,14 +148,14 @@ class Pipeline:
     def own_batch(self) -> bool:
         return self.described.own_batch
 
-    def descriptor(self, phi: Tensor, each: Any) -> Tensor:
+    def descriptor(self, phi: Tensor, each: Described) -> Tensor:
         """v_i in training, [E]."""
         return self.described(self.embed, phi, each)
 
     def neutral(self) -> str:
         return GENERATED
 
-    def complete(self, space: Any, setting: FederationFacts | None) -> Pipeline:
+    def complete(self, space: Space, setting: FederationFacts | None) -> Pipeline:
         return self
 
     def initial(self, theta: Tensor) -> Tensor:
@@ -141,13 +164,13 @@ class Pipeline:
     def memory(self, params: Tensor) -> Any:
         return self.normalize.memory(params)
 
-    def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
+    def send(self, params: Tensor, memory: Any, cohort: Cohort, shared: Shared) -> Sent:
         phi, eta = params[: self.split], params[self.split :]
         up = cohort.map("embed", shared._replace(model=phi))
         who = up.answered
         if not who:
 
-            def nothing(answer: Any) -> tuple[Tensor, Any]:
+            def nothing(answer: Answer) -> tuple[Tensor, Answer]:
                 return torch.zeros_like(params), answer
 
             return Sent(None, {}, nothing, memory)
@@ -155,7 +178,7 @@ class Pipeline:
         memory = self.normalize.fit(memory, v[0])
         models, transpose = write(lambda eta, v: self.generate(eta, self.normalize(memory, v)), eta, v)
 
-        def back(answer: Any) -> tuple[Tensor, Any]:
+        def back(answer: Answer) -> tuple[Tensor, Answer]:
             d_eta, d_v = transpose(pull(answer, who, models))
             down = {client: d_v[row] for row, client in enumerate(who) if client in answer.rows}
             last = cohort.only(list(down)).map("embed_back", shared._replace(model=phi), down)
@@ -172,12 +195,12 @@ class Pipeline:
         return Sent(None, dict(zip(who, models, strict=True)), back, memory)
 
     @torch.no_grad()
-    def model(self, params: Tensor, memory: Any, each: Any) -> Tensor:
+    def model(self, params: Tensor, memory: Any, each: Described) -> Tensor:
         """One forward pass: the descriptor of the client's whole training data, through the generator."""
         v = self.normalize(memory, self.describe(params, each))
         return self.generate(params[self.split :], v)
 
-    def describe(self, params: Tensor, each: Any) -> Tensor:
+    def describe(self, params: Tensor, each: Described) -> Tensor:
         """The mean embedding of all of a client's training samples, [E]."""
         size, phi = int(each.samples.size), params[: self.split]
         parts = divided(torch.arange(size, device=phi.device), CHUNK)
@@ -202,14 +225,14 @@ class Table:
     parameters: Callable[[], Tensor]
     row: dict[int, int]
     width: int
-    optimizer: Any
+    optimizer: OnServer
     networks: Callable[[Tensor], dict[str, Tensor]]
 
     delta = PerClient
     common = False
     own_batch = False
 
-    def complete(self, space: Any, setting: FederationFacts | None) -> Table:
+    def complete(self, space: Space, setting: FederationFacts | None) -> Table:
         return self
 
     def initial(self, theta: Tensor) -> Tensor:
@@ -223,20 +246,20 @@ class Table:
         size = len(self.row) * self.width
         return params[:size].view(len(self.row), self.width), params[size:]
 
-    def send(self, params: Tensor, memory: Any, cohort: Any, shared: Any) -> Sent:
+    def send(self, params: Tensor, memory: Any, cohort: Cohort, shared: Shared) -> Sent:
         table, eta = self.split(params)
         who = list(cohort.cohort)
         rows = to_device(torch.tensor([self.row[client] for client in who], dtype=torch.int64), params.device)
         models, transpose = write(self.generate, eta, table[rows])
 
-        def back(answer: Any) -> tuple[Tensor, Any]:
+        def back(answer: Answer) -> tuple[Tensor, Answer]:
             d_eta, d_v = transpose(pull(answer, who, models))
             return torch.cat([torch.zeros_like(table).index_copy(0, rows, d_v).flatten(), d_eta]), answer
 
         return Sent(None, dict(zip(who, models, strict=True)), back, memory)
 
     @torch.no_grad()
-    def model(self, params: Tensor, memory: Any, each: Any) -> Tensor:
+    def model(self, params: Tensor, memory: Any, each: Described) -> Tensor:
         table, eta = self.split(params)
         who = self.row.get(int(each.who))
         return self.generate(eta, table.mean(0) if who is None else table[who])
@@ -254,7 +277,7 @@ def write(
     return torch.func.vjp(torch.func.vmap(generate, in_dims=(None, 0)), eta, v)[:2]
 
 
-def pull(answer: Any, who: list[int], models: Tensor) -> Tensor:
+def pull(answer: Answer, who: list[int], models: Tensor) -> Tensor:
     """The clients' deltas as rows like the models [N, D], each by its share of the mean; zero for others."""
     total, rows = _weight(answer.rows), torch.zeros_like(models)
     for row, client in enumerate(who):

@@ -105,14 +105,14 @@ class Freeze:
     not decayed. `first` is a bool vector [D].
     """
 
-    optimizer: Any
+    optimizer: Optimizer
     first: Tensor
     count: float
 
     def init(self, theta: Tensor) -> Any:
         return self.optimizer.init(theta)
 
-    def moves(self, step: int, steps: Any) -> Tensor:
+    def moves(self, step: int, steps: int | Tensor) -> Tensor:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
         if not 0 < self.count < 1:
             return self.first if step < self.count else ~self.first
@@ -132,7 +132,7 @@ def clip(gradient: Tensor, bound: float) -> Tensor:
 class OnServer:
     """A client's optimizer as the server's, with a step size of its own and the gradient clipped to this norm first."""
 
-    optimizer: Any
+    optimizer: Optimizer
     lr: float
     norm: float | None = None
 

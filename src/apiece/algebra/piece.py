@@ -1,7 +1,5 @@
-"""What an algorithm is made of: pieces, which fill slots of the round. FedAvg is what happens where no piece fills any.
-
-A vector over parameters is a leaf of shape [D]. Such leaves of memories and reports follow the synchronization of their
-parameters; every other leaf passes whole.
+"""What an algorithm is made of: pieces, which fill slots of the round; FedAvg is what happens where no piece fills any.
+Leaves of memories and reports that are vectors over parameters, of shape [D], follow the synchronization of these.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.draws import Draw
@@ -48,7 +46,7 @@ class Piece:
         """This piece for a model's vector space, a federation and the clients' optimizer."""
         return self
 
-    def prepare(self, module: Any) -> Any:
+    def prepare(self, module: nn.Module) -> nn.Module:
         """The module that is trained, such as one with a wider head; torch draws from the run's seed here."""
         return module
 

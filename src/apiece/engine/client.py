@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apiece.algebra.periods import select, where
+from apiece.algebra.place import Shared
 from apiece.algebra.view import Loss, Rule
 from apiece.engine import row as rows
 from apiece.engine.descend import descend
@@ -12,7 +13,7 @@ from apiece.engine.diagnostics import diagnostics
 from apiece.engine.interval import Interval
 from apiece.engine.reduce import marked, with_marks
 from apiece.engine.setup import Setup
-from apiece.engine.state import ClientTask, Reply, Shared, finite
+from apiece.engine.state import ClientTask, Reply, finite
 from apiece.engine.stepping import Stepping
 from apiece.engine.training import feed
 from apiece.engine.views import Views, first_view

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.draws import draw
+from apiece.algebra.place import Answer, Shared, Traffic
 from apiece.engine import row
 from apiece.engine.federated import Federated
 from apiece.engine.operations import operations
-from apiece.engine.place import Answer
 from apiece.engine.reduce import Totals
 from apiece.engine.setup import Setup
-from apiece.engine.state import ClientTask, Reply, Shared
-from apiece.engine.traffic import Traffic, down, measure, up
+from apiece.engine.state import ClientTask, Reply
+from apiece.engine.traffic import down, measure, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.randomness import generator

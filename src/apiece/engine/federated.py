@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apiece.algebra.periods import select
+from apiece.algebra.place import Answer, Home, Shared
 from apiece.engine.logged import numbers
-from apiece.engine.place import Answer, Home
 from apiece.engine.reduce import with_rows
 from apiece.engine.setup import Setup
-from apiece.engine.state import Plan, Server, Shared
+from apiece.engine.state import Plan, Server
 
 
 @dataclass(frozen=True)

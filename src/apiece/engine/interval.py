@@ -9,10 +9,11 @@ from torch import Tensor
 
 from apiece.algebra.message import Message
 from apiece.algebra.periods import Mask, select, where
+from apiece.algebra.place import Shared
 from apiece.engine import row as rows
 from apiece.engine.descend import Local
 from apiece.engine.setup import Setup
-from apiece.engine.state import ClientTask, Shared
+from apiece.engine.state import ClientTask
 from apiece.system.device import scalar
 from apiece.system.typed import map_tree
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, update_wrapper
 
+from apiece.algebra.place import Shared
 from apiece.engine.client import train
 from apiece.engine.pipeline import embed, embed_back
 from apiece.engine.setup import Setup
-from apiece.engine.state import ClientTask, Reply, Shared
+from apiece.engine.state import ClientTask, Reply
 from apiece.engine.stepping import Stepping
 
 OPERATIONS = {what.__name__: what for what in (train, embed, embed_back)}

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.piece import Piece
+from apiece.algebra.place import Shared
 from apiece.algebra.view import Predict, View
 from apiece.engine import row as rows
 from apiece.engine.setup import Setup
-from apiece.engine.state import ClientTask, Shared
+from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Stepping
 from apiece.engine.training import Retraining
 from apiece.engine.views import Views, first_view

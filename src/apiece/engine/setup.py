@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from apiece.algebra.broadcast import FederationFacts
+from apiece.algebra.broadcast import Broadcast, FederationFacts
 from apiece.algebra.composition import Algorithm, Period
 from apiece.algebra.optim import Freeze, Optimizer, Rate, Sgd
 from apiece.algebra.periods import NEVER, Schedule
@@ -70,7 +70,7 @@ class Setup:
         return {p.stream: of for p, of in zip(self.pieces, each, strict=True)}
 
     @cached_property
-    def broadcast(self) -> Any:
+    def broadcast(self) -> Broadcast:
         """What the server sends, completed for this task and federation."""
         return self.algorithm.broadcast.complete(self.task.space, self.setting)
 

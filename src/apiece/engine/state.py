@@ -31,16 +31,6 @@ class Server(NamedTuple):
         return f"Server(round={self.round}, parameters={self.params.numel()}, remembers {kept})"
 
 
-class Shared(NamedTuple):
-    """What goes to every client of a cohort."""
-
-    round: int
-    lr: float
-    model: Any  # [D], or () where each client is sent its own
-    buffers: Tensor
-    from_server: dict[str, Any]  # what each piece tells its clients of that
-
-
 class ClientTask(NamedTuple):
     """What one client works on in a round: what it was sent, its row, its samples, and what was drawn for it.
 

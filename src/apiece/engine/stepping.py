@@ -44,7 +44,7 @@ class Loop:
         """The samples [B, ...] at these places [B] of the pool."""
         return _leaves(lambda leaf: leaf.index_select(0, places), pool)
 
-    def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
+    def steps(self, count: int | Tensor) -> Iterator[tuple[int, bool | Tensor]]:
         """(number of the step, whether it is taken) of a client with so many."""
         return ((k, True) for k in range(int(count)))
 
@@ -69,7 +69,7 @@ class Batched:
     def take(self, pool: Any, places: Tensor) -> Any:
         return _leaves(lambda leaf: _lookup(leaf, places), pool)
 
-    def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
+    def steps(self, count: int | Tensor) -> Iterator[tuple[int, bool | Tensor]]:
         most = count if isinstance(count, int) else self.most
         return ((k, k < count if self.ragged else True) for k in range(most))
 

@@ -6,40 +6,16 @@ wire sends them, so that both speak of the same thing.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from apiece.algebra.message import Message
+from apiece.algebra.place import Shared
 from apiece.engine import messages
 from apiece.engine.setup import Setup
-from apiece.engine.state import Shared
-
-
-class Traffic(NamedTuple):
-    """Numbers by kind, and bytes as they go over a wire, headers and names included."""
-
-    parameters_up: int = 0
-    buffers_up: int = 0
-    control_up: int = 0
-    bytes_up: int = 0
-    parameters_down: int = 0
-    buffers_down: int = 0
-    control_down: int = 0
-    bytes_down: int = 0
-
-    def plus(self, other: Traffic) -> Traffic:
-        return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
-
-    @property
-    def numbers_up(self) -> int:
-        return self.parameters_up + self.buffers_up + self.control_up
-
-    @property
-    def numbers_down(self) -> int:
-        return self.parameters_down + self.buffers_down + self.control_down
 
 
 def measure(message: dict[str, Tensor], length: int | None = None) -> tuple[int, int, int, int]:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from apiece.algebra.piece import Piece
+from apiece.algebra.place import Shared
 from apiece.algebra.view import View
 from apiece.engine.setup import Setup
-from apiece.engine.state import ClientTask, Shared
+from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Stepping
 from apiece.engine.training import Retraining
 from apiece.system.device import scalar

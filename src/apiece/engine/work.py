@@ -5,12 +5,12 @@ client.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from apiece.algebra.view import Batches
 from apiece.errors import UserError
 from apiece.randomness import generator
 from apiece.system.typed import from_array
@@ -59,7 +59,7 @@ class Work:
         """How many samples are in the smallest batch of a client with so many."""
         return min(self.batch, samples) if self.epochs is None else samples % self.batch or self.batch
 
-    def batches(self, seed: int, round: int, name: str, samples: int, steps: int) -> Any:
+    def batches(self, seed: int, round: int, name: str, samples: int, steps: int) -> Batches:
         """Rows of the client's samples for every step: int64 [K, B], or a tuple of K index tensors where sizes
         differ.
         """

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.algebra.generators import pull, write
+from apiece.algebra.generators import Table, pull, write
+from apiece.algebra.place import Traffic
 from apiece.engine.clients import Clients
 from apiece.engine.state import Server
-from apiece.engine.traffic import Traffic
 from apiece.pieces.pfedhn import first
 from apiece.system.device import to_device
 
@@ -31,6 +31,7 @@ def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rou
     The server's own optimizer moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
     """
     federated, table = clients.federated, clients.federated.setup.broadcast
+    assert isinstance(table, Table), "a table alone has rows that a client can lack"
     eta = table.split(server.params)[1]
     v = to_device(first(clients.seed, clients.federation.names[client], table.width, eta.dtype), eta.device)
     state, traffic, steps = table.optimizer.init(v), Traffic(), 0

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from apiece.algebra.generators import Pipeline, Table
+from apiece.algebra.place import Traffic
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
 from apiece.engine.predicting import predicting
 from apiece.engine.state import Plan, Server
 from apiece.engine.stepping import Loop
-from apiece.engine.traffic import Traffic
 from apiece.errors import UserError
 from apiece.measure.drift import Running
 from apiece.measure.global_average import global_model
@@ -94,7 +95,7 @@ def model_of(
         each, shared = clients.each(client, server.round), federated.shared(server, lr)
         theta = setup.broadcast.model(theta, server.broadcast, each)
         theta, buffers = predicting(setup, Loop(), theta, buffers, shared, each)
-    elif not setup.broadcast.common:
+    elif isinstance(setup.broadcast, Pipeline | Table):
         return to_host(setup.broadcast.state(theta, server.broadcast))
     return to_host(setup.task.space.state_dict(theta, buffers))
 

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from apiece.algebra.place import Traffic
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import BadClient, Clients, NotFinite
 from apiece.engine.row import OPTIMIZER
 from apiece.engine.state import Server
-from apiece.engine.traffic import Traffic
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Round, State
 from apiece.measure.drift import Running

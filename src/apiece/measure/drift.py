@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apiece.engine.place import Answer
+from apiece.algebra.place import Answer
 from apiece.engine.setup import Setup
 from apiece.system.device import to_host
 

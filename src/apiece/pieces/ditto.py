@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.fine_tune import ORDER, drawn_batches
+from apiece.vector.space import Space
 
 
 class Own(NamedTuple):
@@ -55,7 +56,7 @@ class Ditto(Piece):
     def neutral(cls):
         return "at every value of lam the global model is FedAvg's: the second one is never read by the first"
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         return () if self.steps is None else (ORDER,)
 
     def client_memory(self, theta: Tensor):

@@ -18,6 +18,7 @@ from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.generation import Inputs, Network
 from apiece.pieces.samples import class_counts, divergence, input_shape, log_probabilities, one_class, several
+from apiece.vector.space import Space
 
 ADAM = AdamW(beta1=0.5, beta2=0.9, epsilon=1e-8, weight_decay=0.0)
 TARGETS, COUNTS, SHUFFLES = ("complementary", "uniform"), "counts", ("once", "each_pass")
@@ -84,7 +85,7 @@ class FedCOG(Piece):
     def neutral(cls):
         return cls(kd_weight=0.0), "fedavg"
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         if not self.kd_weight:
             return ()
         made = (*self.source.draws(self.samples), Draw("order", (self.samples,), "uniform"))

@@ -16,6 +16,7 @@ from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.generator_training import Classifier, GeneratorTraining, uniform
 from apiece.pieces.samples import class_counts, divergence, one_class
+from apiece.vector.space import Space
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class FedGen(GeneratorTraining, Piece):
     def neutral(cls):
         return cls(alpha=0.0, beta=0.0), "fedavg"
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         return uniform(2, self.batch, self.noise, name="noise"), uniform(self.batch, name="labels")
 
     def objective(self, view: View, loss: Loss):

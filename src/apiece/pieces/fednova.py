@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Message, Weighted
-from apiece.algebra.optim import Sgd
+from apiece.algebra.optim import Optimizer, Sgd
 from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
+from apiece.vector.space import Space
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class FedNova(Piece):
     def neutral(cls):
         return "normalizing is the method: where all take as many steps it is fedavg, but for rounding"
 
-    def complete(self, space: Any, setting: Any, optimizer: Any):
+    def complete(self, space: Space, setting: FederationFacts | None, optimizer: Optimizer):
         if not isinstance(optimizer, Sgd):
             raise UserError(f"fednova normalizes the steps of sgd, with momentum or without: {optimizer!r} is another.")
         return replace(self, optimizer=optimizer)

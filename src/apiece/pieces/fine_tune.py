@@ -14,6 +14,7 @@ from apiece.algebra.draws import Draw
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
+from apiece.vector.space import Space
 
 ORDER = Draw("order", (), "uniform", "sample")  # sorted, it is the order of a client's samples
 
@@ -71,7 +72,7 @@ class FineTune(Piece):
     def neutral(cls):
         return cls(epochs=0), "fedavg"
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         return (ORDER,)
 
     def personal(self, view: View, theta: Tensor):

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
+from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.draws import Draw, draw
 from apiece.algebra.message import PerClient
-from apiece.algebra.optim import AdamW, OnServer
+from apiece.algebra.optim import AdamW, OnServer, Optimizer
 from apiece.errors import UserError
 from apiece.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
 from apiece.system.device import to_device
-from apiece.vector.space import seeded
+from apiece.vector.space import Space, seeded
 
 ADAM = AdamW(weight_decay=0.0)
 
@@ -45,7 +46,7 @@ class GeneratorTraining:
         if min(numbers) < 0 or min(self.noise, self.hidden) < 1 or self.batch < 2:
             raise UserError("fedgen needs noise and hidden of 1 or more, batch of 2 or more, the others of 0 or more.")
 
-    def complete(self, space: Any, setting: Any, optimizer: Any) -> Self:
+    def complete(self, space: Space, setting: FederationFacts | None, optimizer: Optimizer) -> Self:
         assert setting is not None, "a recipe is completed for a federation"
         head = [e.shape for e in space.parameters if len(e.shape) > 1][-1]
         if len(head) != 2:

@@ -15,6 +15,7 @@ from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.fine_tune import ORDER, passes
+from apiece.vector.space import Space
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Newcomer(Piece):
     def neutral(cls):
         return cls(epochs=0), "the same without it"
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         return (ORDER,)
 
     def personal(self, view: View, theta: Tensor):

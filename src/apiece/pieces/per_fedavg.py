@@ -15,6 +15,7 @@ from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.fine_tune import ORDER, FineTune, drawn_batches
+from apiece.vector.space import Space
 
 
 def part(batch: Any, place: int, of: int) -> Any:
@@ -97,7 +98,7 @@ class MetaStep(Piece):
     def neutral(cls):
         return "at alpha 0 it is FedAvg on the second part of every batch"
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         return BATCHES[self.batches][1]
 
     def objective(self, view: View, loss: Loss):

@@ -16,6 +16,7 @@ from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.ditto import Own
 from apiece.pieces.fine_tune import ORDER, passes
+from apiece.vector.space import Space
 
 REPLACED = "pFedMe replaces the gradient, so nothing that was added to it would be left"
 
@@ -57,7 +58,7 @@ class MoreauEnvelope(Piece):
     def neutral(cls):
         return "w moves by lam (w - theta) alone, which is a gradient of the clients' losses at no value"
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         return (ORDER,)
 
     def client_memory(self, theta: Tensor):

@@ -18,6 +18,7 @@ from apiece.errors import UserError
 from apiece.pieces.contrast import contrast
 from apiece.pieces.samples import input_shape, one_class
 from apiece.pieces.wider_head import widened
+from apiece.vector.space import Space
 
 SPREAD, COARSE = 0.5, 8
 REFUSAL = "vhl makes inputs of noise, with a class each: samples must be real numbers, labels classes."
@@ -61,7 +62,7 @@ class VHL(Piece):
     def prepare(self, module: nn.Module) -> nn.Module:
         return widened(module)
 
-    def draws(self, space: Any):
+    def draws(self, space: Space):
         classes = [e.shape[0] for e in space.parameters if len(e.shape) > 1][-1] // 2
         return (
             Draw("middles", lambda sample: (classes, *_coarse(sample)), each="run"),

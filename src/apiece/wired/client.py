@@ -145,7 +145,9 @@ class Client:
         """(what all were sent, what only this client was), held against the form that the server's messages have."""
         setup, operation, round = self.federated.setup, header.operation, header.round
         first = self._first_phase(round) if operation == "embed_back" else {}
-        phi = setup.initial.new_zeros(setup.broadcast.split) if operation == "embed" else setup.initial
+        phi = setup.initial
+        if isinstance(setup.broadcast, Pipeline) and operation == "embed":
+            phi = phi.new_zeros(setup.broadcast.split)
         told = setup.templates.from_server
         form = Shared(round, header.number, first.get("v", phi), setup.initial_buffers, told)
         if why := messages.misfit(tensors, down(setup, form, (), header.accepted)):

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from apiece.algebra.generators import Pipeline
+from apiece.algebra.place import Shared, Traffic
 from apiece.config.assemble import chosen_algorithm
 from apiece.config.model import OWN
 from apiece.config.tables import to_table
@@ -32,9 +33,9 @@ from apiece.engine.client import train
 from apiece.engine.clients import BadClient, Clients, NotFinite, local_work
 from apiece.engine.messages import Header
 from apiece.engine.pipeline import embed, embed_back
-from apiece.engine.state import Reply, Shared, finite
+from apiece.engine.state import Reply, finite
 from apiece.engine.stepping import Loop
-from apiece.engine.traffic import Traffic, down, measure, received, up
+from apiece.engine.traffic import down, measure, received, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.lifts.lift import Threaded
