@@ -51,6 +51,14 @@ sklearn.datasets.load_digits = fresh_digits
 metadata.entry_points, metadata.version = once_a_path(metadata.entry_points), once_a_path(metadata.version)
 
 
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs draw no page, which takes longer than they do."""
+    from apiece.report import page
+
+    monkeypatch.setattr(page, "write_report", lambda *_: None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is about one oracle runs in one worker, where each of its runs is made once."""
     for item in items:

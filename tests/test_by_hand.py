@@ -18,12 +18,8 @@ from apiece.errors import UserError
 from apiece.experiment.personalize import serve
 from apiece.experiment.result import Result
 from apiece.experiment.run import execute
-from apiece.report import page
 
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 # --- a plan of one's own ---------------------------------------------------------------------------------------------

@@ -30,11 +30,6 @@ MEASURED = set(
 )
 
 
-@pytest.fixture
-def no_report(monkeypatch):
-    monkeypatch.setattr(report, "write_report", lambda *_: None)
-
-
 LIGHT = ["--help", "run --help", "grid --help", "resume --help", "compare --help", "algorithms", "data",
          "algorithms --json", "data --json", "run --nonsense"]  # fmt: skip
 ASKED = """

@@ -20,7 +20,6 @@ from apiece.data.federation import MadeFederation
 from apiece.errors import UserError
 from apiece.experiment.personalize import personalize
 from apiece.pieces.proximal import Proximal
-from apiece.report import page
 
 RNG = np.random.default_rng(0)
 Y = np.arange(300) % 3
@@ -29,9 +28,7 @@ OWNER = np.arange(300) % 5
 QUICK: dict[str, Any] = {"clients": 5, "split": "dirichlet(0.5)", "rounds": 3, "steps": 5, "batch": 16}
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 class Mine(nn.Module):

@@ -21,12 +21,8 @@ from apiece.experiment import folders, identity
 from apiece.experiment.launch import federate
 from apiece.experiment.result import Result
 from apiece.experiment.run import execute
-from apiece.report import page
 
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,6 @@ from apiece.engine.work import Work
 from apiece.experiment.run import execute
 from apiece.language import algorithms
 from apiece.networks.models import resnet20
-from apiece.report import page
 from apiece.vector.space import Space
 from apiece.vector.task import Task
 
@@ -93,11 +92,6 @@ def test_fedals_table_is_the_ledgers(alpha):
     closed = 2 * rounds * head + 2 * (rounds // alpha) * (292_954 - head)
     assert head == 650 and whole.parameters_up + whole.parameters_down == closed
     assert round(closed / 1e9, 3) == PAPER[alpha]
-
-
-@pytest.fixture
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 BODY, HEAD = 65 * 8, 9 * 10  # mlp(hidden=[8]) on digits

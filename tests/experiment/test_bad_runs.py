@@ -16,13 +16,9 @@ from support.outer import DIVERGES, Ended, cli, content, metrics, run, sentence
 from apiece.config.assemble import assemble
 from apiece.engine import row
 from apiece.experiment import folders, identity
-from apiece.report import page
 from apiece.storage.disk import DiskRows, RowFormat, StoreError
 
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 # --- clients that diverge --------------------------------------------------------------------------------------------

@@ -30,9 +30,7 @@ ENDS = {  # settings under which the last round is measured otherwise than one a
 }
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 class Stop(Exception):

@@ -36,9 +36,7 @@ class Stop(Exception):
     """The run is stopped by its watcher."""
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 def run(folder: Path, stop: int = 0, **settings: Any) -> Result:

@@ -27,15 +27,9 @@ from apiece.experiment import identity as experiment_identity
 from apiece.experiment.launch import federate, run_config
 from apiece.experiment.run import execute
 from apiece.language.schedules import Cosine, Exponential, Steps
-from apiece.report import page
 from apiece.report.page import write_report
 from apiece.report.results import read_run
 from apiece.storage.log import Log
-
-
-@pytest.fixture
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 # --- the data --------------------------------------------------------------------------------------------------------

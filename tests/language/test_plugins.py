@@ -22,7 +22,6 @@ from apiece.experiment.identity import digest
 from apiece.experiment.launch import export, federate, resume
 from apiece.experiment.personalize import personalize
 from apiece.language import plugins
-from apiece.report import page
 from apiece.system import provenance
 
 LIGHT = '''"""An algorithm of one's own, whose module loads nothing heavy."""
@@ -67,11 +66,6 @@ MAKES = "from apiece import algorithm\ndef mine():\n    return algorithm(name='m
 def slowly(tmp_path: Path) -> Path:
     (tmp_path / "slowly.py").write_text(LIGHT)
     return tmp_path / "slowly.py"
-
-
-@pytest.fixture
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 def install(site: Path, name: str, point: str, module: str = "") -> None:

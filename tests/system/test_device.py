@@ -35,7 +35,6 @@ from apiece.engine.row import Row
 from apiece.errors import UserError
 from apiece.language import algorithms
 from apiece.lifts.lift import Sequential, Vectorized
-from apiece.report import page
 from apiece.system import device
 
 QUICK = SMALL | {"rounds": 3, "device": "cuda"}
@@ -56,9 +55,7 @@ Y = np.arange(120) % 3
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 class Normed(nn.Sequential):

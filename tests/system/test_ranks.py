@@ -21,18 +21,12 @@ from support.ranks import SETTINGS, model
 
 from apiece.experiment import grid
 from apiece.experiment.launch import resume
-from apiece.report import page
 from apiece.storage.disk import DiskRows
 from apiece.storage.row_format import RowFormat
 from apiece.storage.shared import SharedRows
 from apiece.system.ranks import Ranks
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_report")]
 
 
 THREADS = os.environ | {"OMP_NUM_THREADS": "1"}
