@@ -31,7 +31,7 @@ from support import TESTS
 from support.readings import FIXTURES, reading
 
 NOTHING, EVERYTHING = np.zeros(SIZE, dtype=bool), np.ones(SIZE, dtype=bool)
-STANDARD = ("__future__", "collections.abc", "dataclasses", "typing")
+STANDARD = ("__future__", "collections.abc", "dataclasses", "importlib", "typing")
 WITH_CONTROL = [n for n in ORACLES if "scaffold" in n]
 both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
 
