@@ -25,10 +25,24 @@ from support.laws import ALL, CLIENTS, SOME, STEP, STEPS, drifted, optimum, sche
 from apiece.algebra.composition import Period, algorithm
 from apiece.algebra.optim import Sgd
 from apiece.algebra.periods import NEVER
-from apiece.algebra.server_optim import Adam, Descent, Momentum, Yogi
+from apiece.algebra.server_optim import (
+    Adagrad,
+    Adam,
+    AveragedMomentum,
+    Descent,
+    Momentum,
+    Nesterov,
+    NormalizedMomentum,
+    Yogi,
+)
 from apiece.engine.work import Work
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential, Vectorized
+from apiece.pieces.fedcm import FedCM
+from apiece.pieces.feddyn import FedDyn
+from apiece.pieces.fedexp import FedExP
+from apiece.pieces.fednova import FedNova
+from apiece.pieces.fedsam import FedSAM
 from apiece.pieces.outer_step import OuterStep
 from apiece.pieces.proximal import Proximal
 from apiece.pieces.relaxed_init import RelaxedInit
@@ -115,30 +129,30 @@ def test_scaffold_reaches_the_optimum_with_some_of_the_clients():
 # --- law 5: periods -------------------------------------------------------------------------------------------------
 
 
-PIECES = {
-    "fedavg": [],
-    "scaffold": [Scaffold()],
-    "fedprox": [Proximal(0.3)],
-    "relaxed": [RelaxedInit(0.2)],
-    "delta": [RelaxedInit(0.2, "delta")],
-    "scaffold + relaxed + fedprox": [Scaffold(), RelaxedInit(0.2), Proximal(0.3)],
-}
-
-
+PIECES = {"fedavg": [], "scaffold": [Scaffold()], "fedprox": [Proximal(0.3)], "relaxed": [RelaxedInit(0.2)],
+          "delta": [RelaxedInit(0.2, "delta")], "all": [Scaffold(), RelaxedInit(0.2), Proximal(0.3)]}  # fmt: skip
 SERVERS = (Descent(), Descent(0.7), Momentum(), Adam(), Yogi())
 CLIENT_OPTIMIZERS = ((Sgd(), "fresh"), (Sgd(0.9, 0.01), "kept"))
+MORE = {"feddyn": [FedDyn(0.3)], "feddyn + relaxed": [FedDyn(0.3), RelaxedInit(0.2)], "fedcm": [FedCM(0.3)],
+        "fedcm + delta": [FedCM(0.3), RelaxedInit(0.2, "delta")], "fedsam": [FedSAM(0.3)], "fedexp": [FedExP()],
+        "fednova": [FedNova()]}  # fmt: skip
+OTHERS = [AveragedMomentum(), NormalizedMomentum(), Nesterov(), Adagrad()]
+PAIRS = [(i, j, name, server) for i, name in enumerate(PIECES) for j, server in enumerate(SERVERS)]
+PAIRS += [(i, i // 2, name, Descent()) for i, name in enumerate(MORE)]
+PAIRS += [(i, i // 2, "feddyn" if i == 1 else "fedavg", server) for i, server in enumerate(OTHERS)]
 # Any two meet. Pieces catch what is remembered or told too often, servers an optimizer that moves between
 # synchronizations, periods an interval that is counted one off, clients' optimizers a state that is lost within it.
 PAIRWISE = [
     pytest.param(name, server, 2 + (i + j) % 2, *CLIENT_OPTIMIZERS[(i + j // 2) % 2], id=f"{name}-{server!r}")
-    for i, name in enumerate(PIECES)
-    for j, server in enumerate(SERVERS)
+    for i, j, name, server in PAIRS
 ]
 
 
 @pytest.mark.parametrize("name, server, p, client, state", PAIRWISE)
 def test_a_period_is_a_longer_round(name, server, p, client, state):
-    (short, long), parts = schedules(p, 3), PIECES[name]
+    """Period p with K steps is period 1 with p K steps, and between two synchronizations the server rests."""
+    (short, long), parts = schedules(p, 3), (PIECES | MORE)[name]
+    client = Sgd(weight_decay=0.01) if name == "fednova" else client  # which asks for a fresh momentum
     settings: dict[str, Any] = {"server": server, "client": client, "optimizer_state": state, "clip": 1.0}
     settings |= {"watch": KEEPS_ALL}
     subject = algorithm(*parts, Period("*", p), name="slow")
@@ -146,7 +160,7 @@ def test_a_period_is_a_longer_round(name, server, p, client, state):
     quick = run(federate(algorithm(*parts, name="quick"), mlp(), **settings), clusters(), long, ALL * 3)
     one, two = (torch.stack([s.params for s in servers]) for servers in (slow.servers[::p], quick.servers))
     assert gap(one, two) < 1e-12 and gap(models(slow), models(quick)) < 1e-12
-    for t in range(3 * p):  # and between two synchronizations the server rests, memory and optimizer included
+    for t in range(3 * p):  # memory and optimizer included
         if (t + 1) % p:
             before, after = slow.servers[t], slow.servers[t + 1]
             assert all(torch.equal(a, b) for a, b in zip(leaves(before), leaves(after), strict=True))
@@ -213,37 +227,31 @@ def test_outer_step_of_one_is_none_and_of_zero_leaves_the_personal_part():
 
 
 # --- law 7: conservation --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=repr)
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize(
-    "subject",
-    [named.scaffold(), named.scaffold_p(), named.scaffold() + named.fedals(2), named.scaffold() + named.relaxed_init()],
-    ids=lambda a: a.name,
-)
-def test_the_servers_variate_is_the_mean_of_the_clients(subject, weighting, lift):
-    """With absentees, unequal samples and a client whose training is not finite, after every round."""
-    data = clusters()
+FEDDYN, VARIATE = named.feddyn(), named.scaffold()
+RELAXED, PERSONAL = (named.relaxed_init(), named.relaxed_init(aggregate="delta")), named.fedavg_p(outer_personal=0.5)
+CONSERVED = [VARIATE, named.scaffold_p(), VARIATE + named.fedals(2), VARIATE + RELAXED[0], FEDDYN]
+CONSERVED += [FEDDYN + other for other in (*RELAXED, named.fedals(2), PERSONAL)]
+
+
+# subjects catch a term that another start or group changes, weightings a mean with the models' weights, lifts a row
+# that is lost in a stack
+@pytest.mark.parametrize("weighting, lift", [("uniform", Sequential()), ("samples", Vectorized(2))], ids=repr)
+@pytest.mark.parametrize("subject", CONSERVED, ids=lambda a: a.name)
+def test_the_servers_memory_is_the_mean_of_the_clients(subject, weighting, lift):
+    """c of SCAFFOLD, h of FedDyn: with absentees, unequal samples and a client whose training is not finite."""
+    data, means = clusters(), list[torch.Tensor]()
     data.pool[0][data.train[4]] *= float("inf")
+    piece, leaf = ("FedDyn", "term") if "feddyn" in subject.name else ("Scaffold", "variate")
 
     def mean(t: int, clients: Any) -> None:
-        means.append(torch.stack([clients.row(c)[0]["memory.Scaffold.variate"] for c in range(CLIENTS)]).mean(0))
+        means.append(torch.stack([clients.row(c)[0][f"memory.{piece}.{leaf}"] for c in range(CLIENTS)]).mean(0))
 
-    means: list[torch.Tensor] = []
-    ran = run(
-        federate(subject, mlp(), weighting=weighting),
-        data,
-        Work(2, None, 4),
-        SOME,
-        lift=lift,
-        absent={1: {3}, 3: {0}, 4: {1, 2}},
-        after=mean,
-        on_bad_client="skip",
-    )
+    absent, federated = {1: {3}, 3: {0}, 4: {1, 2}}, federate(subject, mlp(), weighting=weighting)
+    ran = run(federated, data, Work(2, None, 4), SOME, 0.1, lift, absent, mean, "skip")
     assert [a.skipped for a in ran.answers] == [[], [], [4], [4], [], [4]] and ran.answers[4].answered == []
-    for server, expected in zip(ran.servers[1:], means, strict=True):
-        assert gap(server.memory["Scaffold"].variate, expected) < 1e-14
-    assert ran.servers[-1].memory["Scaffold"].variate.abs().max() > 1e-3
-    assert (ran.servers[-1].memory["Scaffold"].variate[ran.clients.federated.setup.periods.never] == 0).all()
+    found = [getattr(server.memory[piece], leaf) for server in ran.servers[1:]]
+    assert all(gap(one, expected) < 1e-14 for one, expected in zip(found, means, strict=True))
+    assert found[-1].abs().max() > 1e-3 and (found[-1][federated.setup.periods.never] == 0).all()
 
 
 # --- law 11: pieces on disjoint slots commute -----------------------------------------------------------------------

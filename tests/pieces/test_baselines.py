@@ -1,9 +1,8 @@
-"""FedDyn, FedCM, FedSAM, FedNova, FedExP and the server's optimizers: fixed points, periods, conservation, cost."""
+"""FedDyn, FedCM, FedSAM, FedNova, FedExP and the server's optimizers: fixed points, limits, cost."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -23,22 +22,19 @@ from support.helpers import (
     quadratics,
     run,
 )
-from support.laws import ALL, CLIENTS, SOME, STEP, STEPS, drifted, optimum, schedules
+from support.laws import ALL, CLIENTS, SOME, STEP, STEPS, drifted, optimum
 from torch import nn
 
-from apiece.algebra.composition import Client, Period, algorithm
+from apiece.algebra.composition import Client, algorithm
 from apiece.algebra.optim import AdamW, Sgd
-from apiece.algebra.server_optim import Adagrad, AveragedMomentum, Descent, Momentum, Nesterov, NormalizedMomentum
+from apiece.algebra.server_optim import Momentum
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential, Vectorized
 from apiece.pieces.fedcm import FedCM
-from apiece.pieces.feddyn import FedDyn
 from apiece.pieces.fedexp import FedExP
-from apiece.pieces.fednova import FedNova
 from apiece.pieces.fedsam import FedSAM
-from apiece.pieces.relaxed_init import RelaxedInit
 
 EVEN = np.full(CLIENTS, 1 / CLIENTS)
 
@@ -217,42 +213,6 @@ def test_fedexp_is_fedavg_where_clients_agree():
     assert ratio.std() < 1e-6 and ratio.mean() > 1.01
 
 
-# --- periods --------------------------------------------------------------------------------------------------------
-PIECES = {
-    "feddyn": [FedDyn(0.3)],
-    "feddyn + relaxed": [FedDyn(0.3), RelaxedInit(0.2)],
-    "fedcm": [FedCM(0.3)],
-    "fedcm + relaxed": [FedCM(0.3), RelaxedInit(0.2, "delta")],
-    "fedsam": [FedSAM(0.3)],
-    "fedexp": [FedExP()],
-    "fednova": [FedNova()],
-    "fedavg": [],
-}
-SERVERS = [Descent(), Momentum(), AveragedMomentum(), NormalizedMomentum(), Nesterov(), Adagrad()]
-TOGETHER = (
-    [(name, Descent()) for name in PIECES] + [("fedavg", s) for s in SERVERS[1:]] + [("feddyn", NormalizedMomentum())]
-)
-# pieces and servers catch what does not rest between synchronizations, periods an interval that is counted one off
-IN_TURN = [pytest.param(*both, p, id=f"{both[0]}-{both[1]!r}") for both, p in zip(TOGETHER, cycle((2, 3)))]
-
-
-@pytest.mark.parametrize("name, server, p", IN_TURN)
-def test_a_period_is_a_longer_round(name, server, p):
-    """Period p with K steps is period 1 with p K steps, and between two synchronizations the server rests."""
-    short, long = schedules(p, 3)
-    settings: dict[str, Any] = {"server": server, "client": Sgd(weight_decay=0.01), "clip": 1.0, "watch": KEEPS_ALL}
-    parts = PIECES[name]
-    slow = run(
-        federate(algorithm(*parts, Period("*", p), name="slow"), mlp(), **settings), clusters(), short, ALL * (3 * p)
-    )
-    quick = run(federate(algorithm(*parts, name="quick"), mlp(), **settings), clusters(), long, ALL * 3)
-    one, two = (torch.stack([s.params for s in servers]) for servers in (slow.servers[::p], quick.servers))
-    assert gap(one, two) < 1e-12 and gap(models(slow), models(quick)) < 1e-12
-    for t in range(3 * p):
-        if (t + 1) % p:
-            assert torch.equal(slow.servers[t].params, slow.servers[t + 1].params)
-
-
 def test_fedcm_follows_the_gradient_where_the_server_has_no_direction():
     """One step from one point: shared parameters make alpha of FedAvg's move, personal ones all of it."""
     subject = named.fedcm(0.2) + named.fedavg_p()
@@ -261,39 +221,6 @@ def test_fedcm_follows_the_gradient_where_the_server_has_no_direction():
     head = ran.clients.federated.setup.periods.never
     moved = [models(r)[0] - r.servers[0].params for r in (ran, plain)]
     assert torch.equal(moved[0][head], moved[1][head]) and gap(moved[0][~head], 0.2 * moved[1][~head]) < 1e-15
-
-
-# --- conservation ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=repr)
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize(
-    "subject",
-    [
-        named.feddyn(),
-        named.feddyn() + named.relaxed_init(),
-        named.feddyn() + named.relaxed_init(aggregate="delta"),
-        named.feddyn() + named.fedals(2),
-        named.feddyn() + named.fedavg_p(outer_personal=0.5),
-    ],
-    ids=lambda a: a.name,
-)
-def test_feddyns_h_is_the_mean_of_all_clients(subject, weighting, lift):
-    """With absentees, unequal samples and a client whose training is not finite, after every round."""
-    data = clusters()
-    data.pool[0][data.train[4]] *= float("inf")
-    means: list[torch.Tensor] = []
-
-    def mean(t: int, clients: Any) -> None:
-        means.append(torch.stack([clients.row(c)[0]["memory.FedDyn.term"] for c in range(CLIENTS)]).mean(0))
-
-    silent = {1: {3}, 3: {0}, 4: {1, 2}}
-    ran = run(
-        federate(subject, mlp(), weighting=weighting), data, Work(2, None, 4), SOME, 0.1, lift, silent, mean, "skip"
-    )
-    for server, expected in zip(ran.servers[1:], means, strict=True):
-        assert gap(server.memory["FedDyn"].term, expected) < 1e-14
-    assert ran.servers[-1].memory["FedDyn"].term.abs().max() > 1e-3
-    assert (ran.servers[-1].memory["FedDyn"].term[ran.clients.federated.setup.periods.never] == 0).all()
 
 
 # --- cost: the papers' own numbers are in test_costs.py --------------------------------------------------------------
