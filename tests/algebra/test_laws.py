@@ -11,6 +11,7 @@ from support.helpers import (
     KEEPS_ALL,
     FullBatch,
     Point,
+    by_torch,
     clusters,
     federate,
     gap,
@@ -184,11 +185,7 @@ def test_never_is_a_personal_parameter_written_by_hand():
             net[0].load_state_dict(body)
             net[2].load_state_dict(heads.get(c, first))
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-            for rows in work.batches(0, t, data.names[c], data.size(c), 3):
-                x, y = data.samples(c).batch(rows)
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(net(x), y).backward()
-                optimizer.step()
+            by_torch(net, optimizer, map(data.samples(c).batch, work.batches(0, t, data.names[c], data.size(c), 3)))
             heads[c] = {k: v.detach().clone() for k, v in net[2].state_dict().items()}
             total += data.size(c)
             for k, v in net[0].state_dict().items():

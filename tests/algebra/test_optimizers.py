@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.helpers import clusters, federate, gap, mlp, run
+from support.helpers import by_torch, clusters, federate, gap, mlp, run
 
 from apiece.algebra.optim import AdamW, Sgd, clip
 from apiece.algebra.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
@@ -75,11 +75,7 @@ def test_a_fresh_state_is_torchs_optimizer_made_anew():
     ran = run(federate(named.fedavg(), mlp(), client=Sgd(0.9, 0.01)), data, work, [[0]] * 3)
     for t in range(3):
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
-        for rows in work.batches(0, t, "c0", 20, 4):
-            x, y = data.samples(0).batch(rows)
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(net(x), y).backward()
-            optimizer.step()
+        by_torch(net, optimizer, map(data.samples(0).batch, work.batches(0, t, "c0", 20, 4)))
     assert gap(ran.last, torch.nn.utils.parameters_to_vector(net.parameters()).detach()) < 1e-13
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.helpers import KEEPS_ALL, clusters, federate, gap, mlp, run
+from support.helpers import KEEPS_ALL, by_torch, clusters, federate, gap, mlp, run
 from support.pipelines import COHORT, LR, SPLIT, STEPS, embed, generate, pipeline
 from torch import Tensor
 
@@ -29,11 +29,7 @@ def deltas(data: Any, work: Work, params: Tensor, who: list[int]) -> tuple[dict[
         net = mlp().double()
         torch.nn.utils.vector_to_parameters(sent.clone(), net.parameters())
         optimizer = torch.optim.SGD(net.parameters(), lr=LR)
-        for row in rows:
-            x, y = data.samples(c).batch(row)
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(net(x), y).backward()
-            optimizer.step()
+        by_torch(net, optimizer, map(data.samples(c).batch, rows))
         out[c] = sent - torch.nn.utils.parameters_to_vector(net.parameters()).detach()
     return out, first
 

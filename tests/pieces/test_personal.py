@@ -11,7 +11,7 @@ import torch
 from oracles import fedavg_p
 from oracles.problem import BODY, HEAD, SIZE, fixture, full_batches, probe
 from support.against import follow, furthest
-from support.helpers import KEEPS_ALL, clusters, federate, mlp, models, run
+from support.helpers import KEEPS_ALL, by_torch, clusters, federate, mlp, models, run
 from support.modules import Normed, images
 
 from apiece.algebra.composition import Alternate, Period, algorithm
@@ -120,11 +120,7 @@ def test_fedbn_keeps_norm_layers_and_their_statistics(lift):
             net = Normed().double()
             net.load_state_dict({**shared, **own.get(i, {})})
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-            for rows in work.batches(0, t, data.names[i], data.size(i), 2):
-                x, y = data.samples(i).batch(rows)
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(net(x), y).backward()
-                optimizer.step()
+            by_torch(net, optimizer, map(data.samples(i).batch, work.batches(0, t, data.names[i], data.size(i), 2)))
             ends.append({k: v.clone() for k, v in net.state_dict().items()})
             sizes.append(float(data.size(i)))
             own[i] = {k: v for k, v in ends[-1].items() if k.startswith("norm.")}

@@ -180,6 +180,14 @@ def quadratic(w: Tensor, y: tuple[Tensor, Tensor]) -> Tensor:
     return 0.5 * torch.einsum("ni,nij,nj->n", w - b, a, w - b).mean()
 
 
+def by_torch(net: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[Any]) -> None:
+    """Train with torch alone, a step a batch."""
+    for x, y in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+
 def models(ran: Ran) -> Tensor:
     """Every client's model as it last kept it, [N, D]; needs `watch=KEEPS_ALL` or a piece that reads it."""
     return torch.stack([ran.clients.row(c)[0]["model"] for c in range(len(ran.clients.federation.names))])

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from support.helpers import KEEPS_ALL, clusters, federate, gap, mlp, models, run
+from support.helpers import KEEPS_ALL, by_torch, clusters, federate, gap, mlp, models, run
 from support.modules import Normed, images
 from torch import nn
 
@@ -112,11 +112,7 @@ def torchs(net: nn.Module, data, rounds: int) -> nn.Module:
     net = copy.deepcopy(net).double().train()
     optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
     for t in range(rounds):
-        for rows in WORK.batches(0, t, "c0", data.size(0), 2):
-            x, y = data.samples(0).batch(rows)
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(net(x), y).backward()
-            optimizer.step()
+        by_torch(net, optimizer, map(data.samples(0).batch, WORK.batches(0, t, "c0", data.size(0), 2)))
     return net
 
 
@@ -199,11 +195,7 @@ def test_local_statistics_go_on_from_the_clients_own():
     space, net = ran.clients.federated.setup.task.space, Normed().double().train()
     net.load_state_dict(space.state_dict(ran.servers[2].params, buffers[1]))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for rows in WORK.batches(0, 2, "c0", data.size(0), 2):
-        x, y = data.samples(0).batch(rows)
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(x), y).backward()
-        optimizer.step()
+    by_torch(net, optimizer, map(data.samples(0).batch, WORK.batches(0, 2, "c0", data.size(0), 2)))
     assert gap(buffers[2], torch.cat([net.norm.running_mean, net.norm.running_var])) < 1e-13
 
 
