@@ -1,4 +1,6 @@
-"""Law 12: every algorithm equals the NumPy transcription of its paper's pseudo-code, and no wrong reading of it.
+"""Law 12: every algorithm equals the NumPy transcription of its paper's pseudo-code.
+
+So it equals no wrong reading of it, for these are far from the right one: test_oracles.py.
 
 Equal means within 1e-10, or within ten times what the training itself makes of a last bit, where that is more.
 Processors round sums in different ways. In 2,910 runs with AVX-512, with AVX2 and with SSE alone, ours was at most 4.4
@@ -16,8 +18,8 @@ import pytest
 import torch
 from oracles import ORACLES
 from oracles.problem import everyone
-from support.against import amplified, build, follow, furthest
-from support.readings import FIXTURES, ROUNDING, SHOWS, followed, off, reading
+from support.against import amplified, build, follow
+from support.readings import FIXTURES, ROUNDING, SHOWS, followed, off
 from support.values import CASES, VALUES
 
 from apiece.lifts.lift import Threaded, Vectorized
@@ -85,11 +87,3 @@ def test_what_is_looked_at_changes_nothing(oracle):
     hyper, f = ORACLES[oracle].EXAMPLE, FIXTURES["ragged"]
     without = follow(build(oracle, **hyper), f, keep=False, **hyper)[1]
     assert all(torch.equal(a.server, b.server) for a, b in zip(followed(oracle, "ragged"), without, strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("oracle", ORACLES)
-def test_no_wrong_reading(oracle):
-    """Of any, on either problem."""
-    for problem, mutation in product(FIXTURES, ORACLES[oracle].MUTATIONS):
-        assert furthest(followed(oracle, problem), reading(oracle, problem, mutation)) > SHOWS, (problem, mutation)

@@ -1,8 +1,6 @@
-"""The claims of FedAvg-P and Scaffold-P (Chen et al. 2023) on apiece; the problem: `oracles/personal_claims.py`."""
+"""The curves of FedAvg-P's and Scaffold-P's claims (Chen et al. 2023) on apiece are those of the oracle."""
 
 from __future__ import annotations
-
-from functools import cache
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from apiece.lifts.lift import Vectorized
 
 pytestmark = pytest.mark.slow
 
-TOTAL = 700  # local steps a curve
 DATA = claims.data(0)
 
 
@@ -71,40 +68,16 @@ def curve(settings: Settings) -> np.ndarray:
     return np.array(errors[:-1])
 
 
-@cache
-def floor(settings: Settings) -> float:
-    """The steady-state error, from a curve that is the oracle's own."""
-    ours = curve(settings)
+BASE = {name: Settings(name, steps=2, total=100) for name in ("fedavg_p", "scaffold_p")}
+CHANGED = {"as it is": {}, "more steps": {"steps": 10}, "all clients": {"sampled": 20}, "a larger step": {"step": 0.4},
+           "outer steps": {"outer_shared": 0.7, "outer_personal": 0.4}}  # fmt: skip
+
+
+# what is changed catches a number that apiece does not read as the claims do
+@pytest.mark.parametrize("changed", CHANGED)
+@pytest.mark.parametrize("name", BASE)
+def test_the_curve_is_the_oracles(name, changed):
+    """Of which the paper's claims hold: test_oracles_claims.py."""
+    settings = BASE[name]._replace(**CHANGED[changed])
     theirs = claims.run(DATA, settings, claims.schedule(settings, len(DATA.a), DATA.noise.shape[1]))
-    assert np.abs(ours - theirs).max() < 1e-10
-    return claims.steady(ours, settings)
-
-
-BASE = {name: Settings(name, steps=2, total=TOTAL) for name in ("fedavg_p", "scaffold_p")}
-
-
-def test_the_floor_grows_with_local_steps_for_the_one_and_not_for_the_other():
-    """FedAvg-P's is proportional to K (five times here), Scaffold-P's has no K in it."""
-    grows = {name: floor(s._replace(steps=10)) / floor(s) for name, s in BASE.items()}
-    assert 2.5 < grows["fedavg_p"] < 10 and 0.5 < grows["scaffold_p"] < 2
-
-
-def test_scaffold_p_lies_far_below():
-    assert floor(BASE["scaffold_p"]) < floor(BASE["fedavg_p"]) / 10
-
-
-@pytest.mark.parametrize("name, less", [("fedavg_p", 20), ("scaffold_p", 4)])
-def test_the_floor_falls_with_more_clients(name, less):
-    """All clients leave FedAvg-P nothing but noise; Scaffold-P's falls by (1 + 15/19)/5 * 20 = 7."""
-    assert floor(BASE[name]._replace(sampled=20)) < floor(BASE[name]) / less
-
-
-@pytest.mark.parametrize("name", BASE)
-def test_the_floor_falls_with_a_smaller_step(name):
-    larger = BASE[name]._replace(step=2 * BASE[name].step, total=TOTAL // 2)
-    assert 1.3 < floor(larger) / floor(BASE[name]) < 5
-
-
-@pytest.mark.parametrize("name", BASE)
-def test_outer_steps_follow_the_oracle(name):
-    floor(BASE[name]._replace(outer_shared=0.7, outer_personal=0.4, total=100))
+    assert np.abs(curve(settings) - theirs).max() < 1e-10
