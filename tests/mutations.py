@@ -40,18 +40,9 @@ from apiece.storage.row_format import Row
 from apiece.wired.client import FAILED, NOT_FINITE, REFUSED, Client
 from apiece.wired.server import Wired, WiredClients, text_of
 
-ALGORITHMS = (
-    "fedavg",
-    "scaffold",
-    "fedals(alpha=3) + scaffold",
-    "fedavg_p(outer_personal=0.5)",
-    "feddyn + relaxed_init(0.1)",
-    "fednova + fedavgm(form=normalized)",
-    "fedgen(epochs=1) + relaxed_init(0.1)",
-    "moon + fedcog(samples=4, steps=1)",
-    "pefll(embedding=mlp, size=S, lambda_h=0.1)",
-    "pfedhn",
-)
+ALGORITHMS = ("fedavg", "scaffold", "fedals(alpha=3) + scaffold", "fedavg_p(outer_personal=0.5)",
+    "feddyn + relaxed_init(0.1)", "fednova + fedavgm(form=normalized)", "fedgen(epochs=1) + relaxed_init(0.1)",
+    "moon + fedcog(samples=4, steps=1)", "pefll(embedding=mlp, size=S, lambda_h=0.1)", "pfedhn")  # fmt: skip
 CONFIG = Config(clients=4, steps="2", batch=8, model="mlp(hidden=[4])", weighting="samples", lift="wired", drift="none")
 GOOD = ("refused", "no difference", "changed number")
 LONGEST = 20.0  # seconds that one message may take on a busy machine

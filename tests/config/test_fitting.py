@@ -98,14 +98,8 @@ def test_it_is_tried_on_clients_that_train(caplog):
 
 def test_a_model_of_ours_that_bfloat16_keeps_from_being_vectorized():
     """Under vmap a norm layer's statistics in float32 do not meet activations in bfloat16 on the CPU."""
-    settings: dict[str, Any] = {
-        "data": "digits",
-        "model": "resnet20",
-        "clients": 2,
-        "rounds": 1,
-        "steps": 1,
-        "batch": 4,
-    }
+    settings: dict[str, Any] = {"data": "digits", "model": "resnet20", "clients": 2, "rounds": 1, "steps": 1,
+        "batch": 4}  # fmt: skip
     with pytest.raises(UserError, match="the model cannot run under lift='vectorized'.*lift='threaded'"):
         federate(lift="vectorized", precision="bfloat16", **settings)
     assert federate(lift="threaded", precision="bfloat16", **settings).metrics[-1]["train_loss"] > 0

@@ -153,18 +153,8 @@ def _stopping(*_: object) -> None:
 
 
 # --- a crash at every write, flush and rename ------------------------------------------------------------------------
-CRASHED = {
-    "algorithm": "fedals(alpha=2) + scaffold",
-    "model": "mlp(hidden=[2])",
-    "rounds": 3,
-    "clients": 3,
-    "cohort": 1.0,
-    "steps": 1,
-    "unseen": 0,
-    "eval_every": 3,
-    "drift": "selected",
-    "lift": "sequential",
-}
+CRASHED = {"algorithm": "fedals(alpha=2) + scaffold", "model": "mlp(hidden=[2])", "rounds": 3, "clients": 3,
+    "cohort": 1.0, "steps": 1, "unseen": 0, "eval_every": 3, "drift": "selected", "lift": "sequential"}  # fmt: skip
 
 
 @pytest.fixture

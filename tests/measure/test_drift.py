@@ -17,23 +17,11 @@ from apiece.experiment.clients import clients_of
 from apiece.language import algorithms
 from apiece.measure.drift import Running, dissimilarity
 
-SETTINGS: dict[str, Any] = {
-    "model": "mlp(hidden=[8])",
-    "split": "dirichlet(0.3)",
-    "precision": "float64",
-    "cohort": 0.5,
-    "rounds": 5,
-}
-RECIPES = [
-    "fedavg",
-    "scaffold + relaxed_init(beta=0.1)",
-    "fedprox(mu=0.1)",
-    "fedals(alpha=2)",
-    "fedals(alpha=3, cohort=held) + scaffold",
-    "scaffold_p",
-    "fedavg_p + relaxed_init(beta=0.1, aggregate=delta)",
-    "local",
-]
+SETTINGS: dict[str, Any] = {"model": "mlp(hidden=[8])", "split": "dirichlet(0.3)", "precision": "float64",
+    "cohort": 0.5, "rounds": 5}  # fmt: skip
+RECIPES = ["fedavg", "scaffold + relaxed_init(beta=0.1)", "fedprox(mu=0.1)", "fedals(alpha=2)",
+    "fedals(alpha=3, cohort=held) + scaffold", "scaffold_p", "fedavg_p + relaxed_init(beta=0.1, aggregate=delta)",
+    "local"]  # fmt: skip
 
 
 @pytest.mark.parametrize("algorithm", RECIPES)

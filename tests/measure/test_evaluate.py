@@ -33,13 +33,8 @@ from apiece.pieces.newcomer import Newcomer
 from apiece.vector.task import accuracy
 
 ALPHA = 4
-SETTINGS: dict[str, Any] = {
-    "model": "mlp(hidden=[8])",
-    "split": "dirichlet(0.3)",
-    "steps": "5",
-    "unseen": 1,
-    "batch": 16,
-}
+SETTINGS: dict[str, Any] = {"model": "mlp(hidden=[8])", "split": "dirichlet(0.3)", "steps": "5", "unseen": 1,
+    "batch": 16}  # fmt: skip
 
 
 def made(**settings: Any) -> Result:

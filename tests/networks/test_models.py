@@ -96,15 +96,8 @@ COUNTS = [
     ),
 ]
 CASES = [(build, shape, classes) for build, shape, classes, _, _ in COUNTS]
-SMALLEST = {
-    "cnn": 8,
-    "cnn_fedcog": 16,
-    "cnn_fedcog_cifar100": 22,
-    "lenet": 16,
-    "resnet20": 8,
-    "resnet18_gn": 1,
-    "vgg11": 32,
-}
+SMALLEST = {"cnn": 8, "cnn_fedcog": 16, "cnn_fedcog_cifar100": 22, "lenet": 16, "resnet20": 8, "resnet18_gn": 1,
+    "vgg11": 32}  # fmt: skip
 
 
 def names(case: tuple) -> str:

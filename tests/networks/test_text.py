@@ -43,16 +43,8 @@ LENGTH, CLASSES = 12, 3
 SIZE = {"length": LENGTH, "hidden": 16, "layers": 2, "heads": 2}
 KINDS = ("opt", "opt_lm")
 WORDS = [("red", "blue", "green"), ("cat", "dog", "hen"), ("sun", "moon", "fog")]
-SMALL = {
-    "split": "natural",
-    "clients": 4,
-    "rounds": 3,
-    "steps": "2",
-    "batch": 4,
-    "lr": 0.01,
-    "optimizer": "adamw",
-    "cohort": 0.5,
-}
+SMALL = {"split": "natural", "clients": 4, "rounds": 3, "steps": "2", "batch": 4, "lr": 0.01, "optimizer": "adamw",
+    "cohort": 0.5}  # fmt: skip
 
 
 def write(path: Path, records: list[dict]) -> Path:

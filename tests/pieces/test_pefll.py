@@ -168,18 +168,8 @@ def test_wired_is_bitwise_sequential(name):
     assert {"personal_accuracy_mean", "unseen_accuracy", "adapted_accuracy"} <= set(result.metrics[-1])
 
 
-DIGITS = Config(
-    clients=10,
-    unseen=2.0,
-    rounds=25,
-    steps="20",
-    lr=0.05,
-    model="mlp(hidden=[32])",
-    eval_every=25,
-    weighting="uniform",
-    lift="sequential",
-    checkpoint_every=25,
-)
+DIGITS = Config(clients=10, unseen=2.0, rounds=25, steps="20", lr=0.05, model="mlp(hidden=[32])", eval_every=25,
+    weighting="uniform", lift="sequential", checkpoint_every=25)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

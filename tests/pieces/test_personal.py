@@ -36,36 +36,13 @@ from apiece.vector.space import Space
 FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
 both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
 EVERYTHING = np.ones(SIZE, dtype=bool)
-VALUES = [
-    "ditto(lr=0.02, steps=3)",
-    "fedsim(inner_personal=0.5)",
-    "fedalt(inner_personal=2)",
-    "fedrep(inner_personal=0.5)",
-    "pfedme(restart=batch)",
-    "per_fedavg(batches=whole)",
-    "per_fedavg(variant=hessian_free, batches=whole)",
-]
-PERSONAL = [
-    "local",
-    "fedper",
-    "lg_fedavg",
-    "fedsim",
-    "fedalt",
-    "fedrep",
-    "ditto",
-    "apfl",
-    "pfedme",
-    "per_fedavg",
-    "per_fedavg(variant=hessian_free)",
-    "knn_per",
-    "fedbn(norm=fc1.bias)",
-    "fedavg + fine_tune(steps=3)",
-    "fedrep + fine_tune",
-    "ditto + fine_tune",
-    "scaffold + knn_per + fine_tune",
-    "fedals(alpha=2) + apfl",
-    *VALUES,
-]
+VALUES = ["ditto(lr=0.02, steps=3)", "fedsim(inner_personal=0.5)", "fedalt(inner_personal=2)",
+    "fedrep(inner_personal=0.5)", "pfedme(restart=batch)", "per_fedavg(batches=whole)",
+    "per_fedavg(variant=hessian_free, batches=whole)"]  # fmt: skip
+PERSONAL = ["local", "fedper", "lg_fedavg", "fedsim", "fedalt", "fedrep", "ditto", "apfl", "pfedme", "per_fedavg",
+    "per_fedavg(variant=hessian_free)", "knn_per", "fedbn(norm=fc1.bias)", "fedavg + fine_tune(steps=3)",
+    "fedrep + fine_tune", "ditto + fine_tune", "scaffold + knn_per + fine_tune", "fedals(alpha=2) + apfl",
+    *VALUES]  # fmt: skip
 
 
 def predictions(subject: Any, rounds: int = 3, **settings: Any) -> Any:

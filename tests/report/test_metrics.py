@@ -13,15 +13,8 @@ from apiece.report.page import render
 from apiece.report.records import Run, Runs
 from apiece.report.table import columns
 
-TINY = {
-    "model": "mlp(hidden=[4])",
-    "clients": 3,
-    "unseen": 1,
-    "rounds": 1,
-    "steps": 1,
-    "batch": 8,
-    "lift": "sequential",
-}
+TINY = {"model": "mlp(hidden=[4])", "clients": 3, "unseen": 1, "rounds": 1, "steps": 1, "batch": 8,
+    "lift": "sequential"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", algorithms())

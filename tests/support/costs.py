@@ -126,77 +126,62 @@ NORM = "a client also says the norm of its update: one number"
 EMBEDDED, DESCRIPTOR = 2 * 11, int(1 + CONFIG.clients / 4)  # a linear embedding of ten labels, and what it gives
 ZEROS = "variates are kept for personal parameters too, where they stay zero"
 
+COG, SENT = "fedcog(samples=12, steps=3)", "communication"
+BASELINES, ADDED = (
+    "fedprox scaffold moon fedsam feddecorr fedavgm fedexp".split(),
+    "fedavgm fedprox scaffold moon".split(),
+)
+
+
+def said(where: str, *rows: tuple[Any, ...]) -> list[Claim]:
+    """What a paper says at one place."""
+    return [Claim(where, *row) for row in rows]
+
+
 CLAIMS = [
-    *(
-        Claim("FedInit, Table 9", name, "communication", sent, *((1.5 + 0.5 / SIZE, LENGTH) if name == "fedcm" else ()))
-        for name, (sent, _) in TABLE_9.items()
+    *said(
+        "FedInit, Table 9",
+        *((n, SENT, sent, *[1.5 + 0.5 / SIZE, LENGTH] * (n == "fedcm")) for n, (sent, _) in TABLE_9.items()),
+        *((n, "storage", kept, *((1, NOT_STORED[n]) if n in NOT_STORED else ())) for n, (_, kept) in TABLE_9.items()),
     ),
-    *(
-        Claim("FedInit, Table 9", name, "storage", kept, *((1, NOT_STORED[name]) if name in NOT_STORED else ()))
-        for name, (_, kept) in TABLE_9.items()
+    *said(
+        "FedInit, 5.2: relaxed without additional communication",
+        *(
+            (f"{n} + {RELAXED}", SENT, TABLE_9[n][0], *[1.5, APART] * (n == "feddyn"))
+            for n in TABLE_9
+            if n != "fedinit"
+        ),
+        (AS_THE_CODE, SENT, 1),
     ),
-    *(
-        Claim(
-            "FedInit, 5.2: relaxed without additional communication",
-            f"{name} + {RELAXED}",
-            "communication",
-            sent,
-            *((1.5, APART) if name == "feddyn" else ()),
-        )
-        for name, (sent, _) in TABLE_9.items()
-        if name != "fedinit"
+    *said(
+        "FedALS, Table 2: head / tau + body / (alpha tau)",
+        *((f"fedals(alpha={alpha})", SENT, (HEAD + BODY / alpha) / SIZE) for alpha in (1, 5, 10)),
     ),
-    Claim("FedInit, 5.2: relaxed without additional communication", AS_THE_CODE, "communication", 1),
-    *(
-        Claim("FedALS, Table 2: head / tau + body / (alpha tau)", f"{name}(alpha={alpha})", "communication", sent)
-        for name, alpha in (("fedals", 1), ("fedals", 5), ("fedals", 10))
-        for sent in [(HEAD + BODY / alpha) / SIZE]
-    ),
-    Claim(
+    *said(
         "FedALS, Algorithm 4: control variables go with their layers",
-        "fedals(alpha=3) + scaffold",
-        "communication",
-        2 * (HEAD + BODY / 3) / SIZE,
+        ("fedals(alpha=3) + scaffold", SENT, 2 * (HEAD + BODY / 3) / SIZE),
     ),
-    Claim("FedCOG, 4.3: nothing but the model, as FedAvg", "fedcog(samples=12, steps=3)", "communication", 1),
-    Claim("FedCOG, 4.1: the last local model", "fedcog(samples=12, steps=3)", "storage", 1),
-    *(
-        Claim("FedCOG, 6.1: of the baselines SCAFFOLD alone has double cost", name, "communication", sent, *rest)
-        for name, sent, *rest in (
-            ("fedprox", 1),
-            ("scaffold", 2),
-            ("moon", 1),
-            ("fedsam", 1),
-            ("feddecorr", 1),
-            ("fedavgm", 1),
-            ("fedexp", 1, 1 + 0.5 / SIZE, NORM),
-        )
+    *said("FedCOG, 4.3: nothing but the model, as FedAvg", (COG, SENT, 1)),
+    *said("FedCOG, 4.1: the last local model", (COG, "storage", 1)),
+    *said(
+        "FedCOG, 6.1: of the baselines SCAFFOLD alone has double cost",
+        *((n, SENT, 1 + (n == "scaffold"), *[1 + 0.5 / SIZE, NORM] * (n == "fedexp")) for n in BASELINES),
     ),
-    *(
-        Claim("FedCOG, Table 3: added to others", f"{name} + fedcog(samples=12, steps=3)", *rest)
-        for name, *rest in (
-            ("fedavgm", "communication", 1),
-            ("fedprox", "communication", 1),
-            ("scaffold", "communication", 2),
-            ("moon", "communication", 1),
-        )
+    *said("FedCOG, Table 3: added to others", *((f"{n} + {COG}", SENT, 1 + (n == "scaffold")) for n in ADDED)),
+    *said(
+        "FedAvg-P, 3.1, and Scaffold-P, 4.1: what is personal is not sent",
+        *(
+            (f"{n}_p", way, size * BODY / SIZE)
+            for n, size in (("fedavg", 1), ("scaffold", 2))
+            for way in ("up", "down")
+        ),
+        ("fedavg_p", "storage", 1),
+        ("scaffold_p", "storage", 1 + BODY / SIZE, 2, ZEROS),
     ),
-    *(
-        Claim("FedAvg-P, 3.1, and Scaffold-P, 4.1: what is personal is not sent", name, what, number, *rest)
-        for name, what, number, *rest in (
-            ("fedavg_p", "up", BODY / SIZE),
-            ("fedavg_p", "down", BODY / SIZE),
-            ("fedavg_p", "storage", 1),
-            ("scaffold_p", "up", 2 * BODY / SIZE),
-            ("scaffold_p", "down", 2 * BODY / SIZE),
-            ("scaffold_p", "storage", 1 + BODY / SIZE, 2, ZEROS),
-        )
+    *said(
+        "PeFLL, 3: three small quantities each way",
+        *(("pefll(embedding=linear)", way, (EMBEDDED + DESCRIPTOR + SIZE) / SIZE) for way in ("up", "down")),
     ),
-    *(
-        Claim("PeFLL, 3: three small quantities each way", "pefll(embedding=linear)", way, number)
-        for way in ("up", "down")
-        for number in [(EMBEDDED + DESCRIPTOR + SIZE) / SIZE]
-    ),
-    Claim("PeFLL, 2: clients may drop in and out", "pefll(embedding=linear)", "storage", 1),
-    *(Claim("PeFLL, 2: pFedHN's descriptors lie on the server", "pfedhn", way, 1) for way in ("up", "down", "storage")),
+    *said("PeFLL, 2: clients may drop in and out", ("pefll(embedding=linear)", "storage", 1)),
+    *said("PeFLL, 2: pFedHN's descriptors lie on the server", *(("pfedhn", w, 1) for w in ("up", "down", "storage"))),
 ]

@@ -15,14 +15,8 @@ from apiece.cli import main
 from apiece.config.settings import Config
 from apiece.report import page
 
-TINY: dict[str, Any] = {
-    "clients": 6,
-    "rounds": 3,
-    "steps": "2",
-    "batch": 8,
-    "model": "softmax_regression",
-    "split": "iid",
-}
+TINY: dict[str, Any] = {"clients": 6, "rounds": 3, "steps": "2", "batch": 8, "model": "softmax_regression",
+    "split": "iid"}  # fmt: skip
 
 
 class Ended(NamedTuple):
