@@ -20,7 +20,6 @@ from apiece.data.federation import MadeFederation
 from apiece.engine.clients import BadClient, Clients
 from apiece.engine.state import Plan
 from apiece.engine.work import Between, Work
-from apiece.errors import UserError
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.pieces.scaffold import Scaffold
@@ -212,22 +211,6 @@ def test_held_and_redrawn_cohorts_are_two_algorithms():
         for cohorts in (SOME, [SOME[t - t % 3] for t in range(6)])
     )
     assert gap(one.last, two.last) > 1e-3
-
-
-def test_impossible_values_are_refused():
-    for wrong in (
-        lambda: named.fedals(0),
-        lambda: named.fedals(2, cohort="hold"),
-        lambda: named.relaxed_init(aggregate="mean"),
-        lambda: named.scaffold() + named.scaffold(),
-        lambda: (
-            named.fedals(2, cohort="held")
-            + algorithm(*named.fedavg_p(outer_shared=0.5).periods, Server(Momentum()), name="a")
-            + named.fedavg_p(outer_shared=0.5)
-        ),
-    ):
-        with pytest.raises(UserError):
-            wrong()
 
 
 # --- what a piece may know ------------------------------------------------------------------------------------------

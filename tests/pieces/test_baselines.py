@@ -230,24 +230,6 @@ def test_one_number_more(subject):
     assert all(a.traffic.control_up == len(a.answered) and a.traffic.control_down == 0 for a in ran.answers)
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "make, says",
-    [
-        (lambda: named.feddyn(0.0), "divides by alpha"),
-        (lambda: named.feddyn(0.1, "median"), "clients or model"),
-        (lambda: named.fedcm(0.0), "more than 0"),
-        (lambda: named.fedsam(-0.1), "0 or more"),
-        (lambda: named.fedexp(0.0), "more than 0"),
-        (lambda: named.fedexp(evaluate="best"), "last or average"),
-        (lambda: named.fedavgm(form="polyak"), "nesterov"),
-    ],
-)
-def test_refuses(make, says):
-    with pytest.raises(UserError, match=says):
-        make()
-
-
 def test_the_forms_of_fedavgm_are_other_values():
     forms = {form: named.fedavgm(form=form).server for form in ("hsu", "mean", "normalized", "nesterov", "exp")}
     assert forms["hsu"] == forms["exp"] == Momentum()  # FedExP's code writes Hsu's equation

@@ -278,13 +278,7 @@ def test_several_labels_a_sample(embedding):
             apiece.federate(model, algorithm=name, **settings)
 
 
-def test_wrong_values_are_refused():
-    for text in ("pefll(embedding=vit)", "pefll(size=XL)", "pfedhn(size=XL)"):
-        with pytest.raises(UserError, match="is unknown"):
-            assemble(replace(DIGITS, algorithm=text))
-    for text in ("pefll(lambda_h=-1)", "pefll(lambda_v=-1)"):
-        with pytest.raises(UserError, match="would let the networks grow"):
-            assemble(replace(DIGITS, algorithm=text))
+def test_a_convolution_of_what_is_no_image_is_refused():
     with pytest.raises(UserError, match="embedding=cnn is for images"):
         federate(
             algorithm(Pefll("cnn"), name="it"), nn.Linear(6, 3), setting=FederationFacts((6,), 3, ["a"], [0], 0)

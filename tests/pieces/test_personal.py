@@ -232,36 +232,6 @@ def test_a_clients_own_model_is_withheld_by_no_synchronization():
         assert moved.float().mean() > 0.9
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: named.ditto(-1.0),
-        lambda: named.ditto(lr=-0.1),
-        lambda: named.ditto(steps=0),
-        lambda: named.fedalt(inner_personal=-1.0),
-        lambda: named.pfedme(restart="often"),
-        lambda: named.apfl(1.5),
-        lambda: named.apfl(rule="often"),
-        lambda: named.pfedme(-1.0),
-        lambda: named.pfedme(steps=0),
-        lambda: named.per_fedavg(-0.1),
-        lambda: named.per_fedavg(variant="second_order"),
-        lambda: named.per_fedavg(batches="thirds"),
-        lambda: named.knn_per(0),
-        lambda: named.knn_per(weight=1.2),
-        lambda: named.fine_tune(1, 2),
-        lambda: named.fine_tune(-1),
-        lambda: named.fine_tune(1, lr=-0.1),
-        lambda: named.scaffold_p(outer_personal=-1.0),
-        lambda: named.pfedme() + named.scaffold(),
-        lambda: named.per_fedavg() + named.fine_tune(),
-    ],
-)
-def test_what_is_impossible_is_refused(wrong):
-    with pytest.raises(UserError):
-        wrong()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("text", VALUES)
 def test_a_value_beside_the_default_keeps_the_contract(text):

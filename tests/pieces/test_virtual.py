@@ -89,22 +89,6 @@ def test_all_that_fits_together():
     check(QUICK["fedgen"] + QUICK["fedreg"] + named.moon() + named.fedals(2))
 
 
-@pytest.mark.parametrize(
-    "make, says",
-    [
-        (lambda: named.vhl() + named.fedgen(), "classes that no client has"),
-        (lambda: named.fedgen() + named.pefll(), "writes one for each client"),
-        (lambda: named.pfedme() + named.fedreg(), "pFedMe replaces the gradient"),
-        (lambda: named.vhl(batch=1), "2 or more"),
-        (lambda: named.fedreg(gamma=0.0), "gamma is above 0"),
-        (lambda: named.fedgen(batch=1), "2 or more"),
-    ],
-)
-def test_refused(make, says):
-    with pytest.raises(UserError, match=says):
-        make()
-
-
 @pytest.mark.parametrize("name", QUICK)
 def test_samples_that_are_other_than_numbers_of_one_class_are_refused(name):
     tokens = federation([np.zeros((4, 6), dtype=np.int64)], [np.zeros(4, dtype=np.int64)], dtype=torch.int64)
