@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.helpers import Seen, clusters, federate, gap, run
+from support.modules import CONVOLUTIONS
 from torch import Tensor, nn
 
 from apiece.engine.work import Work
@@ -19,15 +20,6 @@ from apiece.lifts.side_by_side import SideBySide, conv2d, max_pool2d, relu
 aten = torch.ops.aten
 CLIENTS = 3
 
-SETTINGS: list[dict[str, Any]] = [
-    {},
-    {"stride": 2},
-    {"stride": (2, 1), "padding": 1},
-    {"padding": (2, 1), "dilation": 2},
-    {"padding": "valid"},
-    {"groups": 2},
-    {"stride": [2, 2], "padding": [1, 1]},
-]
 TILED: list[tuple[Any, dict[str, Any]]] = [
     (2, {}),
     (3, {}),
@@ -64,11 +56,12 @@ def _last(t: Tensor) -> bool:
     return t.stride(1) == 1 and t.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("biased", [True, False])
+# settings catch a window that is read at other places, owners an axis of clients that is not joined or joined twice
+@pytest.mark.parametrize("place, settings", list(enumerate(CONVOLUTIONS)), ids=str)
 @pytest.mark.parametrize("own", ["images", "kernels", "both", "neither"])
-def test_a_convolution(settings, biased, own):
-    """Values and all gradients, where clients have images or kernels of their own, or share them."""
+def test_a_convolution(place, settings, own):
+    """Values and all gradients, where clients have images or kernels of their own, or share them; biased by turns."""
+    biased = (place + len(own)) % 2 == 0
     shapes = [(3, 4, 9, 8), (6, 4 // settings.get("groups", 1), 3, 2), (6,)][: 3 if biased else 2]
     mine = {"images": [0], "kernels": [1, 2], "both": [0, 1, 2], "neither": []}[own]
     given = [drawn(CLIENTS, *shape) if place in mine else drawn(*shape) for place, shape in enumerate(shapes)]

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.helpers import Seen, gap
+from support.modules import CONVOLUTIONS
 from torch import Tensor, nn
 
 from apiece import federate
@@ -23,18 +24,9 @@ from apiece.lifts.products import Products, conv2d
 from apiece.vector.space import Space
 from apiece.vector.task import Task
 
-SETTINGS: list[dict[str, Any]] = [
-    {},
-    {"stride": 2},
-    {"stride": (2, 1), "padding": 1},
-    {"padding": (2, 1), "dilation": 2},
-    {"padding": "valid"},
-    {"groups": 2},
-    {"stride": [2], "padding": [1]},
-]
 
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+# settings catch a window that is read at other places, biases a gradient too many
+@pytest.mark.parametrize("settings", [*CONVOLUTIONS, {"stride": [2], "padding": [1]}], ids=str)
 @pytest.mark.parametrize("biased", [True, False])
 def test_one_convolution(settings, biased):
     """Its values and the gradients of images, kernels and biases."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
 
 from support.helpers import clusters, federation
+
+CONVOLUTIONS: list[dict[str, Any]] = [
+    {}, {"stride": 2}, {"stride": (2, 1), "padding": 1}, {"padding": (2, 1), "dilation": 2}, {"padding": "valid"},
+    {"groups": 2}, {"stride": [2, 2], "padding": [1, 1]},
+]  # fmt: skip
 
 
 class Normed(nn.Module):
