@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.crashes import Crash, Disk
 from support.outer import TINY, cli, metrics, run, sentence
-from support.recipes import SMALL, result
+from support.recipes import SMALL, Stop, result, stopping
 
 from apiece.errors import UserError
 from apiece.experiment import folders, launch, saved
@@ -33,19 +33,10 @@ ENDS = {  # settings under which the last round is measured otherwise than one a
 pytestmark = pytest.mark.usefixtures("no_report")
 
 
-class Stop(Exception):
-    """The run is stopped by its watcher."""
-
-
 def begun(folder: Path, rounds: int, stop: int = 0, **settings) -> None:
     """Begin a run, or go on with it, to so many rounds; it is stopped after one of them."""
-
-    def watch(info: dict) -> None:
-        if info["round"] == stop:
-            raise Stop
-
     with suppress(Stop):
-        federate(out=str(folder), resume=True, on_round=watch, **(SMALL | settings | {"rounds": rounds}))
+        federate(out=str(folder), resume=True, on_round=stopping(stop), **(SMALL | settings | {"rounds": rounds}))
 
 
 @pytest.mark.parametrize("ends", ENDS)

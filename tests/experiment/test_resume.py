@@ -15,7 +15,7 @@ import pytest
 import torch
 from support import ROOT, TESTS, tiers
 from support.crashes import Crash, Disk
-from support.recipes import RECIPES, SMALL, result
+from support.recipes import RECIPES, SMALL, Stop, result, stopping
 from support.subjects import algorithms, names_of
 
 from apiece.engine import messages
@@ -32,21 +32,12 @@ QUICK = ("fedinit, paper", "scaffold, momentum kept", "scaffold + fedals, absent
 TABLE = ROOT / "docs" / "results" / "torture.md"
 
 
-class Stop(Exception):
-    """The run is stopped by its watcher."""
-
-
 pytestmark = pytest.mark.usefixtures("no_report")
 
 
 def run(folder: Path, stop: int = 0, **settings: Any) -> Result:
     """Begin a run or go on with it; its watcher raises after round `stop`."""
-
-    def watch(info: dict[str, Any]) -> None:
-        if info["round"] == stop:
-            raise Stop
-
-    return federate(out=str(folder), resume=True, on_round=watch, **(SMALL | settings))
+    return federate(out=str(folder), resume=True, on_round=stopping(stop), **(SMALL | settings))
 
 
 def stopped(folder: Path, at: int, **settings: Any) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.helpers import Given, federate, gap, run
+from support.recipes import Stop, stopping
 from torch import nn
 
 from apiece.algebra.composition import algorithm
@@ -392,12 +393,12 @@ def test_a_run_of_a_file_resumes_and_its_model_loads_in_transformers(file, tmp_p
     assert "Global" in capsys.readouterr().out
     whole = load_file(tmp_path / "whole" / "model.safetensors")
     stopped = tmp_path / "stopped"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Stop):
         program(
             *("opt(length=16, hidden=8, layers=1, heads=2)", str(file), RICH),
             **{"split": "shards(1, by=natural)", "clients": 4, "steps": "3", "batch": 4, "lr": 0.01, "rounds": 4},
             **{"optimizer": "adamw", "workers": 1, "lift": "threaded", "out": str(stopped)},
-            on_round=lambda info: stop(info["round"] == 2),
+            on_round=stopping(2),
         )
     resume(stopped)
     again = load_file(stopped / "model.safetensors")
@@ -412,11 +413,6 @@ def test_a_run_of_a_file_resumes_and_its_model_loads_in_transformers(file, tmp_p
     assert served.samples == 4 and served.steps == 2 and load_file(tmp_path / "new.safetensors").keys() == whole.keys()
     with pytest.raises(UserError, match="'sea' is no label that is known; allowed: animal, color, sky"):
         personalize(stopped, write(tmp_path / "odd.jsonl", [{"text": "a", "intent": "sea"}] * 9))
-
-
-def stop(now: bool) -> None:
-    if now:
-        raise KeyboardInterrupt
 
 
 def test_text_is_told_from_what_is_none(file, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,20 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2", "batch": 8, "model": "mlp(hidden=[8])",
                          "unseen": 1, "clip": 10.0, "panel": 2}  # fmt: skip
+
+
+class Stop(Exception):
+    """The run is stopped by its watcher."""
+
+
+def stopping(after: int) -> Callable[[dict[str, Any]], None]:
+    """A watcher that stops a run after this round."""
+
+    def watch(info: dict[str, Any]) -> None:
+        if info["round"] == after:
+            raise Stop
+
+    return watch
 
 
 def result(folder: Path) -> dict[str, Any]:

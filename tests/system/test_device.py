@@ -21,7 +21,7 @@ import torch
 from support import tiers
 from support.outer import cli, run
 from support.pretend import Misplaced, there
-from support.recipes import RECIPES, SMALL, result
+from support.recipes import RECIPES, SMALL, Stop, result, stopping
 from torch import Tensor, nn
 
 from apiece import algorithm, federate
@@ -202,12 +202,6 @@ def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monke
 def test_a_run_goes_on_on_another_device(first, lift, tmp_path):
     """Bitwise, what is logged too, where the lift is named: `auto` takes threads here and vectorizes there."""
 
-    class Stop(Exception): ...
-
-    def watch(info: dict[str, Any]) -> None:
-        if info["round"] == 2:
-            raise Stop
-
     def go(name: str, **settings: Any) -> None:
         whole = QUICK | {"algorithm": "scaffold + relaxed_init", "lift": lift} | settings
         federate(out=str(tmp_path / name), resume=True, **whole)
@@ -220,7 +214,7 @@ def test_a_run_goes_on_on_another_device(first, lift, tmp_path):
 
     go("never", device="cpu")
     with pytest.raises(Stop):
-        part(first, on_round=watch)
+        part(first, on_round=stopping(2))
     part("cpu" if first == "cuda" else "cuda")
     assert result(tmp_path / "never") == result(tmp_path / "moved")
 

@@ -22,6 +22,7 @@ from support import tiers
 from support.helpers import clusters, federate, mlp
 from support.outer import cli
 from support.pipelines import pipeline
+from support.recipes import Stop, stopping
 from support.wired import CONFIG, PIPELINES, SIMULATED, said, same, sequential
 
 from apiece.algebra.composition import algorithm
@@ -175,19 +176,10 @@ def test_a_client_that_is_not_finite_says_so():
 
 
 # --- going on ----------------------------------------------------------------------------------------------
-class Stop(Exception):
-    """The run is to end here."""
-
-
 def stopped(config: Config, after: int) -> Path:
     """The folder of a run that ended after so many rounds."""
-
-    def stop(info: dict) -> None:
-        if info["round"] == after:
-            raise Stop
-
     with pytest.raises(Stop):
-        execute(assemble(config), Path(config.out), [stop])
+        execute(assemble(config), Path(config.out), [stopping(after)])
     return Path(config.out)
 
 
@@ -209,16 +201,11 @@ def test_falling_back_one_checkpoint_is_bitwise(tmp_path):
     """The newest checkpoint is lost; clients still have what the one before needs, twice in a row."""
     config = replace(CONFIG, algorithm=RICH, rounds=5, out=str(tmp_path / "run"))
     folder = stopped(config, after=3)
-
-    def stop(info: dict) -> None:
-        if info["round"] == 4:
-            raise Stop
-
     for _ in range(2):
         newest = max((folder / "checkpoints").glob("round-*.safetensors"))
         newest.write_bytes(newest.read_bytes()[:-1])
         with pytest.raises(Stop):
-            execute(assemble(config), folder, [stop], resume=True)
+            execute(assemble(config), folder, [stopping(4)], resume=True)
     resume(folder)
     state = safetensors.torch.load_file(folder / "model.safetensors")
     assert all(torch.equal(state[k], v) for k, v in sequential(config).model().items())
