@@ -201,26 +201,13 @@ def test_never_is_a_personal_parameter_written_by_hand():
 
 
 def test_outer_step_of_one_is_none_and_of_zero_leaves_the_personal_part():
-    runs = {
-        size: run(
-            federate(algorithm(OuterStep(size), Period("head", NEVER), name="outer"), mlp(), watch=KEEPS_ALL),
-            clusters(),
-            Work(3, None, 4),
-            SOME,
-        )
-        for size in (1.0, 0.0)
-    }
-    without = run(
-        federate(algorithm(Period("head", NEVER), name="none"), mlp(), watch=KEEPS_ALL),
-        clusters(),
-        Work(3, None, 4),
-        SOME,
-    )
-    assert torch.equal(runs[1.0].last, without.last) and torch.equal(models(runs[1.0]), models(without))
-    federated = without.clients.federated
-    head = federated.setup.periods.never
-    assert torch.equal(models(runs[0.0])[:, head], federated.setup.initial[head].expand(CLIENTS, -1))
-    assert gap(models(runs[0.0])[:, ~head], federated.setup.initial[~head]) > 0.01
+    subjects = [algorithm(*p, Period("head", NEVER), name="it") for p in ((OuterStep(1.0),), (OuterStep(0.0),), ())]
+    federated = [federate(subject, mlp(), watch=KEEPS_ALL) for subject in subjects]
+    whole, none, without = (run(each, clusters(), Work(3, None, 4), SOME) for each in federated)
+    assert torch.equal(whole.last, without.last) and torch.equal(models(whole), models(without))
+    head, initial = federated[0].setup.periods.never, federated[0].setup.initial
+    assert torch.equal(models(none)[:, head], initial[head].expand(CLIENTS, -1))
+    assert gap(models(none)[:, ~head], initial[~head]) > 0.01
 
 
 # --- law 7: conservation --------------------------------------------------------------------------------------------

@@ -40,15 +40,9 @@ def same(one: Any, two: Any) -> bool:
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
 def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
-    digests = []
-    ran = run(
-        federate(subject, mlp()),
-        clusters(),
-        WORK,
-        SOME[:4],
-        absent={1: {2, 3}, 3: {0, 3, 4}},
-        after=lambda t, c: digests.append(c.rows.digest()),
-    )
+    digests, absent = [], {1: {2, 3}, 3: {0, 3, 4}}
+    look = lambda t, clients: digests.append(clients.rows.digest())
+    ran = run(federate(subject, mlp()), clusters(), WORK, SOME[:4], absent=absent, after=look)
     for t in (1, 3):
         assert same(ran.servers[t], ran.servers[t + 1]) and ran.servers[t + 1].round == t + 1
         assert digests[t] == digests[t - 1] and ran.answers[t].answered == []
@@ -58,15 +52,8 @@ def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
 @pytest.mark.parametrize("subject", SUBJECTS[1:], ids=lambda a: a.name)
 def test_a_silent_clients_row_is_untouched(subject, lift):
     rows = []
-    run(
-        federate(subject, mlp()),
-        clusters(),
-        WORK,
-        SOME,
-        absent={3: {0}},
-        lift=lift,
-        after=lambda t, c: rows.append((c.row(0), c.row(3))),
-    )
+    look = lambda t, clients: rows.append((clients.row(0), clients.row(3)))
+    run(federate(subject, mlp()), clusters(), WORK, SOME, absent={3: {0}}, lift=lift, after=look)
     (before, seen), (after, still) = rows[2][0], rows[3][0]
     assert seen == still == 0 and all(torch.equal(before[k], after[k]) for k in before)
     assert rows[3][1][1] == 3  # while who answered was counted
@@ -232,16 +219,8 @@ class Second(Piece):
 
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized(3)], ids=lambda lift: type(lift).__name__)
 def test_a_client_is_fresh_once(lift):
-    with_, without = (
-        run(
-            federate(algorithm(*p, name="fresh"), mlp(), weighting="uniform"),
-            clusters(),
-            WORK,
-            [(0, 1), (0, 1)],
-            lift=lift,
-        )
-        for p in ((Newcomers(),), ())
-    )
+    subjects = [federate(algorithm(*p, name="fresh"), mlp(), weighting="uniform") for p in ((Newcomers(),), ())]
+    with_, without = (run(subject, clusters(), WORK, [(0, 1), (0, 1)], lift=lift) for subject in subjects)
     assert gap(with_.servers[1].params, without.servers[1].params + 1.0) < 1e-12
     again = federate(named.fedavg(), mlp(), weighting="uniform")
     start = with_.servers[1]
@@ -254,16 +233,9 @@ def test_a_client_is_fresh_once(lift):
 @pytest.mark.parametrize("client", [Sgd(), Sgd(0.9, 0.01), AdamW()], ids=repr)
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized(5)], ids=lambda lift: type(lift).__name__)
 def test_a_second_training_is_the_first_again(lift, client):
-    one, two = (
-        run(
-            federate(algorithm(*p, name="second"), mlp(), client=client, clip=1.0),
-            clusters(),
-            Work(Between(1, 3), None, 4),
-            SOME,
-            lift=lift,
-        )
-        for p in ((Second(),), ())
-    )
+    subjects = [federate(algorithm(*p, name="second"), mlp(), client=client, clip=1.0) for p in ((Second(),), ())]
+    work = Work(Between(1, 3), None, 4)
+    one, two = (run(subject, clusters(), work, SOME, lift=lift) for subject in subjects)
     assert gap(one.last, two.last) < 1e-14
 
 
@@ -274,15 +246,8 @@ def test_a_frozen_group_rests_while_it_is_frozen(lift):
     head, last = space.select("head"), []
     for count in (2, 1, 0):
         client = Freeze(Sgd(0.9, 0.1), head, count)
-        last.append(
-            run(
-                federate(algorithm(Scaffold(), name="f"), mlp(), client=client, watch=KEEPS_ALL),
-                clusters(),
-                WORK,
-                [(0, 1)],
-                lift=lift,
-            )
-        )
+        subject = federate(algorithm(Scaffold(), name="f"), mlp(), client=client, watch=KEEPS_ALL)
+        last.append(run(subject, clusters(), WORK, [(0, 1)], lift=lift))
     first = last[0].servers[0].params
     assert torch.equal(models(last[0])[0, ~head], first[~head]) and gap(models(last[0])[0, head], first[head]) > 1e-3
     assert torch.equal(models(last[2])[0, head], first[head]) and gap(models(last[2])[0, ~head], first[~head]) > 1e-3

@@ -16,9 +16,9 @@ from support.helpers import Given, federate, gap, run
 from support.recipes import Stop, stopping
 from torch import nn
 
-from apiece.algebra.composition import algorithm
 from apiece.algebra.optim import AdamW
 from apiece.cli import main
+from apiece.config.assemble import chosen_algorithm
 from apiece.config.model import make_model
 from apiece.config.splitting import make_split
 from apiece.data.federation import Federation, federation
@@ -152,16 +152,8 @@ def test_a_file_gives_texts_labels_and_owners(file, tmp_path, caplog):
 
 
 def test_fields_have_usual_names_and_others_where_given(tmp_path):
-    pairs = [
-        {
-            "premise": f"p{i}",
-            "hypothesis": "h",
-            "label": i % 3 - 1,
-            "genre": "g",
-            "split": ("train", "test", "val")[i % 3],
-        }
-        for i in range(9)
-    ]
+    parts, same = ("train", "test", "val"), {"hypothesis": "h", "genre": "g"}
+    pairs = [same | {"premise": f"p{i}", "label": i % 3 - 1, "split": parts[i % 3]} for i in range(9)]
     data = from_jsonl(write(tmp_path / "pairs.jsonl", pairs), Reading(8))
     assert data.x_train.shape == (3, 8) and len(data.x_test) == 3 and data.classes == 2
     assert data.x_train[0].tolist() == [*Bytes()(["p0 h"])[0], 0, 0]
@@ -353,18 +345,9 @@ RICH = "fedals(alpha=2) + scaffold + relaxed_init(0.1)"
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lifts_change_nothing(kind):
-    combined = algorithm(
-        *named.fedals(alpha=2).periods, *named.scaffold().pieces, *named.relaxed_init(0.1).pieces, name="rich"
-    )
-    one, two, three = (
-        run(
-            federate(combined, model(kind), client=AdamW()),
-            *(clients(kind), batches(3, 2), [(0, 1, 2), (0, 2), (1, 2)]),
-            lr=0.01,
-            lift=lift,
-        ).last
-        for lift in (Sequential(), Threaded(2), Vectorized())
-    )
+    subject = federate(chosen_algorithm(RICH), model(kind), client=AdamW())
+    given = clients(kind), batches(3, 2), [(0, 1, 2), (0, 2), (1, 2)], 0.01
+    one, two, three = (run(subject, *given, lift).last for lift in (Sequential(), Threaded(2), Vectorized()))
     assert torch.equal(one, two) and gap(one, three) < 1e-10
 
 

@@ -104,15 +104,9 @@ def test_a_servers_step_leaves_fedavgs_fixed_point(server):
 def test_neutral_values_are_fedavg_bitwise_with_batch_norm(piece, buffers):
     """Statistics too: FedSAM's first pass leaves them alone."""
     net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3))
-    one, two = (
-        run(
-            federate(a, net, torch.float32, buffers=buffers, clip=1.0),
-            clusters(dtype=torch.float32),
-            Work(3, None, 4),
-            SOME,
-        )
-        for a in (algorithm(piece, name="neutral"), named.fedavg())
-    )
+    subjects, data = (algorithm(piece, name="neutral"), named.fedavg()), clusters(dtype=torch.float32)
+    federated = [federate(a, net, torch.float32, buffers=buffers, clip=1.0) for a in subjects]
+    one, two = (run(each, data, Work(3, None, 4), SOME) for each in federated)
     assert torch.equal(one.last, two.last) and torch.equal(one.servers[-1].buffers, two.servers[-1].buffers)
 
 

@@ -297,17 +297,8 @@ def test_pictures_of_what_was_generated_are_in_the_report(tmp_path):
     from apiece import federate as runs
 
     out = tmp_path / "run"
-    runs(
-        "mlp(hidden=[8])",
-        "digits",
-        "fedcog(steps=3, samples=20)",
-        rounds=2,
-        clients=4,
-        cohort=2,
-        steps="2",
-        batch=8,
-        out=str(out),
-    )
+    settings: dict[str, Any] = {"rounds": 2, "clients": 4, "cohort": 2, "steps": "2", "batch": 8, "out": str(out)}
+    runs("mlp(hidden=[8])", "digits", "fedcog(steps=3, samples=20)", **settings)
     sheets = read(out)
     assert list(sheets) == ["FedCOG, 0 steps", "FedCOG, 3 steps"] and all(s.shape == (18, 108) for s in sheets.values())
     assert not np.array_equal(*sheets.values())

@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 from support.helpers import clusters, federate, gap, run
+from support.outer import cli
 from support.wired import CONFIG, PIPELINES, same, sequential
 from torch import nn
 
@@ -20,7 +21,6 @@ from apiece.algebra.composition import Server, algorithm
 from apiece.algebra.generators import Affine
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.server_optim import Descent
-from apiece.cli import main
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.data.sources import load
@@ -303,20 +303,10 @@ def newcomer(tmp_path_factory) -> Any:
 
 
 @pytest.mark.slow
-def test_pefll_serves_by_one_forward_pass(runs, newcomer, tmp_path, capsys):
+def test_pefll_serves_by_one_forward_pass(runs, newcomer, tmp_path):
     result = runs["pefll(lr=0.002)"]
-    main(
-        [
-            "personalize",
-            "--run",
-            str(result.folder),
-            "--data",
-            str(newcomer),
-            "--out",
-            str(tmp_path / "model.safetensors"),
-        ]
-    )
-    said = capsys.readouterr().out
+    words = "--run", result.folder, "--data", newcomer, "--out", tmp_path / "model.safetensors"
+    said = cli("personalize", *words).out
     assert "one forward pass" in said and " 0 local gradients" in said and "test samples" in said
     served = personalize(result.folder, newcomer)
     b, space = result.experiment.federated.setup.broadcast, result.experiment.federated.setup.task.space

@@ -26,11 +26,5 @@ BRIEF = {"steps": 3, "samples": 12, "epochs": 1}  # what a piece may do at lengt
 
 def brief(piece: Piece) -> Piece:
     """The piece with less work of its own."""
-    return replace(
-        piece,
-        **{
-            f.name: min(BRIEF[f.name], getattr(piece, f.name))
-            for f in fields(piece)
-            if f.name in BRIEF and isinstance(getattr(piece, f.name), int)
-        },
-    )
+    counts = {f.name: getattr(piece, f.name) for f in fields(piece) if f.name in BRIEF}
+    return replace(piece, **{name: min(BRIEF[name], n) for name, n in counts.items() if isinstance(n, int)})

@@ -52,21 +52,10 @@ def names(space: Space, which) -> set[str]:
 def test_patterns():
     space, every = Space(Normed()), {"conv.weight", "conv.bias", "norm.weight", "norm.bias", "head.weight", "head.bias"}
     head = {"head.weight", "head.bias"}
-    cases = {
-        None: head,
-        "head": head,
-        "body": every - head,
-        "!head": every - head,
-        "!body": head,
-        "*": every,
-        "conv": {"conv.weight", "conv.bias"},
-        "*.bias": {"conv.bias", "norm.bias", "head.bias"},
-        "conv|norm.weight": {"conv.weight", "conv.bias", "norm.weight"},
-        "!conv": every - {"conv.weight", "conv.bias"},
-        0: set(),
-        1: every - head,
-        2: every,
-    }
+    conv, body = {"conv.weight", "conv.bias"}, every - head
+    cases = {None: head, "head": head, "body": body, "!head": body, "!body": head, "*": every, "conv": conv}
+    cases |= {"*.bias": {"conv.bias", "norm.bias", "head.bias"}, "conv|norm.weight": conv | {"norm.weight"}}
+    cases |= {"!conv": every - conv, 0: set(), 1: body, 2: every}
     for which, expected in cases.items():
         assert names(space, which) == expected, which
     assert names(space, lambda name: name.startswith("norm")) == {"norm.weight", "norm.bias"}
