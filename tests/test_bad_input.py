@@ -62,6 +62,7 @@ EXPRESSIONS = [
 ]  # fmt: skip
 
 
+# a row catches a refusal that is gone or names another culprit
 @pytest.mark.parametrize(("settings", "said"), [(row[0], row[1:]) for row in EXPRESSIONS])
 def test_names_and_arguments(settings, said):
     sentence(run(**settings), *said)
@@ -115,6 +116,7 @@ def test_numbers_out_of_range(name):
     sentence(run(**{name: -1}), name)
 
 
+# names catch a number unchecked, values a comparison that NaN or an infinite number passes
 @pytest.mark.parametrize("name", ["lr", "cohort", "absent", "noise_rgb", "unseen", "validation", "clip", "target"])
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_numbers_that_are_none(name, value):
@@ -175,6 +177,7 @@ def test_the_flag_of_another_library_is_answered_by_ours(flag):
     )
 
 
+# a name catches an answer that is a guess by spelling
 @pytest.mark.parametrize(("name", "ours"), USUAL.items())
 def test_the_name_of_another_library_is_answered_by_ours_alone(name, ours):
     assert ours in {field.name for field in fields(Config)}
@@ -308,6 +311,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
+# a row catches an object that is taken until it ends in a traceback
 @pytest.mark.parametrize(("given", "said"), [(row[0], row[1:]) for row in OTHERS])
 def test_objects_of_another_kind(given, said):
     with pytest.raises(UserError) as caught:

@@ -68,6 +68,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+# a piece catches a slot of its own that breaks a law
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", every_piece(), ids=lambda kind: kind.__name__)
 def test_every_piece(kind):
@@ -80,6 +81,7 @@ def test_pieces_are_found():
     assert {"Scaffold", "RelaxedInit", "Proximal", "OuterStep"} <= {kind.__name__ for kind in every_piece()}
 
 
+# a name catches parts that break a law together, periods and optimizers among them
 @pytest.mark.parametrize("name", named.__all__)
 def test_every_named_algorithm(name):
     algorithm = getattr(named, name)()
@@ -97,11 +99,13 @@ def test_fedbn_is_held_to_it_on_norm_layers():
         check(named.fedbn())
 
 
+# a sum catches a slot that one piece fills over another
 @pytest.mark.parametrize("name", tiers.but(("fedals(held) + scaffold", "everything"), COMPOSED))
 def test_compositions(name):
     check(COMPOSED[name])
 
 
+# settings catch a state that is not kept or not stacked, sums who else reads it
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("name", ["scaffold + relaxed_init", "fedals(redrawn) + scaffold", "everything"])

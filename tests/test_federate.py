@@ -184,6 +184,7 @@ def test_an_algorithm_of_ones_own():
     assert result.metrics[-1]["parameters_up"] < named.metrics[-1]["parameters_up"]
 
 
+# kinds catch a leaf that is taken for a tree, lifts a mark that a stack makes
 @pytest.mark.parametrize(("said", "kind"), [(None, "NoneType"), ({"norm": 1.0}, "float"), ((torch.ones(2),), "Tensor")])
 @pytest.mark.parametrize("lift", ["sequential", "vectorized"])
 def test_a_report_without_a_mark_is_refused_by_name(said, kind, lift):

@@ -51,6 +51,7 @@ from apiece.pieces.scaffold import Scaffold
 
 
 # --- law 3: one local step on everything, everyone: centralized descent ---------------------------------------------
+# subjects catch a term that is not zero where it should be, momenta a mean taken after the server has moved
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("subject", [named.fedavg(), named.fedprox(0.5), named.fedals(1)], ids=lambda a: a.name)
 def test_one_full_step_of_everyone_is_centralized_descent(subject, momentum):

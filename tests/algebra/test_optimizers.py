@@ -50,6 +50,7 @@ def test_equals_torchs(ours, theirs):
         assert gap(theta, p.detach()) < 1e-13
 
 
+# pairs catch a value misplaced in an equation, lifts a state that clients share
 @pytest.mark.parametrize("ours, theirs", PAIRS.values(), ids=PAIRS)
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized()], ids=lambda lift: type(lift).__name__)
 def test_a_client_is_torchs_loop(ours, theirs, lift):

@@ -50,6 +50,7 @@ MISFITS = {
 }
 
 
+# a case catches a part that is taken unread
 @pytest.mark.parametrize("case", MISFITS)
 def test_parts_that_do_not_fit_are_refused(case):
     parts, *words = MISFITS[case]

@@ -117,6 +117,7 @@ def test_prior_of_unseen_clients_has_its_own_alpha():
     assert shares[:10].mean() > shares[10:].mean() + 0.2
 
 
+# orders catch a class dealt twice to one client, clients a remainder that one class bears
 @pytest.mark.parametrize("order", ["random", "clusters"])
 @pytest.mark.parametrize("clients", [5, 20, 23])
 def test_classes_are_exactly_two_and_shared_equally(order, clients):

@@ -101,6 +101,7 @@ class Net(nn.Module):
         return self.head(torch.tanh(self.again(torch.tanh(self.middle(self.fixed(z))))))
 
 
+# strengths catch a factor forgotten where it is 1, lifts a mean over the axis of clients
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=["sequential", "vectorized"])
 @pytest.mark.parametrize("strength", [1.0, 0.3])
 def test_a_step_is_the_equation(centered, strength, lift):

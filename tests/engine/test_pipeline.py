@@ -34,6 +34,7 @@ def deltas(data: Any, work: Work, params: Tensor, who: list[int]) -> tuple[dict[
     return out, first
 
 
+# weightings catch a gradient without its weight, lifts a phase whose answers meet another client
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 def test_backward_is_the_transpose(lift, weighting):

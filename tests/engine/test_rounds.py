@@ -48,6 +48,7 @@ def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
         assert digests[t] == digests[t - 1] and ran.answers[t].answered == []
 
 
+# subjects catch a part of the row that is written anyway, lifts a stack that writes all its rows
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("subject", SUBJECTS[1:], ids=lambda a: a.name)
 def test_a_silent_clients_row_is_untouched(subject, lift):
@@ -125,6 +126,7 @@ class Spoils(Piece):
         return message._replace(**{self.part: getattr(message, self.part) + self._bad(view)})
 
 
+# parts catch what is sent or kept unlooked at, lifts a look at the stack and not at each client
 @pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("part", ["report", "memory", "buffers", "weight"])
 def test_all_that_leaves_a_client_or_is_kept_is_looked_at(part, lift):
@@ -230,6 +232,7 @@ def test_a_client_is_fresh_once(lift):
     assert gap(with_.servers[2].params, expected.params) < 1e-12
 
 
+# clients catch an optimizer state carried over, lifts steps that another client has
 @pytest.mark.parametrize("client", [Sgd(), Sgd(0.9, 0.01), AdamW()], ids=repr)
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized(5)], ids=lambda lift: type(lift).__name__)
 def test_a_second_training_is_the_first_again(lift, client):
@@ -272,6 +275,7 @@ class Counted:
         return self.inner.run(counted, shared, tasks)
 
 
+# subjects catch draws made for another shape, shapes calls that are not split
 @pytest.mark.parametrize("subject", [RICH, named.fedcog(steps=2, samples=6)], ids=lambda a: a.name)
 @pytest.mark.parametrize(("shapes", "calls"), [(1, 3), (2, 6)])
 def test_made_data_are_stacked_where_their_shapes_agree(subject, shapes, calls):
@@ -318,6 +322,7 @@ class Watched:
             del reply
 
 
+# lifts catch answers held until the last, subjects rows that are
 @pytest.mark.parametrize(
     "inner, bound", [(Sequential(), 4), (Threaded(2), 12), (Vectorized(4), 12)], ids=["loop", "threads", "vmap"]
 )

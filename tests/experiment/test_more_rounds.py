@@ -150,6 +150,7 @@ CRASHED = {"model": "mlp(hidden=[2])", "clients": 3, "cohort": 1.0, "steps": 1, 
            "drift": "selected", "lift": "sequential", "algorithm": "scaffold"}  # fmt: skip
 
 
+# ways to crash catch a flush or a rename that is left out
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "power cut", "power cut, some was written"])
 def test_a_crash_at_every_operation_while_a_run_gets_more_rounds(how, tmp_path, monkeypatch):

@@ -71,6 +71,7 @@ def test_the_committed_table_of_kills_is_of_these_recipes():
         assert int(kills) > int(torn) and int(compared) > 0 and equal == "yes", name
 
 
+# a recipe catches what its algorithm alone keeps, where no checkpoint has it
 @pytest.mark.parametrize("recipe", tiers.but(QUICK, RECIPES))
 def test_stopped_twice_and_with_a_torn_checkpoint(recipe, tmp_path):
     settings = RECIPES[recipe]
@@ -153,6 +154,7 @@ def disk(tmp_path, monkeypatch) -> Disk:
     return Disk(tmp_path / "disk", monkeypatch)
 
 
+# ways to crash catch a flush or a rename that is left out, or a file written in place
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "killed in a write", "power cut", "power cut, some was written"])
 def test_a_crash_at_every_operation_of_a_whole_run(how, disk):

@@ -334,6 +334,7 @@ def test_a_folder_without_a_finished_round_is_left_out_with_a_note(tmp_path, mon
     sentence(cli("report", runs / "none", runs / "one"), "not a folder")
 
 
+# commands catch one that reads it unchecked, targets a check that NaN passes
 @pytest.mark.parametrize("command", ["compare", "report"])
 @pytest.mark.parametrize(("target", "said"), [("80", "(0, 1]"), ("nan", "finite"), ("0", "(0, 1]")])
 def test_a_target_is_checked_wherever_it_is_given(tmp_path, no_report, command, target, said):

@@ -71,6 +71,7 @@ def odd_terms(name: str, function: Callable[..., Any]) -> Iterator[str]:
     yield from (f"{name}({', '.join(['1'] * 20)})", f"{name}(nothing=1)")
 
 
+# a name catches an argument of its own that ends in a traceback
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), NAMES, ids=[f"{kind} {name}" for kind, name in NAMES])
 def test_odd_arguments_are_refused_in_one_sentence_or_something_is_made(kind, name):
@@ -89,6 +90,7 @@ def test_odd_arguments_are_refused_in_one_sentence_or_something_is_made(kind, na
 ENDLESS = [name for name in algorithms.NAMED if name != "centralized"]
 
 
+# a name catches a number of its own that is compared in a way that NaN passes
 @pytest.mark.parametrize("name", ENDLESS)
 def test_no_number_of_an_algorithm_may_be_none(name):
     """What a program may give and no text can say."""

@@ -165,6 +165,7 @@ def test_a_bare_name_is_a_term_where_text_is_not_wanted(module):
     assert type(build("uses(mean())", module)[0][0]).__name__ == "Mean"
 
 
+# a text catches a refusal that names another place or culprit
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -28,6 +28,7 @@ def test_every_algorithm_of_a_paper_says_its_weighting_and_optimizer():
     assert all(list(entries[name])[:2] == ["weighting", "optimizer"] and entries[name]["source"] for name in NOTED)
 
 
+# a name catches a paper's setting that its docstring or a run does not know
 @pytest.mark.parametrize("name", NOTED)
 def test_they_are_settings_of_a_run_and_stand_in_the_docstring(name):
     noted = getattr(named, name).paper_defaults

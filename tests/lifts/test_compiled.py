@@ -60,6 +60,7 @@ RECORDED = [
 ]
 
 
+# a subject catches a number of the first round that its recording keeps
 @pytest.mark.parametrize(
     "subject, module, settings", tiers.but(RECORDED[1:2], RECORDED), ids=lambda value: getattr(value, "name", "")
 )
@@ -70,6 +71,7 @@ def test_a_recording_means_what_was_written(subject, module, settings):
     assert away < TOLERANCE and programs(lift) and not lift._refused
 
 
+# a subject catches tensors that are one in the first round alone
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", [named.fedavg(), named.fedals(2) + named.scaffold(), named.ditto()])
 def test_what_is_looked_at_is_the_same_in_every_round(subject):
@@ -180,6 +182,7 @@ def test_calls_of_a_cohort(cohort, chunk):
     assert fitting(space, "cpu", cohort, 2).chunk == chunk
 
 
+# errors catch one without words, lateness one that comes when the graph runs
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError("no working C++ compiler\nand much more"), AssertionError()])
 @pytest.mark.parametrize("late", [True, False])

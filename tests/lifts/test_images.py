@@ -85,6 +85,7 @@ def test_a_gradient_that_is_asked_for_alone():
         assert gap(one, two) < 1e-12
 
 
+# places catch a gradient of a gradient left out, settings one at the places of a plain convolution
 @pytest.mark.parametrize("places", [(0,), (1,), (2,), (0, 1, 2)], ids=["images", "kernels", "biases", "all"])
 @pytest.mark.parametrize("settings", [{}, {"stride": 2, "padding": 1, "groups": 2}], ids=str)
 def test_a_convolution_differentiated_twice(places, settings):
@@ -118,13 +119,14 @@ def test_what_stays_as_it_is():
     assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("kernel, settings", TILED + OTHER, ids=str)
+# windows catch one that is read at other places, layouts a copy that is taken for the images, clients an axis too many
+@pytest.mark.parametrize("place, window", list(enumerate(TILED + OTHER)), ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])
-@pytest.mark.parametrize("many", [True, False], ids=["many clients", "one"])
-def test_a_pool(kernel, settings, last, many):
+def test_a_pool(place, window, last):
     """Bit by bit with its gradient, also where windows have several largest; by indices where they do not tile or have
     many places.
     """
+    (kernel, settings), many = window, last == place % 2  # many clients and one by turns, in either layout
     x = torch.randint(3, (CLIENTS, 3, 5, 12, 12), generator=torch.Generator().manual_seed(0)).double()
     x = x.movedim(2, -1).contiguous().movedim(-1, 2) if last else x
     grad = drawn(CLIENTS, *F.max_pool2d(x[0], kernel, **settings).shape)

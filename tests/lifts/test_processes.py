@@ -158,6 +158,7 @@ def test_an_error_of_the_system_there_is_not_a_lost_worker(lift):
         rounds(federated(algorithms.fedavg(), loss), lift, images())
 
 
+# a lift catches a choice that is made whatever was measured
 @pytest.mark.slow
 @pytest.mark.parametrize("expected", [Processes, Threaded, Sequential])
 def test_auto_takes_the_fastest_of_the_exact_class(expected, monkeypatch, tmp_path):

@@ -48,9 +48,9 @@ def _functional(node: ast.Attribute) -> bool:
     return node.attr == "functional" or ast.unparse(node.value).endswith("nn.functional")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_no_piece_touches_a_module(path):
-    assert bool(touches(path.read_text())) is (path.name in EXCEPTIONS), touches(path.read_text())
+def test_no_piece_touches_a_module():
+    for path in FILES:
+        assert bool(touches(path.read_text())) is (path.name in EXCEPTIONS), (path.name, touches(path.read_text()))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ RECIPES = ["fedavg", "scaffold + relaxed_init(beta=0.1)", "fedprox(mu=0.1)", "fe
     "local"]  # fmt: skip
 
 
+# recipes catch a model that is not the one kept, absence a sum over the cohort that was asked
 @pytest.mark.parametrize("algorithm", RECIPES)
 @pytest.mark.parametrize("absent", [0.0, 0.3])
 def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):

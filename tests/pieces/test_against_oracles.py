@@ -50,6 +50,7 @@ def test_equals_the_oracle(oracle, hyper, problem, weights):
     assert off(follow(build(oracle, **hyper), f, **hyper)[1], oracle, f, **hyper) == 0
 
 
+# an oracle catches what its pieces alone do across clients
 @pytest.mark.slow
 @pytest.mark.parametrize("oracle", ORACLES)
 def test_equals_the_oracle_under_every_lift_and_full_participation(oracle):
@@ -60,6 +61,7 @@ def test_equals_the_oracle_under_every_lift_and_full_participation(oracle):
     assert off(follow(build(oracle, **hyper), f, **hyper)[1], oracle, f, **hyper) == 0
 
 
+# an oracle catches a tolerance that would hide a wrong reading of it
 @pytest.mark.slow
 @pytest.mark.parametrize("oracle", ORACLES)
 def test_what_rounding_makes_is_far_from_a_wrong_reading(oracle):
@@ -80,6 +82,7 @@ def test_what_amplifies_a_last_bit_is_told_from_what_does_not(monkeypatch):
         assert (off(moved, oracle, f, **hyper) > 0) == wrong
 
 
+# an oracle catches a piece that reads what is kept for the test alone
 @pytest.mark.slow
 @pytest.mark.parametrize("oracle", ORACLES)
 def test_what_is_looked_at_changes_nothing(oracle):

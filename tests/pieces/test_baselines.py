@@ -40,6 +40,7 @@ EVEN = np.full(CLIENTS, 1 / CLIENTS)
 
 
 # --- fixed points on quadratics -------------------------------------------------------------------------------------
+# weightings catch h taken with the models' weights, the relaxed start a term from what was sent
 @pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize(
@@ -82,6 +83,7 @@ def test_fednova_rests_at_the_optimum_that_unequal_work_moves_fedavg_from():
         assert gap(ran.last, optimum(q, weights)) < 0.02
 
 
+# a server catches a step that is not zero where the mean is
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["fedavgm", "fedadam", "fedyogi"])
 def test_a_servers_step_leaves_fedavgs_fixed_point(server):
@@ -99,6 +101,7 @@ def test_a_servers_step_leaves_fedavgs_fixed_point(server):
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
+# pieces catch a pass that moves statistics, policies where these are kept
 @pytest.mark.parametrize("piece", [FedCM(1.0), FedSAM(0.0), FedExP(float("inf"))], ids=repr)
 @pytest.mark.parametrize("buffers", ["average", "local", "drop"])
 def test_neutral_values_are_fedavg_bitwise_with_batch_norm(piece, buffers):

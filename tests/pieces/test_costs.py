@@ -26,6 +26,7 @@ from apiece.language import algorithms as named
 SOME = [(0, 1, 2), (2, 3), (1, 4), (0, 3, 4), (1, 2), (0, 2, 4)]
 
 
+# a claim catches a vector that is sent or kept beyond the paper's
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: f"{c.where.partition(':')[0]}-{c.algorithm}-{c.what}")
 def test_the_papers_number_or_ours_with_its_reason(claim):
     assert measured(claim) == pytest.approx(claim.paper if claim.ours is None else claim.ours, rel=1e-12)

@@ -190,6 +190,7 @@ def test_personal_parameters_teach_as_the_client_has_them():
 # --- any shape, several labels ----------------------------------------------------------------------------------------
 
 
+# sources and shapes catch a size taken from another axis
 @pytest.mark.parametrize("source", [{}, {"source": Network(latent=5, width=6)}], ids=["inputs", "network"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7), (2, 4), (6,)])
 def test_any_shape_of_inputs_and_both_lifts(shape, source):
@@ -260,6 +261,7 @@ COMPOSED = {
 }
 
 
+# another piece catches a term of its own that inputs are made with, or that is forgotten beside them
 @pytest.mark.parametrize("other", tiers.but(("scaffold",), COMPOSED))
 def test_added_to_anything(other):
     check(COMPOSED[other]() + named.fedcog(**SMALL))
@@ -271,6 +273,7 @@ def test_added_to_fedavgm_with_a_network_by_counts():
 
 
 # --- features in objectives -------------------------------------------------------------------------------------------
+# ways to differentiate catch a graph cut under vmap, values the last layer left in or out
 @pytest.mark.parametrize("how", [Loop(), Batched(1, False)], ids=repr)
 @pytest.mark.parametrize("what", ["outputs", "features"])
 def test_outputs_and_features_are_differentiable(how, what):

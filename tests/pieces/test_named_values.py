@@ -47,6 +47,7 @@ VALUES = [
 ]
 
 
+# a value catches a branch of its piece that the default does not take
 @pytest.mark.parametrize("text", tiers.but(("fedals(2, phase=first_step)",), VALUES))
 def test_the_contract_holds(text):
     assert check(chosen_algorithm(text)).vectorized < TIGHT
@@ -104,6 +105,7 @@ def test_the_round_of_first_gradients_is_counted():
 WIRED = ["scaffold(control=difference)", "scaffold_p(init_control=grad)", "fedals(2, phase=first_step) + scaffold"]
 
 
+# a value catches what it needs of a message and a memory
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [*WIRED, *VALUES[11:14]])
 def test_wired_is_bitwise_sequential(text):
@@ -165,6 +167,7 @@ def test_what_three_groups_send():
 
 
 # --- PeFLL ----------------------------------------------------------------------------------------------------------
+# lifts catch padding in a mean, embeddings a layer that sees it
 @pytest.mark.parametrize("lift", [Vectorized(6), Threaded(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("embedding", ["linear", "cnn"])
 def test_a_descriptor_of_all_samples_is_the_same_in_training_and_outside(embedding, lift):

@@ -69,6 +69,7 @@ def joint(federated: Any, data: Any, ran: Any, who: list[int], weights: list[flo
     return torch.autograd.grad(total, params)[0]
 
 
+# embeddings catch a layer without its gradient, lifts an answer that meets another client
 @pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("embedding", ["linear", "mlp", "cnn"])
 def test_the_protocol_is_the_joint_gradient_of_the_surrogate(embedding, lift):
@@ -249,6 +250,7 @@ def test_a_mask_leaves_present_classes_alone():
     assert torch.equal(scores[:, known], plain[:, known]) and torch.isinf(scores).sum() == 8 * len(scores)
 
 
+# the others catch a part, a slot or an order in which one is taken
 @pytest.mark.parametrize(
     "other", [named.fedals(2), named.fedper(), named.feddyn(), named.scaffold()], ids=lambda a: a.name
 )

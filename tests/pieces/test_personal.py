@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from oracles import fedavg_p
-from oracles.problem import BODY, HEAD, SIZE, fixture, full_batches, probe
+from oracles.problem import BODY, HEAD, SIZE, full_batches, probe
 from support.against import follow, furthest
 from support.helpers import KEEPS_ALL, by_torch, clusters, federate, mlp, models, run
 from support.modules import Normed, images
+from support.readings import FIXTURES
 
 from apiece.algebra.composition import Alternate, Period, algorithm
 from apiece.algebra.optim import AdamW, Sgd
@@ -33,8 +34,6 @@ from apiece.pieces.fine_tune import passes
 from apiece.pieces.per_fedavg import part
 from apiece.vector.space import Space
 
-FIXTURES = {"even": fixture(0), "ragged": fixture(1, steps=4, ragged=True)}
-both = pytest.mark.parametrize("f", FIXTURES.values(), ids=FIXTURES)
 EVERYTHING = np.ones(SIZE, dtype=bool)
 VALUES = ["ditto(lr=0.02, steps=3)", "fedsim(inner_personal=0.5)", "fedalt(inner_personal=2)",
     "fedrep(inner_personal=0.5)", "pfedme(restart=batch)", "per_fedavg(batches=whole)",
@@ -59,13 +58,14 @@ def model_of(subject: Any, client: int, **settings: Any) -> torch.Tensor:
 
 
 # --- periods alone ----------------------------------------------------------------------------------------------------
-@both
-@pytest.mark.parametrize("weights", ["uniform", "samples"])
+# names catch another part that stays, problems steps counted as everyone's, weights a mean without them
+@pytest.mark.parametrize("problem, weights", [("even", "uniform"), ("ragged", "samples")])
 @pytest.mark.parametrize(
     "name, personal", [("fedper", HEAD), ("fedsim", HEAD), ("lg_fedavg", BODY), ("local", EVERYTHING)]
 )
-def test_periods_alone_are_fedavg_p_with_outer_steps_of_one(name, personal, weights, f):
+def test_periods_alone_are_fedavg_p_with_outer_steps_of_one(name, personal, problem, weights):
     """FedPer and FedSim keep the head, LG-FedAvg the body, local all; a new client trains the initial personal part."""
+    f = FIXTURES[problem]
     ours = follow(getattr(named, name)(epochs=2, batch=64), f, weights=weights)[1]
     theirs = fedavg_p.run(f, personal=personal, weights=weights)
     assert furthest(ours, theirs) < 1e-10
@@ -153,6 +153,7 @@ def test_a_newcomer_leaves_the_shared_part_bitwise_as_it_is():
 
 
 # --- fine-tuning on top of anything ----------------------------------------------------------------------------------
+# names catch another model that is gone on from, clients one that never took part
 @pytest.mark.parametrize("name", ["fedavg", "ditto", "apfl", "pfedme", "fedrep", "fedbn"])
 @pytest.mark.parametrize("client", [0, 4], ids=["seen", "new"])
 def test_fine_tuning_goes_on_from_what_the_client_predicts_with(name, client):
@@ -232,6 +233,7 @@ def test_a_clients_own_model_is_withheld_by_no_synchronization():
         assert moved.float().mean() > 0.9
 
 
+# a value catches a branch of its piece that the default does not take
 @pytest.mark.slow
 @pytest.mark.parametrize("text", VALUES)
 def test_a_value_beside_the_default_keeps_the_contract(text):
@@ -251,6 +253,7 @@ def test_a_value_beside_the_default_is_in_the_name(text):
 
 
 # --- from the command line ----------------------------------------------------------------------------------------
+# a name catches a way to predict that a run does not measure or serve
 @pytest.mark.parametrize("name", PERSONAL)
 def test_runs_and_serves_clients_never_seen(name):
     config = Config(

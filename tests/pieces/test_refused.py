@@ -44,6 +44,7 @@ SAID = {
 }
 
 
+# a sentence catches a check that is gone, or that another comes before
 @pytest.mark.parametrize("said", SAID)
 def test_refused(said):
     for text in SAID[said].split("; "):

@@ -10,6 +10,7 @@ from support.recipes import RECIPES, SMALL
 from apiece import federate
 
 
+# a recipe catches a division by the step size in its pieces
 @pytest.mark.parametrize("recipe", tiers.but(("scaffold, difference", "fedcm + relaxed_init", "pfedhn"), RECIPES))
 def test_rounds_without_a_step_size_stay_finite(recipe):
     result = federate(**SMALL | {"rounds": 2, "eval_every": 2} | RECIPES[recipe] | {"lr": 0.0, "schedule": "constant"})

@@ -76,6 +76,7 @@ def views(subject: Any, data: Any = None, rounds: int = 2, **settings: Any) -> l
 
 
 # --- composing ------------------------------------------------------------------------------------------------------
+# both catch a slot that one fills over the other
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("other", tiers.but(("fedals",), ["relaxed_init", "scaffold", "fedals", "fedper"]))
 def test_composed(name, other):
@@ -105,6 +106,7 @@ def test_samples_that_are_other_than_numbers_of_one_class_are_refused(name):
         run(prepared(QUICK[name], loss=lambda o, y: o.sum() * 0), several, FullBatch(1), [[0]] * 2)
 
 
+# names and shapes catch a size taken from another axis
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7), (2, 4)])
 def test_any_shape_of_inputs_under_both_lifts(name, shape):

@@ -17,6 +17,7 @@ TINY = {"model": "mlp(hidden=[4])", "clients": 3, "unseen": 1, "rounds": 1, "ste
     "lift": "sequential"}  # fmt: skip
 
 
+# a name catches a number that it alone has measured
 @pytest.mark.parametrize("name", algorithms())
 def test_every_number_of_a_run_is_in_the_table_or_a_pieces_own(name):
     """Whatever an algorithm has measured of it: a key that is missing here has no heading, no curve and no column."""

@@ -121,6 +121,7 @@ def test_one_round_works(tmp_path: Path) -> None:
     assert "1 round." in page(write(tmp_path / "a", rounds=1), tmp_path)
 
 
+# values catch a check for one of them alone
 @pytest.mark.parametrize("bad", tiers.but((math.inf,), [math.nan, math.inf, -math.inf]))
 def test_values_that_are_not_finite_are_said(tmp_path: Path, bad: float) -> None:
     folder = write(tmp_path / "a" / "seed-0", rounds=20)

@@ -156,6 +156,7 @@ def test_changes_that_fail_leave_all_rows_as_they_were(rows):
     assert same(rows.get(1), row(1)) and rows.touched() == [1]
 
 
+# a case catches an order of rounds, checkpoints and restorations that frees a slot too early
 @pytest.mark.parametrize("case", range(20))
 def test_restores_either_of_the_last_two_checkpoints(rows, case, tmp_path):
     """Against snapshots of a plain dict, over random rounds, checkpoints, restores and reopenings."""

@@ -111,6 +111,7 @@ def test_killed_at_every_operation(disk, half):
         check(play(disk.root / "run", [], 0), UNHURT)
 
 
+# shares catch a flush left out: none of what is unsure is there, some, or all but its order
 @pytest.mark.parametrize("share", tiers.but((0.3,), [0.0, 0.3, 0.7, 1.0]))
 def test_power_cut_at_every_operation(disk, share):
     for at in range(1, operations(disk) + 1):
@@ -138,6 +139,7 @@ def test_falling_back_one_checkpoint(disk, cut):
         check(play(disk.root / "run", [], 0), UNHURT)
 
 
+# a case catches an order of crashes and cuts after which a row of a way not taken is there
 @pytest.mark.parametrize("case", tiers.but(range(40), range(200)))
 def test_many_crashes_each_start_going_another_way(disk, case):
     """Other cohorts after each start: rows of a way not taken never come back."""

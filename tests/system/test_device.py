@@ -127,6 +127,7 @@ def test_what_crosses_does_not_grow_with_the_steps():
     assert crossed("2") == crossed("7")
 
 
+# an algorithm catches a value that its pieces or its server ask a device for
 @pytest.mark.parametrize(
     "algorithm", tiers.but(("pfedhn",), ["scaffold + fedals(alpha=2)", "fednova", "fedcm + relaxed_init", "pfedhn"])
 )
@@ -197,6 +198,7 @@ def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monke
     assert copies.order == ["begun 1", *overlapped, f"waited for {calls}"]
 
 
+# devices catch a state that stays where it was made, lifts rows stacked there
 @pytest.mark.parametrize("lift", ["sequential", "vectorized"])
 @pytest.mark.parametrize("first", ["cuda", "cpu"])
 def test_a_run_goes_on_on_another_device(first, lift, tmp_path):
@@ -315,6 +317,7 @@ def test_numbers_are_filled_where_they_are_needed():
 REAL = ("fedavg", "scaffold + relaxed_init(beta=0.1)", "fedals(alpha=2)", "moon + feddecorr", "pefll", "ditto")
 
 
+# names catch what pieces make on the host, lifts a stream, precisions a sum that is rounded twice
 @ON_A_GPU
 @pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorized"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3)])
@@ -341,6 +344,7 @@ def convolved(**settings: Any) -> dict[str, Tensor]:
                     split="iid", **settings).model()  # fmt: skip
 
 
+# devices and lifts catch a layout, precisions a product that is rounded though nobody asked
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
 @pytest.mark.parametrize("lift", ["threaded", "vectorized", "products"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3), ("tf32", 5e-2)])

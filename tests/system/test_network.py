@@ -77,6 +77,7 @@ def test_two_machines_make_the_run_of_one_process_until_the_cable_is_cut(tmp_pat
     assert max(gap(one[k], many[k]) for k in one) < 1e-10
 
 
+# a row catches a side whose address is taken for the other
 @pytest.mark.parametrize(
     "rank, way, told, found",
     [

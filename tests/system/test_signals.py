@@ -147,6 +147,7 @@ def begin(beginner, tmp_path) -> Iterator[Callable[..., Began]]:
 LIFTS = ["sequential", "threaded", "vectorized", "processes", "wired"]
 
 
+# a lift catches a worker of its own that outlives the run or complains
 @pytest.mark.parametrize("lift, hang", [(lift, False) for lift in LIFTS] + [("processes", True), ("wired", True)])
 def test_ctrl_c_ends_any_lift_while_clients_are_at_work(begin, tmp_path, lift, hang):
     run = begin("run", *SMALL, *LONG, "--lift", lift, "--out", tmp_path / "run")

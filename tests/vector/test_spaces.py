@@ -105,6 +105,7 @@ def torchs(net: nn.Module, data, rounds: int) -> nn.Module:
     return net
 
 
+# modules catch statistics or tied weights that move otherwise, lifts a copy that does
 @pytest.mark.parametrize("lift", [Sequential(), Threaded(2), Vectorized()], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("net", [Normed, Tied])
 def test_one_client_is_torchs_loop(net, lift):
@@ -141,6 +142,7 @@ SUBJECTS = [
 ]
 
 
+# policies catch statistics kept in the wrong place, subjects those whose parameters wait or stay
 @pytest.mark.parametrize("policy", ["average", "local", "drop"])
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
 def test_lifts_agree_with_statistics(subject, policy):

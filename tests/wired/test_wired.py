@@ -68,6 +68,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+# a name catches what its messages or memories leave out
 @pytest.mark.parametrize("name", tiers.but((RICH, "scaffold_p + relaxed_init(0.1)", "ditto"), ALGORITHMS))
 def test_wired_is_bitwise_sequential(name):
     config = replace(CONFIG, algorithm=name)
@@ -83,6 +84,7 @@ def test_every_name_is_run_over_the_wire():
     assert {call.name for text in recipes for call in parse(text)} == set(named.__all__) - pooled
 
 
+# settings catch one that a client's text leaves out
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_settings_reach_the_clients(settings):
@@ -107,6 +109,7 @@ def test_the_run_folder_is_the_same(tmp_path):
 
 
 # --- processes that end ------------------------------------------------------------------------------------
+# moments catch what a process had in its head alone
 @pytest.mark.parametrize("when", tiers.but(("killed after",), ["ended", "killed before", "killed after"]))
 def test_every_message_may_meet_a_new_process(monkeypatch, when):
     """Ended when idle; killed, which the next message finds; killed while it works, at most once a message."""
@@ -222,6 +225,7 @@ def test_a_client_without_the_memory_says_so(tmp_path):
         resume(folder)
 
 
+# ways to rot catch a check of the name, the content or the owner alone
 @pytest.mark.slow
 @pytest.mark.parametrize("rot", ["bit", "gone", "another client's"])
 def test_a_memory_that_rots_is_named_and_the_checkpoint_before_serves(tmp_path, rot, capsys):

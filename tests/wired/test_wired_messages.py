@@ -34,6 +34,7 @@ from apiece.wired.processes import ClientProcesses
 EVERYONE = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.0, eval_every=9, steps="2")
 
 
+# an algorithm catches tensors of its own messages that are taken unchecked
 @pytest.mark.parametrize("algorithm", tiers.but(("scaffold", "pefll(embedding=mlp, size=S, lambda_h=0.1)"), ALGORITHMS))
 def test_changed_messages_are_refused_or_make_no_difference(algorithm, tmp_path):
     counted = play(Scene(algorithm, tmp_path), 4 * len(CHANGES), random.Random(algorithm))
