@@ -1,4 +1,4 @@
-"""Groups that are synchronised at different times, or never: what begins, rests and is counted in each."""
+"""Groups that are synchronized at different times, or never: what begins, rests and is counted in each."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_steps_are_those_that_moved_a_parameter_since_its_interval_began(p):
     assert torch.equal(ran.answers[-1].mean.reports[0].x, torch.where(head, 2.0, 3.0 * p).double())
 
 
-def test_without_a_relaxed_start_fedprox_has_one_centre_for_every_group():
+def test_without_a_relaxed_start_fedprox_has_one_center_for_every_group():
     """The server's model, where an interval opened, is where training began; a personal head has its start alone."""
     start, server = (
         run(
-            federate(algorithm(Proximal(0.5, centre), Period("body", 2), Period("head", NEVER), name=centre), mlp(),
+            federate(algorithm(Proximal(0.5, center), Period("body", 2), Period("head", NEVER), name=center), mlp(),
                      watch=KEEPS_ALL),
             clusters(), FullBatch(3), SOME,
         )
-        for centre in ("start", "server")
+        for center in ("start", "server")
     )  # fmt: skip
     assert torch.equal(start.last, server.last) and torch.equal(models(start), models(server))
