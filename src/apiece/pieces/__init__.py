@@ -1,1 +1,1 @@
-"""One idea a file: equation, reference, code."""
+"""The pieces of algorithms, one in each file: equation, reference, code."""

@@ -1,4 +1,4 @@
-"""APFL: a client predicts with a mixture of the global model and one of its own, and may learn the mixture."""
+"""APFL: a client predicts with a mixture of the global model and its own model, and may learn the mixture."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.ditto import TWO_MODELS
 
-TURNS = {"adaptive": 1.0, "fixed": 0.0}  # how often a round the share is learnt
+TURNS = {"adaptive": 1.0, "fixed": 0.0}  # how many steps of a round learn the share
 
 
 class Part(NamedTuple):
     """A client's own part of the mixture."""
 
-    model: Tensor  # [1, D]: no vector over parameters, so no synchronization withholds it
+    model: Tensor  # [1, D]: a leaf [D] would follow the synchronization of its group
     share: Tensor  # []
 
 
 class Going(NamedTuple):
-    """The same while the client trains."""
+    """A client's part of the mixture while the client trains."""
 
     model: Tensor
     share: Tensor
-    turns: Tensor  # how many of the share's steps are left
+    turns: Tensor  # how many steps of the share are left
 
 
 @dataclass(frozen=True)
 class Mixture(Piece):
     """w_i <- w_i - lr g(w_i);   v_i <- v_i - lr a_i g(m_i);   a_i <- a_i - lr <v_i - w_i, g(m_i)>, within [0, 1],
 
-    at m_i = a_i v_i + (1 - a_i) w_i, all three from the same point and batch; a_i moves in the first step of a round
-    where `rule` is adaptive, never where it is fixed. Deng et al., "Adaptive Personalized Federated Learning", 2020,
-    Algorithm 1, and its section on an adaptive alpha. `alpha` is the first a_i; v_i starts at the initial model; its
-    steps are plain SGD. A code of the authors mixes outputs where the paper mixes models, takes the steps one after the
-    other and adds 0.02 a_i to the gradient of a_i. Statistics of normalization are the global model's. Stored: v_i and
-    a_i. Sent: w_i alone. The client predicts with a_i v_i + (1 - a_i) global; one never seen, with the global model.
+    at m_i = a_i v_i + (1 - a_i) w_i. All three steps use the same point and batch. a_i moves in the first step of a
+    round where `rule` is adaptive, and never where it is fixed. Deng et al., "Adaptive Personalized Federated
+    Learning", 2020, Algorithm 1, and its section on an adaptive alpha. `alpha` is the initial a_i; v_i starts at the
+    initial model and takes plain SGD steps. One code of the authors mixes outputs instead, takes the steps in sequence
+    and adds 0.02 a_i to the gradient of a_i. Statistics of normalization are the global model's. Stored: v_i and a_i.
+    Sent: w_i alone. The client predicts with a_i v_i + (1 - a_i) global; an unseen client uses the global model.
     """
 
     serves = "members"
@@ -54,7 +54,7 @@ class Mixture(Piece):
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1 or self.rule not in TURNS:
             raise UserError(
-                f"apfl(alpha={self.alpha:g}, rule={self.rule}) is impossible: alpha within 0 and 1, "
+                f"apfl(alpha={self.alpha:g}, rule={self.rule}) is impossible: give alpha from 0 to 1, "
                 f"rule {' or '.join(TURNS)}."
             )
 
@@ -85,5 +85,5 @@ class Mixture(Piece):
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def apfl(alpha: float = Mixture.alpha, rule: str = Mixture.rule) -> Algorithm:
-    """The global model mixed with alpha of the client's own, learnt or not: rule=adaptive|fixed (Deng et al. 2020)."""
+    """A client mixes the global model with alpha of its own, learnt or not: rule=adaptive|fixed (Deng et al. 2020)."""
     return algorithm(Mixture(alpha, rule), name=f"apfl(alpha={alpha:g})")

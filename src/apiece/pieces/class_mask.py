@@ -1,4 +1,4 @@
-"""Predicting only classes that the client knows."""
+"""A client predicts only the classes of its training samples."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from apiece.pieces.samples import one_class
 
 @dataclass(frozen=True)
 class ClassMask(Piece):
-    """score_c(x) <- -inf for every class c of which the client has no training sample.
+    """score_c(x) <- -inf for every class c without a training sample on the client.
 
-    Scott et al., "PeFLL", ICLR 2024, section 4: "it can select only the outputs for those classes". Their code
-    multiplies by 0, which can beat a present class's negative score. Training is untouched. Masked rows of a table and
-    unmasked ones do not compare: accuracies without the mask are recorded beside. Stored and sent: nothing. A client
-    never seen: by its own training labels.
+    Scott et al., "PeFLL", ICLR 2024, section 4: "it can select only the outputs for those classes". The authors' code
+    multiplies these scores by 0, which can exceed the negative score of a class that is present. Training is unchanged.
+    Results with and without the mask are not comparable, so the accuracy without it is recorded too. Stored and sent:
+    nothing. An unseen client is masked by its own training labels.
     """
 
     without = "unmasked"
@@ -49,5 +49,5 @@ class ClassMask(Piece):
 
 
 def class_mask() -> Algorithm:
-    """Only classes that the client has training samples of are predicted, added to anything (Scott et al. 2024)."""
+    """A client predicts only the classes of its training samples, under any algorithm (Scott et al. 2024)."""
     return algorithm(ClassMask(), name="class_mask")

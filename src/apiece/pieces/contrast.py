@@ -1,4 +1,4 @@
-"""A supervised contrast: features of one label are drawn together, and away from all others."""
+"""A supervised contrast: it pulls features of the same label together and pushes all others away."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEMPERATURE = 0.07
 
 
 def contrast(z: Tensor, labels: Tensor) -> Tensor:
-    """The supervised contrastive loss of features z [N, F], N of 2 or more, by labels [N]."""
+    """The supervised contrastive loss of features z [N, F], N >= 2, with labels [N]; `VHL` has the equation."""
     z = F.normalize(z)
     alone = torch.eye(len(z), dtype=torch.bool, device=z.device)
     scores = (z @ z.T / TEMPERATURE).masked_fill(alone, -torch.inf)

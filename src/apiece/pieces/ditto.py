@@ -1,4 +1,4 @@
-"""Ditto: beside the global model, each client trains one of its own that is held near it."""
+"""Ditto: beside the global model, each client trains a model of its own, which is held near the global one."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from apiece.vector.space import Space
 
 
 class Own(NamedTuple):
-    """A client's model beside the one that is synchronized."""
+    """A client's own model, beside the synchronized one."""
 
-    model: Tensor  # [1, D]: no vector over parameters, so no synchronization withholds it
+    model: Tensor  # [1, D]: a leaf [D] would follow the synchronization of its group
 
 
-TWO_MODELS = "each has a model of the client's own, and a client predicts with one"
+TWO_MODELS = "each trains a model of the client's own, and a client predicts with only one"
 
 
 @dataclass(frozen=True)
 class Ditto(Piece):
-    """v_i <- v_i - lr (g_i(v_i) + lam (v_i - sent)), as many steps on the same batches as the global model takes.
+    """v_i <- v_i - lr (g_i(v_i) + lam (v_i - sent)), for as many steps and on the same batches as the global model.
 
-    Where `steps` is given, v_i takes that many steps, on full batches of its own: passes over the client's samples, not
-    augmented, in an order drawn for the round. Where `lr` is given, its steps have that size in every round.
+    Where `steps` is given, v_i takes that many steps on full batches of its own: passes over the client's samples,
+    without augmentation, in an order drawn for the round. Where `lr` is given, the steps have that size in every round.
 
     Li et al., "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1, which has s
-    personal steps of size eta, and in the authors' code as many on the same batches as the global model's; v_i starts
-    at the initial model. A personal parameter is held near the client's own. Statistics of normalization are the global
-    model's. Stored: v_i. Sent: as without it. The client predicts with v_i; one never seen, with the global model.
+    personal steps of size eta; the authors' code takes the global model's number, on its batches. v_i starts at the
+    initial model. A personal parameter is held near the client's own. Statistics of normalization are the global
+    model's. Stored: v_i. Sent: nothing extra. The client predicts with v_i; an unseen client uses the global model.
     """
 
     serves = "members"
@@ -81,7 +81,7 @@ class Ditto(Piece):
 
 @paper("the authors' code on Fashion-MNIST", weighting="uniform", optimizer="sgd", lr=0.05)
 def ditto(lam: float = Ditto.lam, lr: float | None = Ditto.lr, steps: int | None = Ditto.steps) -> Algorithm:
-    """A second model on every client, held near the global one by lam; its own lr and steps, or the round's (Li et al.
-    2021).
+    """Every client trains a second model, held near the global one by lam, with its own lr and steps or the round's (Li
+    et al. 2021).
     """
     return algorithm(Ditto(lam, lr, steps), name=f"ditto(lam={lam:g}{changed(ditto, lr=lr, steps=steps)})")

@@ -1,4 +1,4 @@
-"""What FedGen's features are made by: a small network of noise and a label, taught by the classifiers of clients."""
+"""FedGen's generator: a small network makes features from noise and a label, and learns from clients' classifiers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apiece.engine.stepping import Loop
 
 
 class Network(nn.Module):
-    """(noise [B, E], labels [B]) -> features [B, F]: one hidden layer, normalized over the batch, and ReLU."""
+    """(noise [B, E], labels [B]) -> features [B, F]: a hidden layer with BatchNorm and ReLU, and a linear layer."""
 
     def __init__(self, noise: int, classes: int, hidden: int, features: int):
         super().__init__()
@@ -28,22 +28,22 @@ class Network(nn.Module):
 
 
 class Generator(NamedTuple):
-    """A network's parameters [P], and the statistics that it normalizes by where it evaluates."""
+    """A network's parameters [P], and the statistics by which it normalizes in evaluation mode."""
 
     weights: Tensor
     statistics: Tensor
 
 
 class Learnt(NamedTuple):
-    """The generator, and Adam's moments."""
+    """The generator and the moments of Adam."""
 
     generator: Generator
     moments: Moments
 
 
 class Teachers(NamedTuple):
-    """Affine classifiers of S clients: scores at the origin and at every unit feature, and how many samples of a class
-    each client has.
+    """The affine classifiers of S clients, as scores at the origin and at every unit vector, and the clients' label
+    counts.
     """
 
     scores: Tensor  # [S, F + 1, C]
@@ -56,7 +56,7 @@ class Teachers(NamedTuple):
         return (trust * torch.stack([F.cross_entropy(s, y, reduction="none") for s in scores])).sum(0).mean()
 
     def labels(self, u: Tensor) -> Tensor:
-        """Classes that some client has, all alike, from u uniform on [0, 1)."""
+        """Labels [B] from u [B], uniform on [0, 1): each class that some client has is equally likely."""
         there = self.counts.sum(0) > 0
         return torch.argsort(~there, stable=True)[(u * there.sum()).to(torch.int64)]
 
@@ -64,7 +64,7 @@ class Teachers(NamedTuple):
 def taught(
     network: Any, learnt: Learnt, teachers: Teachers, drawn: dict[str, Tensor], adam: Any, decay: float, apart: float
 ) -> Learnt:
-    """One step of Adam a batch drawn: noise [K, B, E] and labels [K, B], uniform; `apart` weighs `alikeness`."""
+    """The generator after K steps of Adam, on noise [K, B, E] and labels [K, B]; `apart` weighs `alikeness`."""
     for noise, u in zip(drawn["noise"], drawn["labels"], strict=True):
         (weights, statistics), y = learnt.generator, teachers.labels(u)
 
@@ -79,6 +79,6 @@ def taught(
 
 
 def alikeness(noise: Tensor, z: Tensor) -> Tensor:
-    """exp(-mean |e_i - e_j|^2 |z_i - z_j|_1) over all pairs of a batch, distances being means of entries."""
+    """exp(-mean |e_i - e_j|^2 |z_i - z_j|_1) over all pairs of a batch, where a norm is a mean over entries."""
     far = (noise[:, None] - noise).square().mean(-1)
     return (-(far * (z[:, None] - z).abs().mean(-1)).mean()).exp()

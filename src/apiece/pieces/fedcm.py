@@ -1,4 +1,4 @@
-"""FedCM: every client's gradient carries the direction in which the server last moved."""
+"""FedCM: every client mixes the server's last direction into its gradient."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class FedCM(Piece):
     """g <- a g + (1 - a) Delta;   Delta <- mean of (start - end) / (K lr), zero in the first round.
 
     Xu et al., "FedCM: Federated Learning with Client-level Momentum", 2021, Algorithm 2. Each client divides by its own
-    steps and the round's step size, and the mean has the run's weights, where the paper's is uniform. Parameters that
-    are never synchronized have no direction of the server's: they follow g. Stored: Delta [D], on the server. Told:
-    Delta. Sent beside the model: a client's normalized difference [D]; where all take as many steps and the models'
-    mean tells that of start - end (`View.equal_steps`, `View.mean_is_uniform`), as in the paper, K lr alone. A client
-    never seen: the global model.
+    number of steps and the round's step size, and the mean has the run's weights, where the paper's is uniform.
+    Parameters that are never synchronized follow g alone, for the server has no direction for them. Stored: Delta [D],
+    on the server. Sent down: Delta. Sent up, beside the model: a client's normalized difference [D]; K lr alone where
+    all clients take equally many steps and the mean of the models gives that of start - end (`View.equal_steps`,
+    `View.mean_is_uniform`), as in the paper. An unseen client uses the global model.
     """
 
     alpha: float = 0.1
@@ -55,7 +55,7 @@ class FedCM(Piece):
 
     def report(self, view: View):
         length = view.steps.clamp(min=1) * view.lr  # a number, or [D] where step sizes differ
-        length = torch.where(length > 0, length, 1.0)  # what has no step size does not move
+        length = torch.where(length > 0, length, 1.0)  # a parameter whose step size is 0 does not move
         told = view.mean_is_uniform and view.equal_steps and not length.dim()
         return Weighted(length if told else (view.start - view.end) / length)
 
@@ -71,5 +71,5 @@ class FedCM(Piece):
     schedule="exponential(0.998)",
 )
 def fedcm(alpha: float = FedCM.alpha) -> Algorithm:
-    """Client-level momentum: alpha of a client's gradient, the rest the server's last direction (Xu et al. 2021)."""
+    """Client-level momentum: alpha of the gradient, the rest the server's last direction (Xu et al. 2021)."""
     return algorithm(FedCM(alpha), name=f"fedcm(alpha={alpha:g})")

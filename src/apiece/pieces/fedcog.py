@@ -1,4 +1,4 @@
-"""FedCOG: inputs made from the shared model complement a client's data, and the shared model is distilled on them."""
+"""FedCOG: a client makes inputs from the shared model that complement its data, and distills that model on them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ REFUSAL = "fedcog makes inputs by gradient descent for wanted classes: samples m
 
 
 class Made(NamedTuple):
-    """A client's generated set of one round, in an order drawn at random."""
+    """A client's generated set of one round, in random order."""
 
     x: Tensor  # [samples, *sample]
-    y: Tensor  # int64 [samples]; [samples, C] where a sample has several labels
-    outputs: Tensor  # the global model's on x, [samples, C]
+    y: Tensor  # int64 [samples]; [samples, C] where a sample can have several labels
+    outputs: Tensor  # the global model's outputs on x, [samples, C]
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class FedCOG(Piece):
     theta <- argmin_theta loss(theta; the client's data) + kd_weight T^2 KL(p_T(global; x) || p_T(theta; x)).
 
     Ye et al., "Fake It Till Make It: Federated Learning with Consensus-Oriented Generation", ICLR 2024, Algorithm 1,
-    lines 5 and 8, equations (1) to (3); `model` is where the client's last training ended (theta_k^{t-1,tau}), and
-    where there is none, dis is 0. Targets complement the client's classes, d^ = max(d) - d by largest remainder, or
-    are uniform (A.1.1). kd_weight="counts": the weights are |d| and |d^|, each over their sum (A.2.2). With several
-    labels a sample (FLAIR), |d| counts labels and not samples, a target is one of them alone, probabilities are each
-    label's own, and JS and KL are means over labels. T is the temperature, by which the outputs are divided, 1 in the
-    paper and in the run of the authors' code, which has it. The set is distilled `batch` samples a step in passes over
-    it: all in one order drawn at random (shuffle=once), or each in another, as the authors' loader has it
-    (shuffle=each_pass; it begins a pass with a new batch, and here a batch goes on into the next pass). Both models are
-    used as they evaluate. A personal parameter of the global model is the client's own, and under
-    FedALS the teacher inside an interval is the new head on the body sent at the interval's opening. Stored: the
-    client's model. Sent: nothing more. A client never seen: the global model.
+    lines 5 and 8, equations (1) to (3). `model` is the client's model at the end of its last training
+    (theta_k^{t-1,tau}); before the first one, dis is 0. The targets complement the client's classes, d^ = max(d) - d by
+    largest remainder, or are uniform (A.1.1). kd_weight="counts": the weights are |d| and |d^|, each divided by their
+    sum (A.2.2). Where a sample can have several labels (FLAIR), |d| counts labels instead of samples, each target has
+    one label, each label has a probability of its own, and JS and KL are means over labels. T is the temperature, which
+    divides the outputs: 1 in the paper, and in the run of the authors' code. Each step distills `batch` samples of the
+    set, in passes over it: all passes have the same random order (shuffle=once), or each has another one, as with the
+    authors' loader (shuffle=each_pass); the loader begins each pass with a new batch, whereas here a batch may span two
+    passes. Both models are in evaluation mode. A personal parameter of the global model is the client's own; under
+    FedALS the teacher inside an interval is the new head on the body that was sent when the interval opened. Stored:
+    the client's model. Sent: nothing extra. An unseen client uses the global model.
     """
 
     kd_weight: float | str = 0.01
@@ -110,7 +110,7 @@ class FedCOG(Piece):
         return value
 
     def generate(self, view: View, steps: int | None = None) -> Made:
-        """The inputs after so many steps of Adam (all: None), their targets, and the teacher's outputs on them."""
+        """The inputs after `steps` steps of Adam (None: all), their targets, and the teacher's outputs on them."""
         sample, bears = input_shape(view, several(view) or one_class(view), REFUSAL), several(view)
         everyone = torch.where(view.shared, view.sent, view.model)
         learnt = self.source.begin(view.draws, sample)
@@ -135,13 +135,13 @@ class FedCOG(Piece):
         return Made(x, y, view.task.outputs(everyone, x))
 
     def observe(self, view: View) -> dict[str, Tensor]:
-        """The paper's Figure 5: inputs before and after they were made, by target."""
+        """The paper's Figure 5: the inputs before and after optimization, sorted by target."""
         before, after = self.generate(view, 0), self.generate(view)
         order = torch.argsort(after.y.argmax(-1) if after.y.dim() > 1 else after.y, stable=True)
         return {"FedCOG, 0 steps": before.x[order], f"FedCOG, {self.steps} steps": after.x[order]}
 
     def _order(self, view: View) -> Tensor:
-        """The rows of the set in the order of their passes, from the first on: int64 [samples, 2 samples, ...]."""
+        """The rows of the set in the order of use, pass after pass: int64, `samples` for each pass."""
         rows = torch.arange(self.samples, device=view.sent.device)
         if self.shuffle == "once":
             return rows
@@ -150,7 +150,7 @@ class FedCOG(Piece):
         return torch.cat([rows, torch.argsort(later).flatten()])
 
     def _targets(self, view: View, classes: int) -> Tensor:
-        """The wanted labels, in the order drawn: int64 [samples], or [samples, C] where a sample has several."""
+        """The targets, in random order: int64 [samples], or [samples, C] where a sample can have several labels."""
         counts = class_counts(view, classes)
         each = allocation(counts if self.targets == "complementary" else torch.zeros_like(counts), self.samples)
         places = torch.arange(self.samples, device=each.device)
@@ -159,7 +159,7 @@ class FedCOG(Piece):
 
 
 def allocation(counts: Tensor, samples: int) -> Tensor:
-    """How many samples each class gets: shares of max(d) - d by largest remainder, of 1 where all d are equal. [C]"""
+    """Samples for each class [C]: in proportion to max(d) - d by largest remainder, or equal where all d are."""
     need = counts.amax() - counts
     need = torch.where(need.sum() == 0, torch.ones_like(need), need)
     whole, rest = need * samples // need.sum(), need * samples % need.sum()
@@ -168,13 +168,13 @@ def allocation(counts: Tensor, samples: int) -> Tensor:
 
 
 def balance(counts: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Weights of the client's own data and of the complement, by how much there is and how much is lacking."""
+    """The weights of the client's own data, |d| / (|d| + |d^|), and of the complement, |d^| / (|d| + |d^|)."""
     own, lacking = counts.sum().to(dtype), (counts.amax() - counts).sum().to(dtype)
     return own / (own + lacking), lacking / (own + lacking)
 
 
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
-    """Half the sum of KL(p || m) and KL(q || m), m their mean: 0 to log 2, stable where p or q vanishes."""
+    """Half of KL(p || m) + KL(q || m), where m = (p + q) / 2: from 0 to log 2, stable where p or q vanishes."""
     middle = torch.logaddexp(p, q) - math.log(2)
     return 0.5 * (divergence(p, middle) + divergence(q, middle))
 
@@ -195,8 +195,8 @@ def fedcog(
     temperature: float = FedCOG.temperature,
     shuffle: str = FedCOG.shuffle,
 ) -> Algorithm:
-    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=uniform, source=inputs
-    or network(latent=256, width=128), shuffle=once|each_pass (Ye et al. 2024).
+    """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=complementary|uniform,
+    source=inputs|network(latent=256, width=128), shuffle=once|each_pass (Ye et al. 2024).
     """
     piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, source, temperature, shuffle)
     named = changed(fedcog, temperature=temperature, shuffle=shuffle)

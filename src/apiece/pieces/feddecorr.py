@@ -1,4 +1,4 @@
-"""FedDecorr: features of a batch are kept from being correlated, so that they do not collapse into few dimensions."""
+"""FedDecorr: a penalty on correlated features keeps them from collapsing into few dimensions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class FedDecorr(Piece):
     """F = loss + beta mean_{i != j}((Z^T Z)_ij^2) / N, Z the batch's N features, z-scored (unbiased variance + 1e-8).
 
     Shi et al., "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated Learning", ICLR
-    2023. The paper's term is ||K||_F^2 / d^2, K the correlation matrix; this is the authors' own scale of
-    it: (N - 1)^2 / N times as large, diagonal left out. Its beta is 0.1, and 0.01 that of FedCOG's comparison. None for
-    a batch of one. Features are the input of the last layer, as the model evaluates. Stored: nothing. Sent: nothing
-    more. A client never seen: the global model.
+    2023. The paper's term is ||K||_F^2 / d^2, where K is the correlation matrix; the term here is the authors' code's,
+    without the diagonal and (N - 1)^2 / N times as large. beta is 0.1 in that code and 0.01 in FedCOG's comparison. A
+    batch of one sample has no penalty. Features are the input of the last layer, in evaluation mode. Stored: nothing.
+    Sent: nothing extra. An unseen client uses the global model.
     """
 
     beta: float = 0.01
@@ -43,7 +43,7 @@ class FedDecorr(Piece):
 
 
 def correlation(z: Tensor) -> Tensor:
-    """The mean square of Z^T Z off its diagonal, over N, for features z [N, F]; 0 for one sample or one feature."""
+    """The mean square of Z^T Z off its diagonal, over N, for features z [N, F]; 0 for one sample or feature."""
     count, width = z.shape
     if min(count, width) < 2:
         return z.new_zeros(())
@@ -55,7 +55,7 @@ def correlation(z: Tensor) -> Tensor:
 
 @paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=1e-05)", lr=0.01)
 def feddecorr(beta: float = FedDecorr.beta) -> Algorithm:
-    """Features of a batch kept from being correlated (Shi et al. 2023); beta=0.01 as in FedCOG's tables, in the
-    authors' code 0.1.
+    """A penalty on correlated features of a batch (Shi et al. 2023); beta=0.01 is from FedCOG's tables, the authors'
+    code has 0.1.
     """
     return algorithm(FedDecorr(beta), name=f"feddecorr(beta={beta:g})")

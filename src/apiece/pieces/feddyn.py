@@ -25,13 +25,13 @@ class FedDyn(Piece):
     """g <- g - h_i + a (theta - start);   h_i <- h_i - a (end - start);   h <- h - a (S/N) mean(end - start);
     w <- w - g - h/a.
 
-    Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, Algorithm 1; w - g is the mean of the
-    ends. a is alpha for every client, where the authors' code has alpha / (n_i N / n), by the client's n_i of n
-    samples. h is the mean of h_i over all N clients, those that did not answer included, whatever the models' weights.
-    `mean="clients"`: each says its end - start beside the model [D], but where the mean of the models tells it already
-    (`View.mean_is_uniform`): the paper's cost in the paper's setting. `mean="model"`: that mean serves everywhere and
-    nothing is ever said twice; right where models are averaged uniformly and no piece moves the start. Stored: h_i [D]
-    on a client, h on the server. Sent: no more than that, and nothing down. A client never seen: the global model.
+    Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, Algorithm 1. In the last line, w - g
+    is the mean of the clients' ends. a is alpha; the authors' code divides it by n_i N / n for a client with n_i of n
+    samples. h is the mean of h_i over all N clients, absent ones too, whatever the models' weights. `mean="clients"`:
+    each client sends end - start beside the model [D], unless the mean of the models gives their mean
+    (`View.mean_is_uniform`): the paper's cost in the paper's setting. `mean="model"`: that mean is used everywhere and
+    nothing is sent twice; right where models are averaged uniformly and no piece moves the start. Stored: h_i [D] on a
+    client, h on the server. Sent: no more than that, and nothing down. An unseen client uses the global model.
     """
 
     alpha: float = 0.1
@@ -69,7 +69,7 @@ class FedDyn(Piece):
 
 @paper("the authors' code on CIFAR-10", weighting="uniform", optimizer="sgd(weight_decay=0.001)", lr=0.1, clip=10.0)
 def feddyn(alpha: float = FedDyn.alpha, mean: str = FedDyn.mean) -> Algorithm:
-    """Clients' optima are made to agree with the pooled one; mean=clients|model (Acar et al. 2021); alpha=0.1 as in
-    FedInit's tables, in the authors' code 0.01.
+    """Corrections make the clients' optima agree with the pooled one: mean=clients|model (Acar et al. 2021); alpha=0.1
+    is from FedInit's tables, the authors' code has 0.01.
     """
     return algorithm(FedDyn(alpha, mean), name=f"feddyn(alpha={alpha:g})")

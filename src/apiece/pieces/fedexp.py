@@ -1,4 +1,4 @@
-"""FedExP: the server's step grows with how much its clients' updates disagree."""
+"""FedExP: the server's step grows with the disagreement of the clients' updates."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class FedExP(Piece):
     """w <- w - eta mean(d_i);   eta = max(1, sum p_i ||d_i||^2 / (2 ||mean d_i||^2 + 2 epsilon)), d_i = sent - kept_i.
 
     Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, equation (8) and
-    Algorithm 1. d_i is what leaves the client, cut to what is synchronized in the round. The paper reports the mean of
-    the last two vectors (`AveragedIterates`); the authors' code multiplies epsilon by the number of clients asked and
-    lets it fall. The log has eta as `FedExP.step_size`. Stored: nothing. Sent: one number beside the model. A client
-    never seen: the global model.
+    Algorithm 1. d_i is the client's message, restricted to the parameters that the round synchronizes. The paper
+    reports the mean of the last two vectors (`AveragedIterates`); the authors' code multiplies epsilon by the number of
+    clients asked and lets it decay. The log has eta as `FedExP.step_size`. Stored: nothing. Sent: one number beside the
+    model. An unseen client uses the global model.
     """
 
     runs_last = True
@@ -45,7 +45,7 @@ class FedExP(Piece):
         return cls(float("inf")), "fedavg"
 
     def report(self, view: View):
-        return Square(Weighted(torch.zeros_like(view.end.sum())))  # what is sent is known at `upload`
+        return Square(Weighted(torch.zeros_like(view.end.sum())))  # the message is first known at `upload`
 
     def upload(self, view: View, message: Message):
         mine = Square(Weighted(message.delta @ message.delta))
@@ -70,8 +70,8 @@ class FedExP(Piece):
     clip=10.0,
 )
 def fedexp(epsilon: float = FedExP.epsilon, evaluate: str = "last") -> Algorithm:
-    """The server's step extrapolates where updates disagree; the model that is measured: evaluate=last, or average, the
-    mean of the last two (Jhunjhunwala et al. 2023).
+    """The server extrapolates where updates disagree; evaluate=last measures its last model, evaluate=average the mean
+    of the last two (Jhunjhunwala et al. 2023).
     """
     measured = {"last": (), "average": (AveragedIterates(),)}
     if evaluate not in measured:

@@ -1,4 +1,4 @@
-"""FedGen: the server learns features of a class the clients' classifiers agree on, and clients learn from these."""
+"""FedGen: the clients' classifiers teach the server to make features of a class, and clients learn from these."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class FedGen(GeneratorTraining, Piece):
     """loss(x, y) + f (b/B) alpha loss(h(G(v)), v) + f beta KL(stopgrad p(h(G(y))) || p(x)),   f = decay^round;
     G <- Adam on mean_y( sum_k (n_ky / sum_i n_iy) loss(h_k(G(y)), y) ) + diversity exp(-mean |e - e'|^2 |G - G'|),
 
-    h the last layer (h_k: client k's, as its training ended), v uniform on the classes, y on those of the cohort's n_k
-    training samples; e, e' and G, G' are noise and features of the pairs of a batch. Zhu, Hong, Zhou, "Data-Free
-    Knowledge Distillation for Heterogeneous Federated Learning", ICML 2021, with the values and readings of the
-    authors' code: noise is uniform (its comment, and the paper, say Gaussian), each h_k has a loss of its own (in the
-    paper's equation (4) their mean scores have one), y is uniform (in the paper in proportion to labels), Adam's decay
-    is L2, its step size falls by `decay` a round. Ours: n_k are all of a client's samples, the code counts those of the
-    round's batches and one more; of a batch larger than `batch`, noise is taken in turn again. Models are averaged with
-    the run's weights, in the code by samples (weighting=samples). From the second round on, in the first `steps` local
-    steps, where the code has that many local epochs; the server takes `epochs` a round. Weights of 10 ask for small
-    local steps, as the code's of 0.01. Stored: G, on the server. Told: G. Sent: the last layer and the counts of labels
-    of each client, which the server must see one by one: not compatible with secure aggregation. A client never seen:
-    the global model.
+    where h is the last layer (h_k: client k's after training), b is `batch` and B the size of the client's batch; v is
+    uniform on all classes, and y in G's loss on those of the cohort; client k has n_ky samples of class y; e, e' and G,
+    G' are noise and features of a pair in a batch. Zhu, Hong, Zhou, "Data-Free Knowledge Distillation for Heterogeneous
+    Federated Learning", ICML 2021, with the values and readings of the authors' code: noise is uniform (the paper and a
+    comment in the code say Gaussian), each h_k has its own loss (in the paper's equation (4) their mean scores have
+    one), y is uniform (in the paper in proportion to labels), Adam's decay is L2, and its step size falls by `decay`
+    each round. Our choices: n_ky counts all samples, where the code counts those of the round's batches and one more; a
+    batch above `batch` repeats the noise. Models are averaged with the run's weights, in the code by samples
+    (weighting=samples). The terms act from the second round on, in the first `steps` local steps, where the code has
+    that many local epochs; the server takes `epochs` steps a round. Weights of 10 need small local steps, such as the
+    code's 0.01. Stored: G, on the server. Sent down: G. Sent up: each client's last layer and label counts, which the
+    server must see one by one, without secure aggregation. An unseen client uses the global model.
     """
 
     alpha: float = 10.0
     beta: float = 10.0
     steps: int = 20
 
-    excludes = {"VHL": "its classifier has classes that no client has, and the generator nobody to learn them from"}
+    excludes = {"VHL": "its classifier has classes that no client has, so nobody can teach them to the generator"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class FedGen(GeneratorTraining, Piece):
         return value
 
     def report(self, view: View):
-        said = torch.where(view.shared, view.end, view.sent)  # what is personal stays with the client
+        said = torch.where(view.shared, view.end, view.sent)  # personal parameters stay with the client
         width = self.network.parameters[-1].shape[0]
         axes = torch.eye(width, dtype=said.dtype, device=said.device)
         points = torch.cat([axes.new_zeros(1, width), axes])
@@ -101,8 +101,8 @@ def fedgen(
     weight_decay: float = FedGen.weight_decay,
     diversity: float = FedGen.diversity,
 ) -> Algorithm:
-    """Features of a class, made on the server by a network that clients' classifiers teach there; weights of 10 ask for
-    small local steps, lr=0.01 or less (Zhu et al. 2021).
+    """The clients' classifiers teach the server to make features of a class, on which clients train too; weights of 10
+    need small local steps, lr=0.01 or less (Zhu et al. 2021).
     """
     server = (decay, batch, noise, hidden, epochs, lr, weight_decay, diversity)
     piece = FedGen(*server, alpha=alpha, beta=beta, steps=steps)

@@ -1,4 +1,4 @@
-"""FedNova: clients that took more steps do not count for more."""
+"""FedNova: a client does not count for more because it took more steps."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class FedNova(Piece):
 
     Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
     equations (6) and (7); a is ||a_i||_1 of section 5.2 for SGD with the momentum m of the clients' optimizer, and K
-    without; UserError for another optimizer. m counts as begun where an interval begins and as going on within it, and
-    weight decay is left out of a, and FedProx's mu, which the authors' code counts. What other pieces put into the
-    message is normalized too. Stored: nothing. Sent: one number beside the model. A client never seen: the global
-    model.
+    without momentum; UserError for another optimizer. Momentum counts as starting at the opening of an interval and as
+    continuing within it. Weight decay is left out of a, and so is FedProx's mu, which the authors' code includes.
+    Whatever other pieces put into the message is normalized too. Stored: nothing. Sent: one number beside the model. An
+    unseen client uses the global model.
     """
 
     runs_last = True
-    excludes = {"FedExP": "each scales the mean by what all clients have sent, and the one unmakes the other's"}
+    excludes = {"FedExP": "each rescales the mean of what clients send, and one would undo the other"}
 
-    optimizer: Sgd = field(default=Sgd(), repr=False, compare=False)  # the clients', once this is completed
+    optimizer: Sgd = field(default=Sgd(), repr=False, compare=False)  # the clients', set by `complete`
 
     @classmethod
     def neutral(cls):
-        return "normalizing is the method: where all take as many steps it is fedavg, but for rounding"
+        return "normalizing is the method: where all clients take equally many steps it is fedavg up to rounding"
 
     def complete(self, space: Space, setting: FederationFacts | None, optimizer: Optimizer):
         if not isinstance(optimizer, Sgd):
-            raise UserError(f"fednova normalizes the steps of sgd, with momentum or without: {optimizer!r} is another.")
+            raise UserError(f"fednova normalizes steps of sgd, with or without momentum: give sgd, not {optimizer!r}.")
         return replace(self, optimizer=optimizer)
 
     def _coefficient(self, view: View) -> Tensor:

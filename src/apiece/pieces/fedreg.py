@@ -1,4 +1,4 @@
-"""FedReg: what a local step would make the model forget, told by samples made from the global model, is taken out."""
+"""FedReg: each local step loses the part that forgets the global model, as samples made from that model show."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from apiece.system.device import scalar
 class FedReg(Piece):
     """theta <- theta' - a s - b r,   theta' = theta - lr g(gamma theta + (1 - gamma) start),   d = theta' - start,
     a = max(0, <d, s> / ||s||^2),   b = max(0, <d - a s, r> / ||r||^2),   with, at the point (theta' + start) / 2,
-    s = grad KL(p(start; x_s) || p(.; x_s)) and r = grad loss(x_p, y), of samples that climb start's loss by their sign:
+    s = grad KL(p(start; x_s) || p(.; x_s)) and r = grad loss(x_p, y), on samples that climb start's loss by its sign:
     x_s, x_p <- x + eta sign(grad_x loss(start; x, y)), `steps` times from the batch's x, eta `pseudo` and `perturbed`.
 
     Xu et al., "Acceleration of Federated Learning with Alleviated Forgetting in Local Training", ICLR 2022, as in the
-    authors' code: its gamma is 0.02 to 1, for the CIFAR ResNets 0.25 to 0.5 with steps of 0.1 and 0.001, and its
-    clamping to the range of the inputs is computed and dropped, as here. There, without a GPU, x_p begins where x_s
-    ended, for both share their memory; here at x. Both are made once, of the first `batches` batches of the round
-    before augmentation, and taken in turn: a step that has made some takes its own, where the code makes them of
-    another pass over the client's data, augmented. The step is plain SGD's: what momentum or decay add to it is not
-    looked at. Where the step size is 0 nothing is taken out.
-    Models are averaged with the run's weights, in the code uniformly (weighting=uniform). It costs 2 `steps` gradients
-    by inputs a batch made, and three by parameters a step. Stored: nothing. Sent: nothing more, so that secure
-    aggregation is possible. A client never seen: the global model.
+    authors' code. Its gamma is 0.02 to 1, and for the CIFAR ResNets 0.25 to 0.5 with eta of 0.1 and 0.001. It computes
+    a clamp to the range of the inputs and drops it; here there is none. Without a GPU, its x_p starts where x_s ended,
+    for both share their memory; here x_p starts at x. Both are made once a round from its first `batches` batches,
+    before augmentation, and used in turn: the step on such a batch uses its samples; the code makes them from another
+    pass over the client's data, augmented. The formula assumes a plain SGD step and ignores momentum and decay. Where
+    the step size is 0, nothing is taken out. Models are averaged with the run's weights, in the code uniformly
+    (weighting=uniform). The cost is 2 `steps` gradients by inputs for each batch that samples are made from, and three
+    by parameters for each step. Stored: nothing. Sent: nothing extra, so secure aggregation is possible. An unseen
+    client uses the global model.
     """
 
     gamma: float = 0.5
@@ -90,7 +90,7 @@ class FedReg(Piece):
 
 
 def _without(d: Tensor, g: Tensor) -> Tensor:
-    """d without its component along g, where d climbs g."""
+    """d without its component along g, where that component is positive."""
     return d - (d @ g / (g @ g).clamp(min=torch.finfo(g.dtype).tiny)).clamp(min=0.0) * g
 
 
@@ -102,5 +102,5 @@ def fedreg(
     perturbed: float = FedReg.perturbed,
     batches: int = FedReg.batches,
 ) -> Algorithm:
-    """Steps without what forgets the global model, told by samples made from it, `batches` a round (Xu et al. 2022)."""
+    """Steps lose what forgets the global model, as samples made from `batches` batches show (Xu et al. 2022)."""
     return algorithm(FedReg(gamma, steps, pseudo, perturbed, batches), name=f"fedreg(gamma={gamma:g})")

@@ -15,13 +15,13 @@ from apiece.errors import UserError
 
 @dataclass(frozen=True)
 class FedSAM(Piece):
-    """f(theta + e), e = rho g / (||g|| + 1e-7), g = grad f(theta) on the same batch and e a constant.
+    """F = f(theta + e), e = rho g / (||g|| + 1e-7), where g = grad f(theta) on the same batch and e is constant.
 
-    Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, Algorithm 1 (FedSAM). As an
-    objective its gradient is the gradient of f at theta + e, clipped like any other; corrections are added after it;
-    the ascent is along f's own gradient, unclipped. f holds the terms of the pieces named before this one. A step costs
-    two gradients. rho is 0.1 in FedInit's code and 0.5 in FedCOG's tables. Stored: nothing. Sent: nothing more. A
-    client never seen: the global model.
+    Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, Algorithm 1 (FedSAM). The
+    gradient of F is clipped like any other, and corrections are added after it; the ascent follows f's own gradient,
+    unclipped. f includes the terms of the pieces named before this one. A step costs two gradients. rho is 0.1 in
+    FedInit's code and 0.5 in FedCOG's tables. Stored: nothing. Sent: nothing extra. An unseen client uses the global
+    model.
     """
 
     rho: float = 0.1
@@ -45,5 +45,5 @@ class FedSAM(Piece):
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def fedsam(rho: float = FedSAM.rho) -> Algorithm:
-    """Gradients taken where the loss is worst within rho, two passes a step (Qu et al. 2022); rho as FedInit has it."""
+    """Gradients taken where the loss is worst within rho, in two passes a step (Qu et al. 2022); rho is FedInit's."""
     return algorithm(FedSAM(rho), name=f"fedsam(rho={rho:g})")

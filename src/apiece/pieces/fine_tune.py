@@ -1,4 +1,4 @@
-"""Fine-tuning: every client trains on, from the model that it would predict with, before it predicts."""
+"""Fine-tuning: every client trains its model further before it predicts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.vector.space import Space
 
-ORDER = Draw("order", (), "uniform", "sample")  # sorted, it is the order of a client's samples
+ORDER = Draw("order", (), "uniform", "sample")  # its argsort is the order of a client's samples
 
 
 def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
-    """Rows [B] of so many passes, then so many full batches, over the samples in one drawn order; the last is shorter.
+    """The rows [B] of each batch: `epochs` passes, then `steps` batches, in one random order; the last may be shorter.
 
-    Predictions are made for one client at a time, so that the number of its samples is a number.
+    Predictions are made for one client at a time, so its number of samples is a plain number.
     """
     order = torch.argsort(view.draws[ORDER.name])
     size = min(batch, len(order))
@@ -31,9 +31,9 @@ def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
 
 
 def drawn_batches(view: View) -> Callable[[int, int], Tensor]:
-    """(number of a batch 0, 1, ..., its size B) -> its rows [B], of passes over the samples in one drawn order.
+    """(number of a batch 0, 1, ..., its size B) -> its rows [B], in passes over the samples in one random order.
 
-    All batches are full. Where clients are stacked, what their draws are padded with is in none.
+    All batches are full. Where clients are stacked, no batch contains their padding.
     """
     drawn, samples = view.draws[ORDER.name], view.data.size
     places = torch.arange(len(drawn), device=drawn.device)
@@ -49,9 +49,9 @@ def drawn_batches(view: View) -> Callable[[int, int], Tensor]:
 class FineTune(Piece):
     """theta_i <- theta_i - lr g_i(theta_i) for `epochs` passes over the client's training samples, or `steps` batches.
 
-    The +FT rows of Wang et al., "Federated Evaluation of On-device Personalization", 2019, section 3; never on test
-    data. `lr` is the round's where none is given, `optimizer` the clients'. Stored and sent: nothing. A client never
-    seen: like any other, from the model that the other pieces give it.
+    The +FT rows of Wang et al., "Federated Evaluation of On-device Personalization", 2019, section 3; test data are
+    never used. None for `lr` is the round's step size, and for `optimizer` the clients'. Stored and sent: nothing. An
+    unseen client does the same, from the model that the other pieces give it.
     """
 
     runs_last = True
@@ -83,7 +83,7 @@ class FineTune(Piece):
 def fine_tune(
     epochs: int | None = None, steps: int | None = None, batch: int = FineTune.batch, lr: float | None = FineTune.lr
 ) -> Algorithm:
-    """Train on before predicting, on anything: epochs (1) or steps, at the round's step size (Wang et al. 2019)."""
+    """Clients train further before they predict, under any algorithm: epochs (1) or steps (Wang et al. 2019)."""
     if epochs is not None and steps is not None:
         raise UserError("fine_tune takes epochs or steps, not both.")
     piece = FineTune(epochs if epochs is not None else int(steps is None), steps or 0, batch, lr)

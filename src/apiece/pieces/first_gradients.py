@@ -1,4 +1,4 @@
-"""The first round takes gradients where the models begin and moves none: what a client remembers starts from these."""
+"""A first round that moves no model: clients' memories start from its gradients at the initial models."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from apiece.system.device import scalar
 
 
 class FirstGradients(Piece):
-    """In the first round g = grad f_i(start) in every local step, and kept = start; later rounds are as without it.
+    """In the first round g = grad f_i(start) in every local step, and kept = start; later rounds are unchanged.
 
     Chen et al., "Sharper Convergence Guarantees for Federated Learning with Partial Model Personalization", 2023,
     section 4.2, whose variates start as c_i = grad f_i(x, y_i) and c = mean_i c_i, as in Karimireddy et al. 2020: with
-    SCAFFOLD's rule c_i is then the mean gradient of the round's batches at the models as they begin. The first round
-    asks every client: who does not answer begins with 0. Stored: nothing. Sent: nothing more, but that round is one of
-    the run's, with every client in it. A client never seen: as without it.
+    SCAFFOLD's rule, c_i is then the mean gradient of the round's batches at the initial models. The first round asks
+    every client; an absent client starts with 0. Stored: nothing. Sent: nothing extra, but that round counts as one of
+    the run's. An unseen client is served as without this piece.
     """
 
     runs_last = True

@@ -1,4 +1,4 @@
-"""What FedCOG's generated inputs are made of: free inputs, or a small network's images of learnt noise."""
+"""How FedCOG generates inputs: it learns the inputs themselves, or a small network and its noise."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs themselves are learnt, from standard normal noise in the space of normalized samples."""
+    """The inputs themselves are learnt, starting from standard normal noise in the space of normalized samples."""
 
     def draws(self, samples: int) -> tuple[Draw, ...]:
         """The noise [samples, *sample]."""
         return (Draw("inputs", lambda sample: (samples, *sample)),)
 
     def begin(self, draws: dict[str, Tensor], sample: Shape) -> Tensor:
-        """What is learnt, before the first step."""
+        """The learnt tensor [samples, *sample] before the first step."""
         return draws["inputs"]
 
     def inputs(self, learnt: Tensor, sample: Shape) -> Tensor:
@@ -34,12 +34,12 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Network:
-    """Inputs are a network's outputs at noise; its weights and the noise are learnt, anew in each round.
+    """Inputs are a network's outputs on noise; its weights and the noise are learnt, anew in each round.
 
-    FedCOG, appendix A.4.2: for images a linear layer to `width` maps of a quarter of the size (8192 numbers for 32 x
-    32), doubled twice, with three 3 x 3 convolutions; for samples of another shape two linear layers. Ours, for the
-    paper is silent: each layer's outputs are standardized over the generated set, the last ones too, as normalized
-    samples are.
+    FedCOG, appendix A.4.2: for images, a linear layer to `width` maps of a quarter of each side (8192 numbers for 32 x
+    32), enlarged twice by 2, with three 3 x 3 convolutions; for samples of another shape, two linear layers. Our
+    choice, for the paper is silent: the outputs of every layer are standardized over the generated set, the last ones
+    too, as normalized samples are.
     """
 
     latent: int = 256
@@ -92,7 +92,7 @@ def _quarter(sample: Shape) -> Shape:
 
 
 def _standardized(x: Tensor) -> Tensor:
-    """Zero mean and unit variance a channel, over the samples and places."""
+    """x with zero mean and unit variance in each channel, over samples and positions."""
     others = [axis for axis in range(x.dim()) if axis != 1]
     centered = x - x.mean(others, keepdim=True)
     return centered / (centered.square().mean(others, keepdim=True) + 1e-5).sqrt()

@@ -1,4 +1,4 @@
-"""The server's side of FedGen: its generator is kept, told and taught there."""
+"""The server's side of FedGen: it keeps, sends and trains the generator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADAM = AdamW(weight_decay=0.0)
 
 
 class Classifier(NamedTuple):
-    """What a client says of itself: see `Teachers`."""
+    """A client's report of its classifier and its labels: see `Teachers`."""
 
     scores: PerClient
     counts: PerClient
@@ -28,7 +28,7 @@ class Classifier(NamedTuple):
 
 @dataclass(frozen=True)
 class GeneratorTraining:
-    """A generator that the server trains for `epochs` steps a round on what clients report of their classifiers."""
+    """The server trains a generator for `epochs` steps a round on the classifiers that clients report."""
 
     decay: float = 0.98
     batch: int = 32
@@ -38,7 +38,7 @@ class GeneratorTraining:
     lr: float = 3e-4
     weight_decay: float = 1e-2
     diversity: float = 1.0
-    network: Any = field(default=None, repr=False, compare=False)  # this and the seed once it is completed
+    network: Any = field(default=None, repr=False, compare=False)  # `complete` sets this and the seed
     seed: int = field(default=0, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,12 +68,12 @@ class GeneratorTraining:
         return g, taught(self.network, memory, teachers, drawn, adam, self.weight_decay, self.diversity)
 
     def drawn(self, training: int) -> dict[str, Tensor]:
-        """What is drawn on the server for the generator's training number 0, 1, ...: each has a stream of its own."""
+        """The server's draws for the generator's training number 0, 1, ...; each training has a stream of its own."""
         asked = uniform(self.batch, self.noise, name="noise"), uniform(self.batch, name="labels")
         drawn = draw(asked, self.seed, training, "", "FedGen, on the server", self.epochs, self.network.dtype)
         return to_device(drawn, self.network.device)
 
 
 def uniform(*shape: int, name: str) -> Draw:
-    """Numbers on [0, 1), for every step."""
+    """Uniform numbers on [0, 1) of this shape, for every step."""
     return Draw(name, shape, "uniform", "step")

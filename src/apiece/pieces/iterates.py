@@ -18,18 +18,19 @@ class Previous(NamedTuple):
 
 @dataclass(frozen=True)
 class AveragedIterates(Piece):
-    """Measured and saved is w = (w_t + w_{t-1}) / 2, w_t being the server's vector after round t; training goes on from
-    w_t.
+    """w = (w_t + w_{t-1}) / 2 is measured and saved, w_t being the server's vector after round t; training continues
+    from w_t.
 
-    Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, which reports it
-    because the last vector swings about an optimum; w_0 is the initial model, which the authors' code leaves out of the
-    first mean. A group that waits has its last two synchronizations; statistics of normalization are the last ones.
-    Stored: w_{t-1} [D], on the server, and nothing on a client. Sent: nothing. A client never seen: the global model.
+    Jhunjhunwala et al., "FedExP: Speeding up Federated Averaging via Extrapolation", ICLR 2023, which reports this mean
+    because the last vector oscillates around an optimum; w_0 is the initial model, which the authors' code leaves out
+    of the first mean. A group with a period has the mean of its last two synchronizations; statistics of normalization
+    are the last ones. Stored: w_{t-1} [D], on the server, and nothing on a client. Sent: nothing. An unseen client uses
+    the global model.
     """
 
     @classmethod
     def neutral(cls):
-        return "training is bitwise without it, and what is measured is another vector in every round"
+        return "it leaves training bitwise as it is, but another vector is measured in every round"
 
     def server_memory(self, theta: Tensor):
         return Previous(theta)

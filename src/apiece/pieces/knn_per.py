@@ -22,14 +22,14 @@ WEIGHTS = tuple(i / 10 for i in range(11))
 
 @dataclass(frozen=True)
 class Neighbors(Piece):
-    """p = weight p_knn + (1 - weight) softmax(model(x));   p_knn(c) ~ sum exp(-d^2 / (D scale)) over those of class c,
+    """p = weight p_knn + (1 - weight) softmax(model(x));   p_knn(c) ~ sum exp(-d^2 / (D scale)) over those of class c
 
-    of the `count` nearest; d^2 is the squared Euclidean distance of features [D], the input of the last layer. Marfoq
-    et al., "Personalized Federated Learning through Local Memorization", ICML 2022, section 3; scale 100 as in Scott et
-    al., "PeFLL", ICLR 2024, A.2, where `count` is 5 or 10, as each client finds better. weight=None: each client's own,
-    the one of 0, 0.1, ..., 1 that is right most often on its training samples, each without itself as neighbor; the
-    smallest of equals. The model was trained on these, so that this favors it. Stored: nothing (features are made when
-    asked). Sent: nothing more. A client never seen: the same, from its own training samples. The scores are log p.
+    among the `count` nearest training samples; d^2 is the squared Euclidean distance of features [D], the input of the
+    last layer. Marfoq et al., "Personalized Federated Learning through Local Memorization", ICML 2022, section 3.
+    scale=100 is from Scott et al., "PeFLL", ICLR 2024, A.2, where each client takes the better `count` of 5 and 10.
+    weight=None: each client takes the first weight of 0, 0.1, ..., 1 that is right most often on its training samples,
+    each without itself as a neighbor; this favors the model, which was trained on them. Stored: nothing (features are
+    computed when needed). Sent: nothing extra. An unseen client uses its own training samples. The scores are log p.
     """
 
     count: int = 10
@@ -68,12 +68,12 @@ class Neighbors(Piece):
         return view.task.features(view.end, x).flatten(1)
 
     def _distances(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Squared, over D scale: [Q, N]."""
+        """Squared distances divided by D scale: [Q, N]."""
         exact = torch.cdist(queries, keys, compute_mode="donot_use_mm_for_euclid_dist")
         return exact.square() / (keys.shape[1] * self.scale)
 
     def _nearest(self, distances: Tensor, y: Tensor, classes: int) -> Tensor:
-        """Probabilities [Q, C] by the nearest of samples with labels y [N]."""
+        """Probabilities [Q, C] from the nearest of N samples with labels y [N]."""
         near, who = distances.topk(min(self.count, len(y)), largest=False)
         return ((-near).softmax(-1)[..., None] * F.one_hot(y, classes)[who]).sum(1)
 
@@ -91,7 +91,7 @@ class Neighbors(Piece):
 def knn_per(
     count: int = Neighbors.count, scale: float = Neighbors.scale, weight: float | None = Neighbors.weight
 ) -> Algorithm:
-    """The global model mixed with its nearest training samples; weight=none: each client's own (Marfoq et al. 2022);
-    scale=100 as in PeFLL's comparison.
+    """The global model's probabilities mixed with those of the nearest training samples; weight=none: each client's own
+    (Marfoq et al. 2022); scale=100 is from PeFLL's comparison.
     """
     return algorithm(Neighbors(count, scale, weight), name=f"knn_per(count={count})")

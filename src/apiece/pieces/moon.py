@@ -1,4 +1,4 @@
-"""MOON: a client's features are drawn to the global model's and away from those of its own last model."""
+"""MOON: a contrast pulls a client's features towards the global model's and away from its own last model's."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from apiece.errors import UserError
 class MOON(Piece):
     """F = loss + mu mean(-log(e^{cos(z, z_glob)/T} / (e^{cos(z, z_glob)/T} + e^{cos(z, z_prev)/T}))).
 
-    Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, equations (3) and (4), Algorithm 1, lines 14 to
-    17: z, z_glob and z_prev are a batch's features by the model in training, by the global one and by the client's
-    last one; here the input of the last layer, as the model evaluates (the paper adds a projection head). There is no
-    contrast until a client has a last model; that of a client which pauses grows old. A personal parameter of the
-    global model is the client's own: where all that features are made of is personal, nothing is drawn. mu of 1 and T
-    of 0.5 are the authors' code's, and mu is 0.01 in FedCOG's comparison. Stored: the client's model. Sent: nothing
-    more. A client never seen: the global model.
+    Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, equations (3) and (4), Algorithm 1, lines 14 to 17:
+    z, z_glob and z_prev are a batch's features in the model that trains, the global model and the client's last model;
+    here the input of the last layer, in evaluation mode (the paper adds a projection head). There is no contrast until
+    a client has a last model, which grows old while the client is not asked. A personal parameter of the global model
+    is the client's own: where features depend on personal parameters alone, the contrast has no gradient. mu=1 and
+    T=0.5 are from the authors' code; mu is 0.01 in FedCOG's comparison. Stored: the client's model. Sent: nothing
+    extra. An unseen client uses the global model.
     """
 
     mu: float = 1.0
@@ -67,5 +67,5 @@ class MOON(Piece):
     lr=0.01,
 )
 def moon(mu: float = MOON.mu, temperature: float = MOON.temperature) -> Algorithm:
-    """Features drawn to the global model's, away from the client's last model's (Li et al. 2021)."""
+    """A contrast pulls features towards the global model's and away from the client's last model's (Li et al. 2021)."""
     return algorithm(MOON(mu, temperature), name=f"moon(mu={mu:g})")

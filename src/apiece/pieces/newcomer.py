@@ -1,4 +1,4 @@
-"""A client never seen trains personal parameters of its own on the shared ones as they stand."""
+"""Algorithms with personal parameters, and how an unseen client trains its own on the shared ones."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from apiece.vector.space import Space
 
 @dataclass(frozen=True)
 class Newcomer(Piece):
-    """A new client's y_i, from the initial one: `epochs` passes of y_i <- y_i - lr grad_y f_i(x, y_i) at the shared x.
+    """y_i <- y_i - lr grad_y f_i(x, y_i) at the shared x, for `epochs` passes from the initial y_i of an unseen client.
 
     Collins et al., "Exploiting Shared Representations for Personalized Federated Learning", ICML 2021, on new users; 20
-    epochs as in Scott et al., "PeFLL", ICLR 2024, appendix A.2. Stored and sent: nothing. Clients that took part
-    predict with what they have.
+    epochs as in Scott et al., "PeFLL", ICLR 2024, appendix A.2. Stored and sent: nothing. A client that took part
+    predicts with its own y_i.
     """
 
     serves = "newcomers"
@@ -46,28 +46,28 @@ class Newcomer(Piece):
     def personal(self, view: View, theta: Tensor):
         if not view.fresh or not self.epochs:
             return theta
-        begin = torch.where(view.shared, theta, view.model)  # a new client's own model is the initial one
-        own = torch.where(view.shared, 0.0, torch.ones_like(theta) * view.lr)  # no step, decay included
+        begin = torch.where(view.shared, theta, view.model)  # an unseen client's own model is the initial one
+        own = torch.where(view.shared, 0.0, torch.ones_like(theta) * view.lr)  # not even weight decay moves shared ones
         return view.descend(begin, batches=passes(view, self.epochs, self.batch), lr=own)
 
 
 def local(epochs: int = Newcomer.epochs, batch: int = Newcomer.batch) -> Algorithm:
-    """Every client alone: all is personal and nothing is sent; a new client trains for `epochs` passes.
+    """Every client trains alone and sends nothing; an unseen client trains for `epochs` passes.
 
-    theta_i <- theta_i - lr grad f_i(theta_i), from round to round. Stored: theta_i. Sent: nothing. A client never seen:
-    `epochs` passes of the same from the initial model, in batches of `batch` (`Newcomer`).
+    theta_i <- theta_i - lr grad f_i(theta_i), from round to round. Stored: theta_i. Sent: nothing. An unseen client
+    takes `epochs` passes of the same steps from the initial model, in batches of `batch` (`Newcomer`).
     """
     return algorithm(*_personal("*", epochs, batch), name="local")
 
 
 @paper("its Algorithms 1 and 2", weighting="samples", optimizer="sgd")
 def fedper(personal: str | None = None, epochs: int = Newcomer.epochs, batch: int = Newcomer.batch) -> Algorithm:
-    """The head stays with the client; a new client trains one for `epochs` passes (Arivazhagan et al. 2019).
+    """The head stays with the client; an unseen client trains one for `epochs` passes (Arivazhagan et al. 2019).
 
-    Its Algorithms 1 and 2, W_B the base layers and W_{P_j} client j's personal ones, trained at once:
-    (W_B, W_{P_j}) <- (W_B, W_{P_j}) - lr grad f_j;   W_B <- sum_j gamma_j W_{B,j}, gamma_j = n_j / n being the run's
-    weights. Stored: W_{P_j}. Sent: W_B each way. A client never seen: W_B, on which it trains a head of its own, the
-    initial one at first (`Newcomer`).
+    Algorithms 1 and 2, where W_B are the base layers and W_{P_j} client j's personal ones, which train together:
+    (W_B, W_{P_j}) <- (W_B, W_{P_j}) - lr grad f_j;   W_B <- sum_j gamma_j W_{B,j}, with the run's weights (the paper's:
+    gamma_j = n_j / n). Stored: W_{P_j}. Sent: W_B each way. An unseen client trains a head of its own on W_B, from the
+    initial one (`Newcomer`).
     """
     return algorithm(*_personal(personal or "head", epochs, batch), name="fedper")
 
@@ -78,11 +78,11 @@ def lg_fedavg(
 ) -> Algorithm:
     """The body stays with the client, the head is shared; personal: a pattern or leading layers (Liang et al. 2020).
 
-    Its Algorithm 1, l_i client i's body, which makes local representations, and g the shared head:
-    (l_i, g_i) <- (l_i, g_i) - lr grad f_i;   g <- sum_i p_i g_i, without its auxiliary losses on the representations.
-    Stored: l_i. Sent: g each way. A client never seen: g, under which it trains a body of its own, the initial one at
-    first (`Newcomer`); the paper takes an ensemble of the clients' bodies. The authors' code starts from a trained
-    FedAvg model (`--init`), shares the last two layers and weighs clients alike (weighting=uniform).
+    Algorithm 1, where l_i is client i's body, which makes local representations, and g the shared head:
+    (l_i, g_i) <- (l_i, g_i) - lr grad f_i;   g <- sum_i p_i g_i, without the paper's auxiliary losses on
+    representations. Stored: l_i. Sent: g each way. An unseen client trains a body of its own under g, from the initial
+    one (`Newcomer`); the paper takes an ensemble of the clients' bodies. The authors' code starts from a trained FedAvg
+    model (`--init`), shares the last two layers and weighs clients equally (weighting=uniform).
     """
     return algorithm(*_personal("body" if personal is None else personal, epochs, batch), name="lg_fedavg")
 
@@ -91,12 +91,12 @@ def lg_fedavg(
 def fedsim(
     personal: str | None = None, epochs: int = Newcomer.epochs, batch: int = Newcomer.batch, inner_personal: float = 1.0
 ) -> Algorithm:
-    """Shared and personal parameters trained at once: FedAvg-P with outer steps of 1 (Pillutla et al. 2022).
+    """Clients train shared and personal parameters together: FedAvg-P with outer steps of 1 (Pillutla et al. 2022).
 
-    FedSim: u shared and v_i personal, both moved in each step from the same point and batch:
+    FedSim, where u is shared and v_i personal; each step moves both from the same point on the same batch:
     v_i <- v_i - gamma_v grad_v F_i(u_i, v_i);   u_i <- u_i - gamma_u grad_u F_i(u_i, v_i);   u <- sum_i p_i u_i.
-    gamma_u is the run's step size and gamma_v = inner_personal gamma_u, for a new client too. Stored: v_i. Sent: u each
-    way. A client never seen: u, on which it trains a v of its own (`Newcomer`).
+    gamma_u is the run's step size and gamma_v = inner_personal gamma_u, for an unseen client too. Stored: v_i. Sent: u
+    each way. An unseen client trains a v of its own on u (`Newcomer`).
     """
     named = "fedsim" if inner_personal == 1.0 else f"fedsim(inner_personal={inner_personal:g})"
     return algorithm(*_personal(personal or "head", epochs, batch, inner_personal), name=named)
@@ -110,13 +110,13 @@ def fedalt(
     batch: int = Newcomer.batch,
     inner_personal: float = 1.0,
 ) -> Algorithm:
-    """Personal parameters trained for `first` steps (below 1: that share), then the shared (Pillutla et al. 2022).
+    """Personal parameters train for `first` steps (below 1: that share), then shared ones (Pillutla et al. 2022).
 
-    FedAlt: u shared and v_i personal, one after the other: v_i <- v_i - gamma_v grad_v F_i(u, v_i) for
-    `first` steps, then u_i <- u_i - gamma_u grad_u F_i(u_i, v_i) at the new v_i;   u <- sum_i p_i u_i. Both halves have
-    the run's optimizer, and share its steps, where the authors' code gives each as many. gamma_u is the run's step size
-    and gamma_v = inner_personal gamma_u, for a new client too. Stored: v_i. Sent: u each way. A client never seen: u,
-    on which it trains a v of its own (`Newcomer`).
+    FedAlt, where u is shared and v_i personal: v_i <- v_i - gamma_v grad_v F_i(u, v_i) for `first` steps, then
+    u_i <- u_i - gamma_u grad_u F_i(u_i, v_i) at the new v_i;   u <- sum_i p_i u_i. Both halves use the run's optimizer
+    and share its steps, where the authors' code gives each half as many. gamma_u is the run's step size and
+    gamma_v = inner_personal gamma_u. Stored: v_i. Sent: u each way. An unseen client trains its own v on u, with this
+    gamma_v (`Newcomer`).
     """
     which = personal or "head"
     parts = _personal(which, epochs, batch, inner_personal)
@@ -132,14 +132,13 @@ def fedrep(
     batch: int = Newcomer.batch,
     inner_personal: float = 1.0,
 ) -> Algorithm:
-    """The head trained for `first` steps (below 1: that share; 5 of 6), then the shared body (Collins et al. 2021).
+    """The head trains for `first` steps (below 1: that share; 5 of 6), then the shared body (Collins et al. 2021).
 
-    Its Algorithm 1, phi the shared representation and h_i client i's head: h_i <- h_i - alpha grad_h f_i(h_i, phi) for
-    `first` steps, then phi_i <- phi_i - alpha grad_phi f_i(h_i, phi_i) for the others, of which the paper's algorithm
-    has one (5 passes for the head and one for the body in PeFLL's comparison, A.2);   phi <- sum_i p_i phi_i, by the
-    run's weights (the paper's: weighting=uniform). The head's alpha is inner_personal times the run's step size, for a
-    new client too. Stored: h_i. Sent: phi each way. A client never seen: phi, on which it trains a head of its own
-    (`Newcomer`).
+    Algorithm 1, where phi is the shared representation and h_i client i's head: h_i <- h_i - alpha grad_h f_i(h_i, phi)
+    for `first` steps, then phi_i <- phi_i - alpha grad_phi f_i(h_i, phi_i) for the other steps, only one in the paper's
+    algorithm (PeFLL's comparison has 5 passes for the head and one for the body, A.2);   phi <- sum_i p_i phi_i, with
+    the run's weights (the paper's: weighting=uniform). The head's alpha is inner_personal times the run's step size.
+    Stored: h_i. Sent: phi each way. An unseen client trains a head of its own on phi, with the same alpha (`Newcomer`).
     """
     named = f"fedrep(first={first:g}{changed(fedrep, inner_personal=inner_personal)})"
     return replace(fedalt(head, first, epochs, batch, inner_personal), name=named)

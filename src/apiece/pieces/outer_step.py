@@ -1,4 +1,4 @@
-"""The personal outer step of FedAvg-P and Scaffold-P."""
+"""FedAvg-P and Scaffold-P, and their outer step on personal parameters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from apiece.pieces.scaffold import ZERO, Scaffold, scaffold
 
 @dataclass(frozen=True)
 class OuterStep(Piece):
-    """y_i <- y_i + size (y_K - y_i) of the personal parameters; shared ones pass.
+    """y_i <- y_i + size (y_K - y_i) for personal parameters; shared ones stay as they are.
 
     Chen et al., "Sharper Convergence Guarantees for Federated Learning with Partial Model Personalization", 2023,
-    Algorithms 1 and 2, line 9. Size 1 keeps where training ended (FedSim). Stored: y_i, which the client keeps anyway.
-    Sent: nothing. A client never seen: as without it.
+    Algorithms 1 and 2, line 9. Size 1 keeps the end of training (FedSim). Stored: y_i, which the client keeps anyway.
+    Sent: nothing. An unseen client is served as without this piece.
     """
 
     size: float = 1.0
@@ -53,7 +53,7 @@ def fedavg_p(
     """Shared and personal parameters with inner and outer steps; inner_personal is a factor of the step size (Chen et
     al. 2023).
 
-    Algorithm 1, x shared and y_i personal, gamma the inner steps and eta the outer ones, S the m clients asked:
+    Algorithm 1, where x is shared, y_i personal, gamma the inner steps, eta the outer ones, and S the m clients asked:
 
         x_{k+1,i} <- x_{k,i} - gamma_x grad_x F_i(x_{k,i}, y_{k,i})     line 6, K times from x_{0,i} = x, y_{0,i} = y_i
         y_{k+1,i} <- y_{k,i} - gamma_y grad_y F_i(x_{k,i}, y_{k,i})     line 7, at the same point and batch
@@ -61,9 +61,9 @@ def fedavg_p(
         x <- x + (eta_x / m) sum_{i in S} (x_{K,i} - x)                 line 11
 
     gamma_x is the run's step size and gamma_y = inner_personal gamma_x, eta_x is outer_shared and eta_y outer_personal;
-    line 11 has the run's weights (the paper's: weighting=uniform). Stored: y_i. Sent: x down and x_{K,i} up. A client
-    never seen is measured with x and the mean of all y_i; `apiece personalize` serves it x and the initial y, which
-    a round's local steps then train.
+    line 11 has the run's weights (the paper's: weighting=uniform). Stored: y_i. Sent: x down and x_{K,i} up. An unseen
+    client is measured with x and the mean of all y_i; `apiece personalize` serves it x and the initial y, which a
+    round's local steps then train.
     """
     which = personal or "head"
     parts: list[Any] = [Period(which, NEVER)]
@@ -85,19 +85,19 @@ def scaffold_p(
     control: str = Scaffold.control,
     init_control: str = ZERO,
 ) -> Algorithm:
-    """FedAvg-P with control variates on the shared parameters only, at first init_control=zero|grad (Chen et al. 2023).
+    """FedAvg-P with control variates on the shared parameters: init_control=zero|grad (Chen et al. 2023).
 
-    Algorithm 2, which is Algorithm 1 (`fedavg_p`), lines 7, 9 and the mean of x in line 12 as there, but for
+    Algorithm 2: lines 7, 9 and the mean of x in line 12 are those of Algorithm 1 (`fedavg_p`); the others are
 
         x_{k+1,i} <- x_{k,i} - gamma_x (grad_x F_i(x_{k,i}, y_{k,i}) - c_i + c)               line 6
         c_i <- (1/K) sum_k grad_x F_i(x_{k,i}, y_{k,i})                                       line 10
         c <- c + (1/N) sum_{i in S} (c_i' - c_i)                                              line 13
 
-    c_i' being the new c_i and N all clients; those of y stay 0. init_control=zero: c_i and c are 0 at first.
-    init_control=grad: they begin as the paper's proofs have them, c_i = grad_x f_i(x, y_i) and c = mean_i c_i, by a
-    first round that asks every client and moves no model (`FirstGradients`). control=difference: line 10 by the
-    difference of the models, as SCAFFOLD's line 12 (`Scaffold`). Stored: y_i and c_i, and c on the server. Sent: x and
-    c down, x_{K,i} and c_i' - c_i up. A client never seen: as under `fedavg_p`.
+    where c_i' is the new c_i and N counts all clients; the variates of y stay 0. init_control=zero: c_i and c start at
+    0. init_control=grad: they start as in the paper's proofs, c_i = grad_x f_i(x, y_i) and c = mean_i c_i, from a first
+    round that asks every client and moves no model (`FirstGradients`). control=difference: line 10 as SCAFFOLD's line
+    12 (`Scaffold`). Stored: y_i, c_i, and c on the server. Sent: x and c down, x_{K,i} and c_i' - c_i up. An unseen
+    client is served as under `fedavg_p`.
     """
     shared = scaffold(control, init_control)
     both = shared + fedavg_p(personal, outer_shared, outer_personal, inner_personal)

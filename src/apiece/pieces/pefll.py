@@ -1,4 +1,4 @@
-"""PeFLL: an embedding network on the clients and a hypernetwork on the server, learned together to write models.
+"""PeFLL: an embedding network on the clients and a hypernetwork on the server learn together to write models.
 
     v_i = mean over a batch of phi(x, y)    up        |
     theta_i = h((v_i - m) / s)              down      | predict
@@ -6,7 +6,7 @@
     d v_i, from delta_i through h           down
     d phi_i, from d v_i through phi         up          eta <- Adam or SGD (mean of both transposes at delta_i)
 
-Every arrow is the pipeline's: this file says only what the two networks are.
+`Pipeline` performs every arrow; this file only defines the two networks.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from apiece.vector.space import Space, seeded
 
 SIZES = {"S": 1, "M": 3, "L": 5}  # hidden layers
 EMBEDDINGS = ("auto", "linear", "mlp", "cnn")
-DESCRIBED = {"first": FirstBatch(), "batch": OwnBatch(), "all": AllSamples()}  # the samples of a descriptor
-SERVERS = {"adam": 2e-4, "sgd": 1.0}  # step sizes
+DESCRIBED = {"first": FirstBatch(), "batch": OwnBatch(), "all": AllSamples()}  # which samples make a descriptor
+SERVERS = {"adam": 2e-4, "sgd": 1.0}  # the server optimizers' step sizes
 
 
 def descriptor_size(clients: int) -> int:
-    """l = int(1 + n / 4), n counting the clients too that never train."""
+    """l = int(1 + n / 4), where n counts all clients, also those that never train."""
     return int(1 + clients / 4)
 
 
 class Bound(NamedTuple):
-    """What the two networks are made for."""
+    """What determines the two networks: the model's space, the federation, and the sizes."""
 
     space: Space
     setting: FederationFacts
@@ -50,7 +50,7 @@ class Bound(NamedTuple):
 
 
 class Networks:
-    """phi and h as functions of flat vectors. A client makes phi alone: h is made for `initial`, on the server."""
+    """phi and h as functions of flat vectors. A client builds phi alone; the server builds h when it first needs it."""
 
     def __init__(self, bound: Bound):
         self.bound, self.size = bound, descriptor_size(len(bound.setting.names))
@@ -65,7 +65,7 @@ class Networks:
         return seeded(make, self.bound.setting.seed, "hypernetwork", self.bound.space)
 
     def embed(self, phi: Tensor, batch: Any) -> Tensor:
-        """The true mean of phi over a batch, [E]; zero for an empty one."""
+        """The mean of phi over the samples of a batch, [E]; zero for an empty batch."""
         x, y = batch
         if y.dim() > 1 and not y.is_floating_point():
             raise UserError("pefll describes a client by its labels: they must be classes, one or several a sample.")
@@ -81,11 +81,11 @@ class Networks:
         return self.hypernetwork.outputs(eta, v, self._none)
 
     def initial(self) -> Tensor:
-        """[phi, eta] at the start."""
+        """The initial [phi, eta], one vector."""
         return torch.cat([self.embedding.ravel(), self.hypernetwork.ravel()])
 
     def named(self, params: Tensor) -> dict[str, Tensor]:
-        """Both networks' parameters by name."""
+        """The parameters of both networks, by name."""
         split = self.embedding.size
         halves = {"embedding": (self.embedding, params[:split]), "hypernetwork": (self.hypernetwork, params[split:])}
         return {f"{name}.{k}": v for name, (space, half) in halves.items() for k, v in space.state_dict(half).items()}
@@ -93,25 +93,25 @@ class Networks:
 
 @dataclass(frozen=True)
 class Pefll:
-    """The recipe; `complete` gives the pipeline: phi on the client, h on the server, (v - m) / s frozen between them.
+    """The recipe; `complete` makes the pipeline: phi on the client, h on the server, (v - m) / s frozen between them.
 
-    v_i = mean phi(x, y), theta_i = h((v_i - m) / s), delta_i = theta_i - theta_i' of k local steps; both networks move
-    against the mean of the transposes at delta_i. Scott et al., "PeFLL: Personalized Federated Learning by Learning to
-    Learn", ICLR 2024, Algorithms 1 and 2, for (1): min lambda_h |eta_h|^2 + lambda_v |eta_v|^2 + sum_i [L(h(v_i)) +
-    lambda_theta |h(v_i)|^2]. delta_i is the gradient (line 12), not divided by the step size or k.
+    v_i = mean phi(x, y), theta_i = h((v_i - m) / s), delta_i = theta_i - theta_i' after k local steps; both networks
+    step against the mean of their transposed derivatives at delta_i. Scott et al., "PeFLL: Personalized Federated
+    Learning by Learning to Learn", ICLR 2024, Algorithms 1 and 2, for (1): min lambda_h |eta_h|^2 + lambda_v |eta_v|^2
+    + sum_i [L(h(v_i)) + lambda_theta |h(v_i)|^2]. delta_i is the gradient (line 12), not divided by the step size or k.
 
-    `server="sgd"`: eta <- eta - lr (mean of the transposes + 2 beta lambda eta), beta the clients' step size of the
-    round, which with lr=1 is lines 17 and 18. `server="adam"`: the official code's, with decoupled decay by 2 lr lambda
-    and lr=0.0002. Before the step the gradient is clipped, which Algorithm 2 does not do (clip=none).
+    `server="sgd"`: eta <- eta - lr (that mean + 2 beta lambda eta), where beta is the clients' step size of the round;
+    lr=1 gives lines 17 and 18. `server="adam"`: the official code's, with decoupled decay by 2 lr lambda and lr=0.0002.
+    The gradient is clipped before the step, unlike in Algorithm 2 (clip=none).
 
-    The samples B of a descriptor (line 5), in training: `descriptor="first"`: the round's first batch, as the official
-    code; `"batch"`: a batch of its own; `"all"`: all, as it is outside training whichever this is.
+    The samples B of a descriptor (line 5) in training: `descriptor="first"`: the round's first batch, as in the
+    official code; `"batch"`: a batch of its own; `"all"`: all, as always outside training.
 
-    As in the official code and not in the paper: m and s are mean and deviation of the entries of the first descriptor
-    ever, frozen, and saved with the model; no ReLU before the hypernetwork's last layers; l = int(1 + n/4); lambda_h
-    and lambda_v of 0, where the paper has 0.001 (A.2). 2 lambda_theta is the clients' weight decay. The paper's run:
+    As in the official code and not in the paper: m and s are mean and deviation of the first descriptor's entries,
+    frozen, and saved with the model; no ReLU precedes the hypernetwork's last layers; l = int(1 + n/4); lambda_h and
+    lambda_v are 0, where the paper has 0.001 (A.2). 2 lambda_theta is the clients' weight decay. The paper's run:
     lr=0.002, clip=50, weighting=uniform, steps=50, batch=32. Stored: nothing on clients. Sent down: eta_v, theta_i,
-    d v_i; up: v_i, delta_i, d eta_v. A client never seen: one descriptor up and one model down, without a step.
+    d v_i; up: v_i, delta_i, d eta_v. An unseen client sends one descriptor and receives one model, without a step.
     """
 
     embedding: str = "auto"
@@ -193,8 +193,8 @@ def pefll(
     descriptor: str = Pefll.descriptor,
     server: str = Pefll.server,
 ) -> Algorithm:
-    """Models written by a hypernetwork from each client's data: embedding=linear|mlp|cnn, size=S|M|L,
-    descriptor=first|batch|all, server=adam|sgd at lr=none: 0.0002 or 1 (Scott et al. 2024).
+    """A hypernetwork writes each client's model from the client's data: embedding=linear|mlp|cnn, size=S|M|L,
+    descriptor=first|batch|all, server=adam|sgd, where lr=none is 0.0002 or 1 (Scott et al. 2024).
     """
     recipe = Pefll(embedding, size, lr, clip, lambda_h, lambda_v, descriptor, server)
     named = changed(pefll, descriptor=descriptor, server=server)

@@ -1,4 +1,4 @@
-"""Per-FedAvg: the model is trained to be good after one step of a client's own."""
+"""Per-FedAvg: training seeks a model that is good after one local step of a client."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from apiece.vector.space import Space
 
 
 def part(batch: Any, place: int, of: int) -> Any:
-    """One of several equal parts of a batch, in order; none is without a sample, so those of a small batch overlap."""
+    """Part `place` of `of` equal parts of a batch, in order; none is empty, so those of a small batch overlap."""
     size = len(tree_leaves(batch)[0])
     begin = min(place * size // of, size - 1)
     return tree_map(lambda leaf: leaf[begin : max((place + 1) * size // of, begin + 1)], batch)
 
 
 def parts(view: View, of: int) -> Any:
-    """(the step's batch, 0, 1 or 2) -> B1, B2 or B3: equal parts of it, in order."""
+    """(the step's batch, 0, 1 or 2) -> B1, B2 or B3: equal parts of that batch, in order."""
     return lambda batch, place: part(batch, place, of)
 
 
 def whole(view: View, of: int) -> Any:
-    """The same: B2 is the step's batch, B1 and B3 are as large, of passes over the samples in an order of their own."""
+    """As `parts`, but B2 is the step's batch, and B1 and B3, as large, are from passes in another random order."""
     rows = drawn_batches(view)
 
     def take(batch: Any, place: int) -> Any:
@@ -56,7 +56,7 @@ class FirstOrder:
 
 @dataclass(frozen=True)
 class HessianFree:
-    """v - alpha (g(theta + delta v; B3) - g(theta - delta v; B3)) / (2 delta)."""
+    """v - alpha (g(theta + delta v; B3) - g(theta - delta v; B3)) / (2 delta), with the v of `FirstOrder`."""
 
     delta: float = 1e-3
     parts = 3
@@ -76,14 +76,14 @@ class HessianFree:
 
 @dataclass(frozen=True)
 class MetaStep(Piece):
-    """theta <- theta - lr v of the variant, after the inner step theta' = theta - alpha g(theta; B1), itself constant.
+    """theta <- theta - lr v with the variant's v, after the inner step theta' = theta - alpha g(theta; B1), a constant.
 
     Fallah et al., "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
     Approach", NeurIPS 2020, Algorithm 1, and its experiments for the variants FO and HF. Its batches D, D' and D'' are
-    drawn independently, as they are where `batches` is whole; where it is parts, they are halves or thirds of a step's
-    one batch. The inner step has no momentum; v is taken after the clip. alpha of 0.01 is ours; PeFLL's comparison is
-    of first order (A.2). Stored: nothing. Sent: theta. Every client, seen or not, adapts the global model to its
-    training data before it predicts: by `FineTune` beside this piece.
+    drawn independently, as here where `batches` is whole; where it is parts, they are halves or thirds of the step's
+    one batch. The inner step has no momentum; v is taken after clipping. alpha=0.01 is our choice; PeFLL's comparison
+    is of first order (A.2). Stored: nothing. Sent: theta. Every client, seen or not, adapts the global model to its
+    training data before it predicts, by `FineTune` beside this piece.
     """
 
     alpha: float = 0.01
@@ -123,8 +123,8 @@ def per_fedavg(
     batch: int = FineTune.batch,
     batches: str = MetaStep.batches,
 ) -> Algorithm:
-    """A model that is good after `epochs` passes at alpha: variant=first_order|hessian_free; a step's gradients on
-    batches=parts of one, or whole ones, each its own (Fallah et al. 2020).
+    """A global model that is good after `epochs` passes at step size alpha: variant=first_order|hessian_free; the
+    gradients of a step use parts of one batch, or whole batches: batches=parts|whole (Fallah et al. 2020).
     """
     variants = {"first_order": FirstOrder(), "hessian_free": HessianFree(delta)}
     if variant not in variants:

@@ -24,13 +24,13 @@ from apiece.vector.space import Space, seeded
 
 @dataclass(frozen=True)
 class Pfedhn:
-    """theta_i = h(v_i; eta);   v_i, eta <- SGD on <stopgrad(delta_i), h(v_i; eta)>. `complete` makes the table of it.
+    """theta_i = h(v_i; eta);   v_i, eta <- SGD on <stopgrad(delta_i), h(v_i; eta)>. `complete` makes its `Table`.
 
     Shamsian et al., "Personalized Federated Learning using Hypernetworks", ICML 2021, Algorithm 1, and the official
-    code's values: descriptors of int(1 + n/4) entries, N(0, 1) at first; momentum 0.9 and weight decay 1e-3 on the
-    whole table and eta in every round, both clipped together; the code takes one client a round, and for the clients
-    lr=0.005, clip=50, steps=50, batch=64. PerClient lie in the order of the clients' names. Stored: v_i
-    and eta, on the server. Sent down: theta_i; up: delta_i. A client never seen: a new descriptor, learned in rounds.
+    code's values: descriptors of int(1 + n/4) entries, initially N(0, 1); momentum 0.9 and weight decay 1e-3 on the
+    whole table and eta in every round, both clipped together. The code asks one client a round, with lr=0.005, clip=50,
+    steps=50 and batch=64 on clients. The table's rows follow the order of the clients' names. Stored: v_i and eta, on
+    the server. Sent down: theta_i; up: delta_i. An unseen client gets a new descriptor, which is learned in rounds.
     """
 
     size: str = "M"
@@ -55,7 +55,7 @@ class Pfedhn:
         sizes = [entry.size for entry in space.parameters]
 
         @cache
-        def hypernetwork() -> Space:  # made where it is asked for: on the server
+        def hypernetwork() -> Space:  # built on first use: on the server
             make = lambda: Hypernetwork(width, sizes, SIZES[self.size])
             return seeded(make, setting.seed, "hypernetwork", space)
 
@@ -75,7 +75,7 @@ class Pfedhn:
 
 
 def first(seed: int, name: str, width: int, dtype: torch.dtype) -> Tensor:
-    """A descriptor before any training: N(0, 1), from the client's own stream. [E]"""
+    """A client's initial descriptor [E]: N(0, 1), from the client's own stream."""
     return torch.from_numpy(generator(seed, "descriptor", name).standard_normal(width)).to(dtype)
 
 
@@ -88,6 +88,6 @@ def pfedhn(
     momentum: float = 0.9,
     weight_decay: float = 5e-5,
 ) -> Algorithm:
-    """Models written by a hypernetwork from a learned descriptor of each client: size=S|M|L (Shamsian et al. 2021)."""
+    """A hypernetwork writes each client's model from a learned descriptor: size=S|M|L (Shamsian et al. 2021)."""
     recipe = Pfedhn(size, lr, weight_decay=decay, clip=clip)
     return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pfedhn")

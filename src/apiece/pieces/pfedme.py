@@ -1,4 +1,4 @@
-"""pFedMe: the shared model follows each client's personal model, which is trained under a pull towards it."""
+"""pFedMe: each client trains a personal model under a pull towards the shared model, which follows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apiece.vector.space import Space
 
 REPLACED = "pFedMe replaces the gradient, so nothing that was added to it would be left"
 
-BEGINS = {"round": lambda theta, w: theta, "batch": lambda theta, w: w}  # where theta is when a batch comes
+BEGINS = {"round": lambda theta, w: theta, "batch": lambda theta, w: w}  # where theta starts on a batch
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class MoreauEnvelope(Piece):
     """theta <- theta - step_size (g(theta) + lam (theta - w)), `steps` times a batch, then w <- w - lr lam (w - theta).
 
     Dinh et al., "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1, which leaves open
-    where the descent to theta begins: at the w of the round, from where theta goes on from batch to batch (`restart`
-    round, the authors' code's), or at the w of every batch (`restart` batch). `steps` of 5 are the authors' code's K,
-    and PeFLL's comparison (A.2) has 3; the code adds 1e-3 theta to the gradient, trains all clients and averages those
-    asked, and its lr is 0.005; lr lam above 1 overshoots; g is neither clipped nor the composed objective's. Statistics
-    of normalization are the global model's. Stored: theta_i, a copy. Sent: w_i. The client predicts with theta_i; one
-    never seen, with what `epochs` passes of the same theta-steps make of the global model.
+    where the descent to theta starts: at the w of the round, from where theta continues from batch to batch (`restart`
+    round, as in the authors' code), or at the w of every batch (`restart` batch). `steps` is K: 5 in the authors' code,
+    3 in PeFLL's comparison (A.2). The code also adds 1e-3 theta to the gradient, trains all clients, averages those
+    asked and has an lr of 0.005. An lr lam above 1 overshoots. g is neither clipped nor the composed objective's. The
+    statistics of normalization are the global model's. Stored: theta_i, a copy. Sent: w_i. The client predicts with
+    theta_i; an unseen client takes `epochs` passes of the same theta-steps from the global model.
     """
 
     lam: float = 15.0
@@ -56,7 +56,7 @@ class MoreauEnvelope(Piece):
 
     @classmethod
     def neutral(cls):
-        return "w moves by lam (w - theta) alone, which is a gradient of the clients' losses at no value"
+        return "w moves by lam (w - theta) alone, and at no value is this a gradient of the clients' losses"
 
     def draws(self, space: Space):
         return (ORDER,)
@@ -97,8 +97,8 @@ def pfedme(
     batch: int = MoreauEnvelope.batch,
     restart: str = MoreauEnvelope.restart,
 ) -> Algorithm:
-    """Personal models by Moreau envelopes: `steps` of step_size a batch, beta the server's step, theta begun anew at w
-    each restart=round|batch (Dinh et al. 2020).
+    """Personal models by Moreau envelopes: `steps` of step_size a batch, beta is the server's step, and theta starts at
+    w anew in each restart=round|batch (Dinh et al. 2020).
     """
     parts: list[Any] = [MoreauEnvelope(lam, steps, step_size, epochs, batch, restart)]
     if beta != 1.0:

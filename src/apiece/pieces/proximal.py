@@ -1,4 +1,4 @@
-"""FedProx: a pull towards the start of the interval, or towards the server's model."""
+"""FedProx: a pull towards the start of local training, or towards the server's model."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Proximal(Piece):
     """g <- g + mu (theta - center), the gradient of mu/2 ||theta - center||^2.
 
     Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation (2), where w^t is the center.
-    `center="start"`: the model that training began at. `center="server"`: the model that the server sent, which is
-    another one under relaxed initialization alone: the code of FedInit's authors pulls towards the relaxed start, and
-    equation (2) towards the server's model. A personal parameter, of which the server sends nothing, is pulled towards
-    its start in either case. Stored: nothing. Sent: nothing more. A client never seen: the global model.
+    `center="start"`: the model at which training started. `center="server"`: the model that the server sent. The two
+    differ under relaxed initialization alone: the code of FedInit's authors pulls towards the relaxed start, and
+    equation (2) towards the server's model. A personal parameter, which the server does not send, is pulled towards its
+    start in either case. Stored: nothing. Sent: nothing extra. An unseen client uses the global model.
     """
 
     mu: float = 0.01
@@ -50,7 +50,7 @@ class Proximal(Piece):
 
 @paper("its experiments", weighting="samples", optimizer="sgd")
 def fedprox(mu: float = Proximal.mu, center: str = Proximal.center) -> Algorithm:
-    """Local training held near its start, or the server's model: center=start|server (Li et al. 2020); mu=0.01 as in
-    FedCOG's tables.
+    """A proximal term holds training near its start or the server's model: center=start|server (Li et al. 2020);
+    mu=0.01 is from FedCOG's tables.
     """
     return algorithm(Proximal(mu, center), name=f"fedprox(mu={mu:g}{changed(fedprox, center=center)})")

@@ -19,15 +19,15 @@ AGGREGATES, FIRSTS = ("paper", "delta"), ("initial", "current")
 
 @dataclass(frozen=True)
 class RelaxedInit(Piece):
-    """start = sent + beta (sent - model), `model` being where the client's last training ended.
+    """start = sent + beta (sent - model), where `model` is the client's model at the end of its last training.
 
     Sun et al., "Understanding How Consistency Works in Federated Learning via Stage-wise Relaxed Initialization",
     NeurIPS 2023, Algorithm 1, line 6. `aggregate="paper"`: the server averages the clients' ends (line 16).
     `aggregate="delta"`: it adds the mean of end - start to its vector, as the authors' code does; the two differ by
-    beta mean(sent - model) under partial participation. `first="initial"`: a client that never trained counts as
-    having ended at the initial model (line 1); `first="current"`: it starts where it was sent. In the paper's symbols
-    w_{i,0}^t = w^t + beta (w^t - w_{i,K}^{t-1}). Stored: the client's model, w_{i,K}. Sent: nothing more, in either
-    form. A client never seen: the global model, unrelaxed.
+    beta mean(sent - model) under partial participation. `first="initial"`: the last model of a client that never
+    trained is the initial model (line 1); `first="current"`: such a client starts at the server's model. In the paper's
+    symbols w_{i,0}^t = w^t + beta (w^t - w_{i,K}^{t-1}). Stored: the client's model, w_{i,K}. Sent: nothing extra, in
+    either form. An unseen client uses the global model, unrelaxed.
     """
 
     beta: float = 0.1
@@ -73,8 +73,8 @@ FEDINIT = paper(
 def relaxed_init(
     beta: float = RelaxedInit.beta, aggregate: str = RelaxedInit.aggregate, first: str = RelaxedInit.first
 ) -> Algorithm:
-    """Start beyond the server's model, added to anything: aggregate=paper|delta, first=initial|current (Sun et al.
-    2023).
+    """Clients start beyond the server's model: aggregate=paper|delta, first=initial|current; it can be added to any
+    algorithm (Sun et al. 2023).
     """
     return algorithm(RelaxedInit(beta, aggregate, first), name=f"relaxed_init(beta={beta:g})")
 

@@ -1,4 +1,4 @@
-"""What pieces ask of a client's samples and of scores: which labels there are, and how far probabilities are apart."""
+"""What pieces compute of a client's labels and of scores: label counts, probabilities, their divergence."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from apiece.errors import UserError
 
 
 def several(view: View) -> bool:
-    """Whether a sample bears several labels: targets [C], each 0 or 1."""
+    """Whether a sample can have several labels: its target is then [C], each entry 0 or 1."""
     return view.data.pool[1].dim() > 1
 
 
 def one_class(view: View) -> bool:
-    """Whether a sample bears one label, the number of a class."""
+    """Whether a sample has exactly one label, the number of a class."""
     return not several(view) and not view.data.pool[1].is_floating_point()
 
 
 def input_shape(view: View, labeled: bool, refusal: str) -> tuple[int, ...]:
-    """The shape of one input; UserError, in these words, where inputs are no real numbers or not `labeled`."""
+    """The shape of one input; UserError with the text `refusal` where inputs are no real numbers or not `labeled`."""
     x = view.data.pool[0]
     if not labeled or not isinstance(x, Tensor) or not x.is_floating_point():
         raise UserError(refusal)
@@ -29,7 +29,7 @@ def input_shape(view: View, labeled: bool, refusal: str) -> tuple[int, ...]:
 
 
 def class_counts(view: View, classes: int) -> Tensor:
-    """How many of the client's samples bear each label. int64 [C]."""
+    """How many of the client's samples have each label: int64 [C]."""
     y = view.data.pool[1][view.data.index]
     here = (torch.arange(len(y), device=y.device) < view.data.size)[:, None]
     bears = y if y.dim() > 1 else y[:, None] == torch.arange(classes, device=y.device)
@@ -37,12 +37,12 @@ def class_counts(view: View, classes: int) -> Tensor:
 
 
 def log_probabilities(outputs: Tensor, several: bool) -> Tensor:
-    """Log probabilities [B, C] of classes; [B, C, 2] of labels that a sample bears or not."""
+    """Log probabilities of classes, [B, C]; where there are several labels, of having and lacking each, [B, C, 2]."""
     if several:
         return torch.stack([F.logsigmoid(outputs), F.logsigmoid(-outputs)], dim=-1)
     return F.log_softmax(outputs, dim=-1)
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
-    """KL(p || q), mean over samples, from log probabilities."""
+    """KL(p || q) from log probabilities, the mean over samples."""
     return (p.exp() * (p - q)).sum(-1).mean()

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates cancel what a client's gradient has of its own."""
+"""SCAFFOLD: control variates cancel the difference between a client's gradient and the mean of all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apiece.errors import UserError
 from apiece.pieces.first_gradients import FirstGradients
 
 CONTROLS = ("mean_gradient", "difference")
-ZERO = "zero"  # what variates are at first, unless these are gradients (grad)
+ZERO = "zero"  # the initial variates, unless these are gradients (grad)
 
 
 class Control(NamedTuple):
@@ -30,11 +30,11 @@ class Scaffold(Piece):
 
     Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1, with
     c_i' by option II: c_i' = c_i - c + (start - end) / (K lr) (line 12). `control="difference"`: that line as it
-    stands, by the step size of the round in which c_i' is sent; what has no step size keeps its c_i.
-    `control="mean_gradient"`: what the line comes to under plain SGD, the mean of the K gradients. It stays right under
-    momentum, weight decay, clipping and a moving step size, where the difference does not. c's mean is over all N
-    clients: S answered. Stored: c_i [D] on a client, c on the server. Sent: c down and c_i' - c_i up, beside the model
-    each way. A client never seen: the global model.
+    stands, by the step size of the round in which c_i' is sent; a parameter whose step size is 0 keeps its c_i.
+    `control="mean_gradient"`: the mean of the K gradients, which is what the line gives under plain SGD. It stays right
+    under momentum, weight decay, clipping and a changing step size, where the difference does not. The mean for c is
+    over all N clients, of which S answered. Stored: c_i [D] on a client, c on the server. Sent: c down and c_i' - c_i
+    up, beside the model each way. An unseen client uses the global model.
     """
 
     control: str = "mean_gradient"
@@ -83,7 +83,7 @@ class Scaffold(Piece):
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def scaffold(control: str = Scaffold.control, init_control: str = ZERO) -> Algorithm:
-    """Control variates against client drift: control=mean_gradient|difference, at first init_control=zero|grad
+    """Control variates against client drift: control=mean_gradient|difference, which start by init_control=zero|grad
     (Karimireddy et al. 2020).
     """
     if init_control not in (ZERO, "grad"):

@@ -1,4 +1,4 @@
-"""VHL: every client also learns the same noise, and features of its own classes are drawn to those of the noise's."""
+"""VHL: every client also learns the same noise, whose features attract the features of its own samples, by class."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from apiece.pieces.wider_head import widened
 from apiece.vector.space import Space
 
 SPREAD, COARSE = 0.5, 8
-REFUSAL = "vhl makes inputs of noise, with a class each: samples must be real numbers, labels classes."
+REFUSAL = "vhl makes inputs of noise, each with a class: samples must be real numbers, and labels classes."
 
 
 @dataclass(frozen=True)
 class VHL(Piece):
     """F = loss(x, y) + alpha loss(u, C + v) + align contrast(z(x), y; stopgrad z(u), v) + among contrast(z(u), v),
 
-    z the input of the last layer, as the model evaluates, over its length; contrast of all i in a set, by labels,
+    where z is the input of the last layer, in evaluation mode, over its length; the contrast of a set with labels y is
 
         mean_i( mean_{j != i: y_j = y_i}( -log( e^{<z_i, z_j>/0.07} / sum_{k != i} e^{<z_i, z_k>/0.07} ) ) ),
 
-    0 where nobody else bears y_i. Tang et al., "Virtual Homogeneity Learning: Defending against Data Heterogeneity in
+    0 where no other sample has y_i. Tang et al., "Virtual Homogeneity Learning: Defending against Data Heterogeneity in
     Federated Learning", ICML 2022; values and contrasts are those of the authors' code, `among` too, and both contrasts
-    end after `epochs` passes over the client's data (of ceil(n / B) steps each). The virtual set, the same for all
-    clients and rounds: `samples` points u with labels v of C classes, u = m_v + 0.5 N(0, 1), m_v ~ N(0, 1), images
-    coarse (at most 8 x 8) and then enlarged: the code's Gaussian noise before it is clamped, normalized and augmented
-    there, where the default is images of an untrained StyleGAN, 200 for each of ten classes; `batch` of them a step, in
-    an order of the round's. The classifier has C more rows, for the noise, scored in training alone (the code's test
-    takes the largest of all 2C scores). Models are averaged with the run's weights, which are an option of the code's
-    too. Stored: nothing. Sent: nothing but the wider classifier; sums, so that secure aggregation is possible. A client
-    never seen: the global model.
+    end after `epochs` passes over the client's data (of ceil(n / B) steps each). The virtual set is the same for all
+    clients and rounds: `samples` points u with labels v of C classes, u = m_v + 0.5 N(0, 1), m_v ~ N(0, 1); images are
+    drawn coarse (at most 8 x 8) and then enlarged. This is the code's Gaussian noise, before the code clamps,
+    normalizes and augments it; the code's default is images of an untrained StyleGAN, 200 for each of ten classes. Each
+    step uses `batch` of them, in an order drawn for the round. The classifier has C more rows, for the noise, which are
+    scored in training alone (the code's test takes the largest of all 2C scores). Models are averaged with the run's
+    weights, which the code has as an option. Stored: nothing. Sent: nothing extra but the wider classifier, in sums, so
+    secure aggregation is possible. An unseen client uses the global model.
     """
 
     alpha: float = 1.0
@@ -107,5 +107,5 @@ def vhl(
     samples: int = VHL.samples,
     batch: int = VHL.batch,
 ) -> Algorithm:
-    """Shared noise is learnt as classes of its own, and features aligned with it for `epochs` (Tang et al. 2022)."""
+    """Clients learn shared noise as extra classes, and align features with it for `epochs` (Tang et al. 2022)."""
     return algorithm(VHL(alpha, align, among, epochs, samples, batch), name=f"vhl(align={align:g})")

@@ -1,4 +1,4 @@
-"""A classifier with as many classes again, which are scored while it trains and never predicted."""
+"""A classifier with twice as many classes: the additional ones are scored in training and never predicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apiece.errors import UserError
 
 
 class WiderHead(nn.Linear):
-    """A linear layer and as many rows again, drawn as torch draws them: all scores in training, else the first half."""
+    """A linear layer with twice the rows, new ones drawn as torch does: all scores in training, else half."""
 
     def __init__(self, head: nn.Linear):
         super().__init__(head.in_features, 2 * head.out_features, head.bias is not None)
@@ -30,7 +30,7 @@ def widened(module: nn.Module) -> nn.Module:
     path = weights[-1][0].rpartition(".")[0] if weights else ""
     if tied := next((name for name, p in weights[:-1] if p is weights[-1][1]), None):
         raise UserError(
-            f"the classifier is widened, and {weights[-1][0]} is tied to {tied}: end in a Linear of its own."
+            f"the classifier is widened, and {weights[-1][0]} is tied to {tied}: end the model in a Linear of its own."
         )
     head, (owner, _, name) = module.get_submodule(path), path.rpartition(".")
     if not isinstance(head, nn.Linear):
