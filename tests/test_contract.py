@@ -82,7 +82,7 @@ def test_pieces_are_found():
 
 
 # a name catches parts that break a law together, periods and optimizers among them
-@pytest.mark.parametrize("name", named.__all__)
+@pytest.mark.parametrize("name", named.NAMED)
 def test_every_named_algorithm(name):
     algorithm = getattr(named, name)()
     held((name,), replace(algorithm, pieces=tuple(brief(piece) for piece in algorithm.pieces)))

@@ -15,7 +15,7 @@ from apiece.config.settings import Config
 from apiece.language import algorithms as named
 
 NONE = {"centralized", "class_mask", "fine_tune", "local", "period"}  # references, and what is added to others
-NOTED = [name for name in named.__all__ if name not in NONE]
+NOTED = [name for name in named.NAMED if name not in NONE]
 
 
 def listed(*words: object) -> dict[str, dict]:

@@ -38,7 +38,7 @@ from apiece.lifts.lift import Sequential, Vectorized
 from apiece.system import device
 
 QUICK = SMALL | {"rounds": 3, "device": "cuda"}
-NAMED = {name: {"algorithm": name} for name in algorithms.__all__ if name not in RECIPES}
+NAMED = {name: {"algorithm": name} for name in algorithms.NAMED if name not in RECIPES}
 CASES = RECIPES | NAMED | {
     "fedbn": {"algorithm": "fedbn", "model": "resnet20", "clients": 3, "rounds": 2, "steps": "1"},
     "fedavg, epochs, crops": {"epochs": 1, "augment": "flip + crop(1)", "batch": 100, "rounds": 2},

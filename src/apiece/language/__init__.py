@@ -1,1 +1,1 @@
-"""Expressions such as `scaffold + relaxed_init(0.1)`, and all that can be named in them."""
+"""Expressions such as `scaffold + relaxed_init(0.1)`, and the names that they can use."""

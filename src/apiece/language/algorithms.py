@@ -1,8 +1,8 @@
-"""The named algorithms: `--algorithm "scaffold + relaxed_init(0.1)"` is the sum of what these return.
+"""The named algorithms: `--algorithm "scaffold + relaxed_init(0.1)"` is the sum of what these functions return.
 
-Each stands at the foot of its piece's file, with the defaults of its paper, or of the comparison that its docstring
-names. Where one is a piece, the piece says its equation, what it stores and sends, and how a client never seen is
-served; the others say so themselves. Python has them here too, `algorithms.scaffold()`, imported when they are named.
+Each function stands in its piece's file, with the defaults of its paper or of the comparison that its docstring names.
+The piece gives the equation, what is stored and sent, and how an unseen client is served; a function without a piece
+gives them itself. In Python, `algorithms.scaffold()` imports the function when it is named.
 """
 
 from __future__ import annotations
@@ -60,10 +60,13 @@ NAMED = Names(
         "centralized": "apiece.language.sums.centralized",
     }
 )
-__all__ = sorted(NAMED)
 
 
 def __getattr__(name: str) -> Callable[..., Algorithm]:
     if name not in NAMED:
         raise AttributeError(f"there is no algorithm {name!r}")
     return NAMED[name]
+
+
+def __dir__() -> list[str]:
+    return sorted(NAMED)

@@ -1,8 +1,9 @@
-"""Expressions such as `scaffold + relaxed_init(0.1)`: matched with functions by name, never evaluated.
+"""Expressions such as `scaffold + relaxed_init(0.1)`: terms are matched with functions by name, never evaluated.
 
-The grammar is in grammar.py. Functions, or classes, are those of a mapping by name, or a module's public functions;
+grammar.py has the grammar. The functions, or classes, are those of a mapping by name, or a module's public functions;
 dash and underscore are alike, and arguments are checked against the signature. A bare name is text where the annotation
-admits text or anything, else a term without arguments; where that is Annotated with functions, it is one of these.
+admits text or anything, else a term without arguments; an annotation that is `Annotated` with functions has its terms
+among these.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 class Entry(NamedTuple):
-    """One line of a listing: a function's name, its arguments with their defaults, its docstring's first line, and what
-    `papers.paper` notes on it.
+    """One line of a listing: a function's name, its arguments with their defaults, the first paragraph of its
+    docstring, and the settings that `papers.paper` notes on it.
     """
 
     name: str
@@ -34,18 +35,18 @@ class Entry(NamedTuple):
 
 
 def build(text: str, source: types.ModuleType | Functions) -> list[Any]:
-    """What the source's functions return for the expression's terms, in order.
+    """The values that the source's functions return for the terms of an expression, in order.
 
     Nested terms are built from the same source. Arguments are checked against the annotations: numbers, truth values,
-    text, None, Literal, lists, unions and classes. UserError names the culprit, what was allowed and where it stands.
+    text, None, Literal, lists, unions and classes. UserError names the culprit, its place and what is allowed.
     """
     known = _by_name(source)
     return [_built(call, known) for call in parse(text)]
 
 
 def check_names(calls: Iterable[Call], source: types.ModuleType | Functions) -> None:
-    """Raise UserError where the source has no function of a term's name, or it does not take the term's arguments;
-    nothing is called.
+    """Raise UserError where the source has no function of a term's name, or the function does not take the term's
+    arguments; no function is called.
     """
     known = _by_name(source)
     for call in calls:
@@ -53,13 +54,13 @@ def check_names(calls: Iterable[Call], source: types.ModuleType | Functions) -> 
 
 
 def catalog(source: types.ModuleType | Functions) -> list[Entry]:
-    """What can be named in an expression over this source; a name that is refused has the reason for its line."""
+    """An entry for every name that an expression can use; the entry of a refused name has the reason for its line."""
     known = _by_name(source)
     return [_entry(name, known) for name in known]
 
 
 def functions(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
-    """A module's own public functions by name, as they are defined."""
+    """A module's own public functions by name, in the order of their definitions."""
     return {
         name: thing
         for name, thing in vars(module).items()
@@ -72,7 +73,7 @@ class Misfit(Exception):
 
 
 class _Unresolved:
-    """An annotation that the light module imports for type checkers only, so not a number, a truth value or text."""
+    """Stands for an annotation that a module imports for type checkers only: no number, truth value or text."""
 
 
 def _by_name(source: types.ModuleType | Functions) -> Functions:
@@ -80,7 +81,7 @@ def _by_name(source: types.ModuleType | Functions) -> Functions:
 
 
 def _reader(known: Functions) -> Callable[[str], Callable[..., Any]]:
-    """How to look at a function that is not to be called: importing nothing, where its file is known."""
+    """Finds a function that is not to be called; imports nothing where the function's file is known."""
     return known.read if isinstance(known, Names) else known.__getitem__
 
 
@@ -165,7 +166,7 @@ def _checked(value: Any, kind: Any, name: str, call: Call, known: Functions) -> 
 
 
 def fit(value: Any, kind: Any, known: Functions = types.MappingProxyType({})) -> Any:
-    """The value as the annotation wants it: whole numbers widen to floats, names and terms are built."""
+    """The value in the annotation's type, or Misfit: whole numbers widen to floats, names and terms are built."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return fit(value, options[0], options[1] if isinstance(options[1], Mapping) else known)

@@ -6,7 +6,7 @@
     argument   = [name "="] value
     value      = number | "text" | 'text' | true | false | none | name | term | "[" [value {"," value} [","]] "]"
 
-A bare name is text. Names may hold dots and dashes; a quote inside quoted text is doubled; `inf` is a number.
+A bare name is text. Names may contain dots and dashes; a quote inside quoted text is doubled; `inf` is a number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from apiece.errors import UserError
 
 DEEPEST = 20
-LONGEST = 300  # digits of a number: so many fit a float
+LONGEST = 300  # digits of a number: as many as fit a float
 CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
 NAME = r"[A-Za-z_][\w.-]*"
 TOKEN = re.compile(
@@ -50,7 +50,7 @@ class Call:
     name: str
     arguments: tuple[Any, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()
-    at: int = field(default=0, compare=False, repr=False)  # where it stands in the text
+    at: int = field(default=0, compare=False, repr=False)  # its place in the text
 
     def __str__(self) -> str:
         inside = [written(value) for value in self.arguments]
@@ -59,7 +59,7 @@ class Call:
 
 
 def parse(text: str) -> tuple[Call, ...]:
-    """The terms of an expression, in order; UserError says at which character the text stops making sense.
+    """The terms of an expression, in order; UserError names the character at which the text is wrong.
 
     >>> parse("fedals(period=10) + relaxed_init(0.1)")[0]
     Call(name='fedals', arguments=(), keywords=(('period', 10),))
@@ -71,7 +71,7 @@ def parse(text: str) -> tuple[Call, ...]:
 
 
 def parse_list(text: str) -> tuple[tuple[Call, ...], ...]:
-    """The expressions of a list, in order; commas inside a term are the term's own.
+    """The expressions of a list, in order; commas inside a term belong to the term.
 
     >>> [" + ".join(map(str, terms)) for terms in parse_list("fedavg, scaffold + fedals(5, cohort=held)")]
     ['fedavg', 'scaffold + fedals(5, cohort=held)']
@@ -186,5 +186,5 @@ def written(value: Any) -> str:
 
 
 def error(at: int, problem: str) -> UserError:
-    """What is raised for a problem with the expression at this place in its text; its beginning goes without saying."""
+    """The UserError for a problem at this place in an expression's text; the first place is not named."""
     return UserError(f"At character {at + 1}: {problem}" if at else problem)

@@ -1,5 +1,7 @@
-"""Names of functions and classes. A name's file is imported when it is used, and only read when it is listed or its
-arguments are checked, so that listing and checking load nothing heavy.
+"""Constructors by name, such as `scaffold`: to use one is to import its module, torch included.
+
+Listing and checking must take no seconds and only read the module's text: `ast` finds a definition, `exec` runs it
+without its body. A table of signatures would repeat the defaults, which stand in the pieces alone (`Proximal.mu`).
 """
 
 from __future__ import annotations
@@ -15,13 +17,11 @@ from types import MappingProxyType
 from typing import Any
 
 Constructor = Callable[..., Any]
-LIGHT = ("dataclasses", "apiece.algebra.papers")  # what an outline takes as it is
+LIGHT = ("dataclasses", "apiece.algebra.papers")  # modules that an outline imports
 
 
 class Names(Mapping[str, Constructor]):
-    """Constructors by name: of a place, such as `apiece.pieces.scaffold.scaffold`, or `made` when asked for, which
-    raises UserError for one that is refused.
-    """
+    """Constructors by name: imported from a place (`apiece.pieces.scaffold.scaffold`), or made or refused by `made`."""
 
     def __init__(self, places: Mapping[str, str], made: Mapping[str, Callable[[], Constructor]] = MappingProxyType({})):
         self.places, self.made = places, made
@@ -30,7 +30,7 @@ class Names(Mapping[str, Constructor]):
         return self._taken(name, lambda module, own: getattr(import_module(module), own))
 
     def read(self, name: str) -> Constructor:
-        """What has its signature, docstring and paper's settings: a place is not imported for it."""
+        """A stand-in with the constructor's signature, docstring and paper's settings; no place is imported for it."""
         return self._taken(name, outline)
 
     def _taken(self, name: str, take: Callable[[str, str], Constructor]) -> Constructor:
@@ -51,8 +51,8 @@ class Names(Mapping[str, Constructor]):
 
 @functools.cache
 def outline(module: str, name: str) -> Any:
-    """What has this name in a module, made from the module's text alone: a function without its body, a class with its
-    fields only, or a value. A name from another package is an `object`.
+    """A module's name from its text alone: a function without its body, a class's fields, or a value; `object` if
+    foreign.
     """
     node = _nodes(module).get(name)
     if node is None:
@@ -86,7 +86,7 @@ def _nodes(module: str) -> dict[str, ast.stmt]:
 
 
 def _outlined(node: ast.FunctionDef | ast.ClassDef) -> ast.stmt:
-    """The definition with its docstring, and its fields if it has any, for a body; nothing is annotated."""
+    """The definition without annotations, with its docstring and a class's fields as its only body."""
     fields = [part for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(node, ast.ClassDef)]
     said = ast.Expr(ast.Constant(ast.get_docstring(node, clean=False) or ""))
     node.body = [said, *(field for field in fields if "ClassVar" not in ast.dump(field.annotation))]

@@ -1,4 +1,4 @@
-"""The named optimizers: `--optimizer` names a client's, `--server` the server's."""
+"""The named optimizers: `--optimizer` names the clients' optimizer, `--server` the server's."""
 
 from __future__ import annotations
 

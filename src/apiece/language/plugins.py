@@ -1,9 +1,9 @@
-"""Algorithms from outside the package: plug-in files (`--plugin file.py`), and entry points of what is installed.
+"""Algorithms from outside the package: plug-in files (`--plugin file.py`), and entry points of installed packages.
 
-A plug-in's public functions are named in expressions as the built-in algorithms are. A file is recorded with the hash
-of its content (`/home/me/centered.py#sha256=...`), and loaded where an expression is read; what an entry point names is
-imported when that name is used or listed, and not before. A plug-in is a program: one that only a run folder or a
-configuration file names is not run (`agreed`). Importing this module loads nothing heavy.
+Expressions name a plug-in's public functions as they name built-in algorithms. A file is recorded with the hash of its
+content (`/home/me/centered.py#sha256=...`) and loaded when an expression is read; an entry point is imported when its
+name is used or listed, and not before. A plug-in is a program: one that only a run folder or a configuration file names
+is not run (`agreed`). Importing this module loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MARK = "#sha256="  # between a plug-in's path and the hash of its content
 
 
 def names(builtin: Names, files: Sequence[str] = ()) -> Names:
-    """What an expression may name: the built-in algorithms, the functions of plug-in files, and entry points.
+    """The names of expressions: the built-in algorithms, the functions of plug-in files, and entry points.
 
-    Raises UserError for a file that cannot be used or takes a name that is taken; an entry point that does is refused
-    where it is named, so that what is installed beside this package breaks nothing else.
+    Raises UserError for a file that cannot be used, or whose function has the name of another algorithm; such an entry
+    point is refused only where it is named, so that other installed packages break nothing else.
     """
     origin = dict.fromkeys(builtin, "a built-in algorithm")
     makers = dict(builtin.made)
@@ -55,15 +55,16 @@ def names(builtin: Names, files: Sequence[str] = ()) -> Names:
 
 
 def pinned(files: Sequence[str]) -> tuple[str, ...]:
-    """The files with absolute paths and the hashes of their contents, as they are recorded; what has one is checked."""
+    """The files as they are recorded, with absolute paths and hashes of their contents; a given hash is checked."""
     return tuple(f"{path}{MARK}{digest}" for path, _, digest in map(_read, files))
 
 
 def agreed(recorded: Sequence[str], named: Sequence[str], where: str | Path) -> tuple[str, ...]:
-    """The plug-ins that the file `where` has recorded, at the places where the command has named them.
+    """The plug-ins that the file `where` has recorded, at the paths that the command names.
 
-    Raises UserError for one that the command has not named, or that is not the recorded one: whoever sent the file may
-    have written anything there. A recorded hash decides, wherever the file lies now; without one, the path does.
+    Raises UserError for a plug-in that the command does not name, or that is not the recorded one: whoever sent the
+    file may have written anything there. A recorded hash decides, wherever the file lies now; without one, the path
+    does.
     """
     return tuple(_agreed(entry, pinned(named), where) for entry in recorded)
 
@@ -83,12 +84,12 @@ def _agreed(entry: str, named: Sequence[str], where: str | Path) -> str:
 
 
 def hashes(files: Sequence[str]) -> list[str]:
-    """The hashes of recorded files: what a result depends on, wherever they lie."""
+    """The hashes of recorded files: results depend on these, and not on where the files lie."""
     return [entry.rpartition(MARK)[2] for entry in files]
 
 
 def _read(entry: str) -> tuple[Path, bytes, str]:
-    """A plug-in's absolute path, its content, the hash of that; raises UserError where it is not the recorded one."""
+    """A plug-in's absolute path, content and hash; raises UserError where another hash is recorded."""
     name, _, recorded = entry.partition(MARK)
     path = Path(name).absolute()
     try:
@@ -107,13 +108,13 @@ def _read(entry: str) -> tuple[Path, bytes, str]:
 
 
 def _load(entry: str) -> tuple[Path, ModuleType]:
-    """The module of a plug-in file: run once, for the same content is the same module."""
+    """The module of a plug-in file; it is run once, for the same content is the same module."""
     path, content, digest = _read(entry)
     name = f"apiece_plugin_{digest[:16]}"
     if name not in sys.modules:
         module = ModuleType(name)
         module.__file__ = str(path)
-        sys.modules[name] = module  # where dataclasses look up what their annotations mean
+        sys.modules[name] = module  # dataclasses look up their annotations there
         cloudpickle.register_pickle_by_value(module)  # worker processes cannot import it
         try:
             exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
@@ -136,7 +137,7 @@ def _installed(point: EntryPoint) -> Constructor:
 
 
 def _checked(function: Constructor, source: str) -> Constructor:
-    """The constructor, its faults said in one sentence."""
+    """The constructor; whatever error it raises becomes a UserError of one sentence."""
 
     @functools.wraps(function)
     def made(*arguments: Any, **keywords: Any) -> Any:
@@ -151,7 +152,7 @@ def _checked(function: Constructor, source: str) -> Constructor:
         if not isinstance(result, Algorithm):
             raise UserError(
                 f"{function.__name__} of {source} gave a value of type {type(result).__name__}, no Algorithm: return "
-                "algorithm(..., name=...), and put an underscore before the name of what makes none."
+                "algorithm(..., name=...), and put an underscore before the name of any other function."
             )
         return result
 
@@ -167,7 +168,7 @@ def _called(point: EntryPoint) -> str:
 
 
 def _fault(source: str, error: BaseException, file: str = "") -> UserError:
-    """The source and its error in one sentence, with the line: the last one in this file, if the error passed it."""
+    """The source and its error in one sentence, with the last line in `file` that raised it, or its last line."""
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     outside = [(name, line) for name, line in frames if name != __file__ and "importlib" not in name]
     places = [frame for frame in outside if frame[0] == file] or outside

@@ -1,4 +1,4 @@
-"""The step size over rounds: schedules, and their names for `--schedule "exponential(0.998)"`."""
+"""Schedules: factors of the step size by round, and their names for `--schedule "exponential(0.998)"`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from 1 in the first round to `floor` at the end of the last."""
+    """floor + (1 - floor) (1 + cos(pi t / rounds)) / 2 in round t: from 1 in the first round towards `floor`."""
 
     floor: float = 0.0
 
@@ -49,7 +49,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Steps:
-    """`factor` to the power of how many of `every` rounds have passed."""
+    """factor^floor(t / every) in round t = 0, 1, ..."""
 
     every: int = 50
     factor: float = 0.1

@@ -1,4 +1,4 @@
-"""The named algorithms that belong to no piece's file: averaging alone, pooled data, and sums of periods."""
+"""The named algorithms that have no piece: averaging alone, sums of periods, and pooled data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from apiece.errors import UserError
 def fedavg() -> Algorithm:
     """Federated averaging (McMahan et al. 2017).
 
-    w_i <- w_i - lr grad f_i(w_i), K times from w_i = w;   w <- sum_i p_i w_i, by the run's weights (its Algorithm 1).
-    Stored: nothing. Sent: w down and w_i up. A client never seen: the global model.
+    w_i <- w_i - lr grad f_i(w_i), K times from w_i = w;   w <- sum_i p_i w_i, with the run's weights (its Algorithm 1).
+    Stored: nothing. Sent: w down and w_i up. An unseen client uses the global model.
     """
     return algorithm(name="fedavg")
 
@@ -22,22 +22,22 @@ def fedavg() -> Algorithm:
 def fedals(
     alpha: int = 10, head: str | int | None = None, cohort: str = Algorithm.cohort, phase: str = Algorithm.phase
 ) -> Algorithm:
-    """The body is averaged alpha times less often than the head; head: a pattern, or L leading layers of body;
+    """The body is averaged alpha times less often than the head; head: a pattern, or the number of layers in the body;
     cohort=held|redrawn, phase=last_step|first_step (Gholami and Seferoglu 2024).
 
-    Algorithm 1, h_k the head and phi_k the body of client k, tau the local steps of a round, t = 0, 1, ... the round:
+    Algorithm 1, where h_k is the head and phi_k the body of client k; a round t = 0, 1, ... has tau local steps:
 
         (h_k, phi_k) <- (h_k, phi_k) - eta grad F_k(h_k, phi_k)     tau times
         h_k <- mean_j h_j                                           in every round
         phi_k <- mean_j phi_j                                       where (t + 1) mod alpha = 0
 
-    Both are averaged after the local steps and each by its own condition, where lines 6 to 9 print an `else` that never
-    comes true. phase=first_step is the authors' code, whose iteration s averages a group of period H where s mod H = 0:
-    the first of all local steps is a round of its own, after which both are averaged, and phi_k then where t mod alpha
-    = 0. alpha=1 is federated averaging. More groups: `fedals(1) + period(conv1, 10) + period(conv2, 5)`, as the code
-    has a period for each. Not in the paper: where some are asked, these take the server's head and
-    go on from their own body if they trained in this interval. Stored: phi_k and the body as it was sent, between two
-    of its averagings. Sent: the head in every round, the body once an interval. A client never seen: the global model.
+    Each is averaged after the local steps by its own condition; lines 6 to 9 print an `else` that is never reached.
+    phase=first_step is the authors' code, whose iteration s averages a group of period H where s mod H = 0: the first
+    of all local steps is a round of its own, after which both are averaged, and phi_k again where t mod alpha = 0.
+    alpha=1 is federated averaging. More groups: `fedals(1) + period(conv1, 10) + period(conv2, 5)`, as the code has a
+    period for each. Not in the paper: where only some clients are asked, they take the server's head and continue from
+    their own body if they trained in this interval. Stored: phi_k and the body as it was sent, between two of its
+    averagings. Sent: the head in every round, the body once an interval. An unseen client uses the global model.
     """
     if alpha < 1 or cohort not in ("held", "redrawn") or phase not in ("last_step", "first_step"):
         raise UserError(
@@ -51,33 +51,32 @@ def fedals(
 
 
 def period(which: str | int = "body", every: int | float = 10) -> Algorithm:
-    """These parameters are averaged every so many rounds (inf: never), added to anything: a term for each group, as in
-    the code of FedALS (Gholami and Seferoglu 2024).
+    """The selected parameters are averaged every so many rounds (inf: never), under any algorithm, a term for each
+    group, as in the code of FedALS (Gholami and Seferoglu 2024).
 
-    theta_k <- mean_j theta_j where (t + 1) mod every = 0, t = 0, 1, ... the round, for the parameters that `which`
-    selects: head, body, norm, a pattern of names, or leading layers; of one that several terms select the longest
-    period holds. Stored and sent, and a client never seen: as under `fedals`; where it is never averaged, as under
-    `fedavg_p`.
+    theta_k <- mean_j theta_j in rounds t = 0, 1, ... where (t + 1) mod every = 0, for the parameters that `which`
+    selects: head, body, norm, a pattern of names, or leading layers. Of several terms for a parameter, the longest
+    period holds. Stored and sent, and for an unseen client: as under `fedals`, or under `fedavg_p` if never averaged.
     """
     return algorithm(Period(which, every), name=f"period({which}, {every})")
 
 
 @paper("the authors' code on digits", weighting="uniform", optimizer="sgd", lr=0.01)
 def fedbn(norm: str = "norm") -> Algorithm:
-    """Norm layers and their statistics stay with the client; a new one takes the clients' mean (Li et al. 2021).
+    """Norm layers and their statistics stay with the client; an unseen one takes the clients' mean (Li et al. 2021).
 
-    Its Algorithm 1, layer by layer l: w_l^(k) <- w_l^(k) - lr grad f_k for every client k;   w_l <- sum_k p_k w_l^(k)
-    for the layers without normalization, and w_l^(k) stays for the others. Stored: these, gains, shifts and statistics.
-    Sent: all else, each way. A client never seen is measured with their mean over the clients that trained;
-    `apiece personalize` serves it the initial ones, which a round's local steps then train.
+    Algorithm 1, layer by layer l: w_l^(k) <- w_l^(k) - lr grad f_k for every client k;   w_l <- sum_k p_k w_l^(k) for
+    the layers without normalization; the others keep w_l^(k). Stored: gains, shifts and statistics of normalization.
+    Sent: all other parameters, each way. An unseen client is measured with the mean of these over the clients that
+    trained; `apiece personalize` serves it the initial ones, which a round's local steps then train.
     """
     return algorithm(Period(norm, NEVER), name="fedbn")
 
 
 def centralized() -> Algorithm:
-    """Reference: everybody's data in one place, as many steps as a cohort takes.
+    """Reference: all clients' data in one place, and as many steps as a cohort takes.
 
-    theta <- theta - lr grad f(theta), on batches of the union. Stored: nothing. Sent: nothing but that model, as if
-    there were one client. A client never seen: that model.
+    theta <- theta - lr grad f(theta), on batches of all data. Stored: nothing. Sent: nothing but that model, as if
+    there were one client. An unseen client uses that model.
     """
     return algorithm(name="centralized")
