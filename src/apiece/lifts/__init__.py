@@ -1,1 +1,1 @@
-"""One client's operation for many clients: threads, vmap, compiled, worker processes, streams."""
+"""One client's operation for many clients: in threads, by vmap, compiled, in worker processes, on streams."""

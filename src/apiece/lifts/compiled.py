@@ -1,10 +1,9 @@
-"""The vectorized lift, compiled: a call is recorded once, cut where local steps begin, and the steps are compiled.
+"""The vectorized lift, compiled: a call is recorded once and cut where local steps begin, and the steps are compiled.
 
-What many clients do in one call is recorded as a graph of tensor operations (`make_fx`): of closures, pieces and
-autograd only these are left. Steps that come out alike are compiled once, so that neither their number, the round nor
-the step size is compiled for. Calls are made full, steps are masked. Compiled code is kept on the disk by torch.
-Whether something is compiled follows from its recording alone, never from what this process has seen before: a run
-that is resumed computes the same.
+`make_fx` records one call for many clients as a graph of tensor operations; closures, pieces and autograd are no longer
+in it. Equal steps are compiled once, so neither their number nor the round nor the step size needs another program.
+Calls are filled up to full size, and steps are masked. torch keeps compiled code on the disk. Whether a step is
+compiled depends on its recording alone, never on what this process has run before: a resumed run computes the same.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from apiece.lifts.lift import mapped, padded, replies, stacked
 from apiece.lifts.side_by_side import SideBySide
 from apiece.system.device import Crossing, scalar
 
-PART = "apiece.part"  # which part of the recording an operation belongs to: 0 is before all steps
-FEW = 4  # fewer clients, whose batches have a shape of their own, are not worth a program
-WIDTHS = {"AVX2": 256, "AVX512": 512}  # bits of a vector register; torch knows only one width of any other processor
-KINDS = 8  # more kinds of step in one recording, told apart by their number, are not worth a compiler's seconds
+PART = "apiece.part"  # the key of an operation's part of the recording: 0 is before all steps
+FEW = 4  # fewer clients with batches of one shape are not worth a program
+WIDTHS = {"AVX2": 256, "AVX512": 512}  # bits of a vector register; torch knows only one width for any other processor
+KINDS = 8  # more kinds of step in one recording, each with its number in it, are not worth compiling
 
 
 @dataclass(frozen=True)
 class Cut(Batched):
-    """Steps between which a recording is cut."""
+    """Masked steps that cut a recording before each of them and after the last."""
 
     def steps(self, count: Any) -> Iterator[tuple[int, Any]]:
-        taken = list(super().steps(count))  # masks are made before the first cut: steps differ in nothing but inputs
+        taken = list(super().steps(count))  # masks are made before the first cut, so that steps differ in inputs alone
         for step in taken:
             _cut()
             yield step
@@ -49,7 +48,7 @@ class Cut(Batched):
 
 
 def _cut() -> None:
-    """All that was recorded since the last cut is one part."""
+    """Make one part of all that was recorded since the last cut."""
     mode = get_proxy_mode()
     assert mode is not None, "only what is recorded can be cut"
     new = list(takewhile(lambda node: PART not in node.meta, reversed(mode.tracer.graph.nodes)))
@@ -59,7 +58,7 @@ def _cut() -> None:
 
 
 class Flat(NamedTuple):
-    """A tree taken apart: its tensors, and the rest, `Tensor` where one is."""
+    """A tree taken apart: its tensors, all its leaves with `Tensor` for each tensor, and its structure."""
 
     tensors: Sequence[Tensor]
     rest: tuple
@@ -72,29 +71,29 @@ class Flat(NamedTuple):
         return cls([leaf for leaf in leaves if isinstance(leaf, Tensor)], rest, form)
 
     def whole(self, tensors: Sequence[Tensor]) -> Any:
-        """The tree, with these tensors in it."""
+        """The tree with these tensors in place of its own."""
         tensor = iter(tensors)
         return tree_unflatten([next(tensor) if leaf is Tensor else leaf for leaf in self.rest], self.form)
 
     @property
     def shape(self) -> Any:
-        """All that a recording is for: everything but what is in the tensors."""
+        """What a recording depends on: everything but the tensors' values."""
         return self.rest, self.form, tuple(map(_layout, self.tensors))
 
 
 class Compiled(SideBySide):
-    """`chunk` clients in one call, made full by clients that do not count; calls in parallel threads.
+    """`chunk` clients in one call, filled up with clients whose replies are dropped; calls run in parallel threads.
 
-    `compiler` makes of a graph what runs it. Where it fails, as without a C++ compiler, recordings run as they are. An
-    operation that cannot be recorded, since it asks a tensor for its value, is mapped as it is.
+    `compiler` makes a function of a graph. Where it fails, for example without a C++ compiler, recordings run
+    uncompiled. An operation that asks a tensor for its value cannot be recorded and is vectorized without a recording.
     """
 
     def __init__(self, chunk: int = 32, workers: int = 1, compiler: Callable[[fx.GraphModule], Callable] | None = None):
         super().__init__(chunk, workers)
         self._compiler = compiler or _by_torch
-        self._steps: dict[Any, Callable] = {}  # what runs a step of a kind
-        self._programs: dict[Any, Callable] = {}  # what runs an operation on inputs of a shape
-        self._refused: set[Callable] = set()  # what cannot be recorded
+        self._steps: dict[Any, Callable] = {}  # the program of a kind of step
+        self._programs: dict[Any, Callable] = {}  # the program of an operation on inputs of a shape
+        self._refused: set[Callable] = set()  # operations that cannot be recorded
 
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
         if len(clients) < min(FEW, self.chunk) or operation in self._refused:
@@ -105,7 +104,7 @@ class Compiled(SideBySide):
         if key not in self._programs:
             with _GATE.alone():
                 if key not in self._programs:
-                    result = super().together(operation, shared, clients)  # what is made once is not to be recorded
+                    result = super().together(operation, shared, clients)  # what is made once is not recorded
                     recording = self._record(operation, stepping, inputs)
                     if recording is None:
                         return result
@@ -115,8 +114,8 @@ class Compiled(SideBySide):
             return replace(full, thing=full.thing[: len(clients)])
 
     def _inputs(self, shared: Any, clients: list[Any]) -> Flat:
-        """A full call's: the round and the step size too, and clients' numbers of samples rounded up, so that few
-        shapes come.
+        """The inputs of a full call, with round and step size as tensors and sample numbers rounded up, so that shapes
+        are few.
         """
         full, like = clients + clients[-1:] * (self.chunk - len(clients)), shared.buffers
         told = shared._replace(round=scalar(shared.round, like), lr=scalar(shared.lr, like, like.dtype))
@@ -131,8 +130,8 @@ class Compiled(SideBySide):
             return out.tensors
 
         try:
-            # as objects of their own: a tensor that the operation holds too, as the model of the first round is its
-            # initial one, would be taken for the input
+            # as new objects: where the operation itself holds an input, as it holds the initial model in the first
+            # round, its own would be recorded as the input
             graph = self.call(make_fx(flat), *(tensor.detach() for tensor in inputs.tensors))
         except Exception as error:  # the call itself has just succeeded
             reason = str(error).partition(" - ")[0]
@@ -148,7 +147,7 @@ class Compiled(SideBySide):
         return run
 
     def _compile(self, graph: fx.GraphModule, tensors: Sequence[Tensor]) -> fx.GraphModule:
-        """The recording cut into its parts, with its steps compiled; what is before and after all of them is not."""
+        """The recording cut into its parts, with its steps compiled; operations before and after all steps are not."""
         last = max(node.meta.get(PART, 0) for node in graph.graph.nodes) + 1
         program = split_module(graph, torch.nn.Module(), lambda node: node.meta.get(PART, last))
         kinds: dict[str, Any] = {}
@@ -172,11 +171,11 @@ class Compiled(SideBySide):
         return program
 
     def _tried(self, step: Any, inputs: tuple) -> Callable:
-        """The step compiled, or as it is where that fails."""
+        """The compiled step, or the step itself where compiling fails."""
         try:
             compiled = self._compiler(step)
             compiled(*inputs)
-        except Exception as error:  # whatever a missing or a broken compiler makes of it
+        except Exception as error:  # whatever a missing or a broken compiler raises
             reason = (str(error) or type(error).__name__).splitlines()[0]
             _say(f"nothing can be compiled here, so recorded operations run as they are: {reason}")
             return step
@@ -184,7 +183,7 @@ class Compiled(SideBySide):
 
 
 class _Gate:
-    """Many threads run what is compiled, or one alone records: torch lets nothing compiled run meanwhile."""
+    """Many threads run compiled code, or one thread alone records: torch runs no compiled code meanwhile."""
 
     def __init__(self) -> None:
         self._fewer, self._running = threading.Condition(), 0
@@ -207,21 +206,21 @@ class _Gate:
                 self._fewer.notify_all()
 
 
-_GATE = _Gate()  # of the process, as what it guards is
+_GATE = _Gate()  # one for the process, as torch has one state
 
 
 def _by_torch(graph: fx.GraphModule) -> Callable:
-    """Compiled to one call of C++, in which other threads have the interpreter."""
-    # The width is what torch would choose itself. But torch keeps on the disk source code that was generated for a
-    # width, under a key that holds this option and not the processor: without the option, code for a narrow processor
-    # is compiled for a wide one, and writes beyond its arrays.
+    """The graph, compiled to one call of C++, during which other threads have the interpreter."""
+    # torch would choose the same width. But the key under which it keeps generated source code on the disk contains
+    # this option and not the processor: without the option, code that was generated for a narrow processor is
+    # compiled for a wide one, and writes beyond its arrays.
     width = WIDTHS.get(torch.backends.cpu.get_cpu_capability())
     options = {"cpp_wrapper": True, "cpp.simdlen": width}
     return torch.compile(graph, fullgraph=True, dynamic=False, options=options)
 
 
 def _with_room(samples: Any) -> Any:
-    """A client's samples, their list padded to a power of two."""
+    """A client's samples, with their index padded to a power of two."""
     return samples._replace(index=padded(samples.index, 1 << (len(samples.index) - 1).bit_length()))
 
 
@@ -230,7 +229,7 @@ def _layout(tensor: Tensor) -> Any:
 
 
 def _text(graph: fx.GraphModule) -> str:
-    """What a graph does, whatever its operations are called."""
+    """What a graph computes, as a text in which operations have numbers instead of names."""
     names = {node: f"%{place}" for place, node in enumerate(graph.graph.nodes)}
     plain = lambda argument: map_aggregate(argument, lambda a: names[a] if isinstance(a, fx.Node) else str(a))
     said = ((n.op, "" if n.op == "placeholder" else str(n.target), n.args, n.kwargs) for n in graph.graph.nodes)
@@ -239,5 +238,5 @@ def _text(graph: fx.GraphModule) -> str:
 
 @cache
 def _say(what: str) -> None:
-    """Once."""
+    """Log this warning once."""
     logging.getLogger(__name__).warning(what)

@@ -1,8 +1,7 @@
-"""From one client to many: a lift runs an operation that is written for one client over a cohort, and changes nothing
-else.
+"""From one client to many: a lift runs an operation written for one client over a cohort, and changes nothing else.
 
-`run(operation, shared, tasks)` yields replies in the order of the tasks, each made when it is due. Sequential, threaded
-and `processes.py` are the exact class (bitwise the same run); vectorized is the rounding class.
+`run(operation, shared, tasks)` yields the replies in the order of the tasks; a task is made when its turn comes.
+Sequential, threaded and worker processes are the exact class (bitwise the same run); vectorized is the rounding class.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from apiece.engine.state import Reply
 from apiece.engine.stepping import Batched, Loop
 from apiece.system.device import Crossing, in_turn, to_device
 
-Make = Callable[[], Any]  # makes one client's Each
+Make = Callable[[], Any]  # makes one client's ClientTask
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Sequential:
 class Parallel:
     """Runs jobs in threads, each with one intra-op thread.
 
-    Replies come in the order of the jobs. At most two jobs a worker wait, and a job is not begun once nobody waits for
-    it. With one worker the caller does the work itself.
+    Replies arrive in the order of the jobs. At most two jobs a worker wait, and no job starts once the caller has
+    stopped. With one worker the caller does the work itself.
     """
 
     def __init__(self, workers: int):
@@ -48,7 +47,7 @@ class Parallel:
         self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def in_order(self, jobs: Iterable[Callable[[], Any]]) -> Iterator[Any]:
-        """What each job gives, in the order of the jobs."""
+        """The result of each job, in the order of the jobs."""
         if self.workers == 1:
             yield from (job() for job in jobs)
             return
@@ -60,12 +59,12 @@ class Parallel:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        finally:  # who asked may have stopped, or been stopped
+        finally:  # the caller may have stopped early
             for job in pending:
                 job.cancel()
 
     def close(self) -> None:
-        """End the threads, each after the job that it is at. An interruption does not wait for these jobs."""
+        """End the threads, each after its current job. An interruption does not wait for these jobs."""
         interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
         self._pool.shutdown(wait=not interrupted, cancel_futures=True)
 
@@ -82,8 +81,8 @@ class Threaded(Parallel):
 
 
 class Vectorized(Parallel):
-    """`chunk` clients in one call of vmap, calls in parallel threads: which clients share one is the same for any
-    number of workers. Clients whose batches have other shapes are called apart; steps are masked.
+    """`chunk` clients in one call of vmap, calls in parallel threads; which clients share a call does not depend on the
+    number of workers. Clients whose batches have other shapes have another call; steps are masked.
     """
 
     def __init__(self, chunk: int = 32, workers: int = 1):
@@ -112,17 +111,17 @@ class Vectorized(Parallel):
             yield from some
 
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
-        """What the operation makes of these clients, in one call: a list of replies."""
+        """The operation's replies for these clients, in one call."""
         call = mapped(operation, Batched.of(clients), len(clients))
         return replies(self.call(call, *stacked(shared, clients)), len(clients), shared.buffers.device)
 
     def call(self, function: Callable, *of: Any) -> Any:
-        """What a function of many clients' stacked tensors gives, in a call of this lift's kind."""
+        """The result of a function of stacked clients, called in this lift's way."""
         return function(*of)
 
 
 class Rewritten(Vectorized):
-    """As vectorized, but that functions of torch are computed otherwise: what stands for each is in `written`."""
+    """Vectorized, but some functions of torch are replaced: `written` has the replacement of each."""
 
     written: Mapping[Callable, Callable]
 
@@ -132,7 +131,7 @@ class Rewritten(Vectorized):
 
 
 class _Written(TorchFunctionMode):
-    """Within it, in this thread, these functions are others, in modules too."""
+    """Replaces functions of torch in this thread while it is entered, also inside modules."""
 
     def __init__(self, written: Mapping[Callable, Callable]):
         super().__init__()
@@ -143,10 +142,10 @@ class _Written(TorchFunctionMode):
 
 
 def _shapes(clients: list[Any]) -> Iterator[Any]:
-    """For each client a key: those with the same can be stacked. Ragged numbers of full batches can, ragged batches or
-    pools cannot.
+    """A key for each client; clients with the same key can be stacked. Their numbers of full batches may differ, the
+    shapes of their batches and pools may not.
     """
-    pools: dict[int, Any] = {}  # most often there is one
+    pools: dict[int, Any] = {}  # most often all clients share one
     for each in clients:
         batches, pool = each.batches, each.samples.pool
         one = batches.shape[1:] if isinstance(batches, Tensor) else tuple(b.shape for b in batches)
@@ -160,7 +159,7 @@ def _first(tree: Any) -> Any:
 
 
 def stacked(shared: Any, clients: list[Any]) -> tuple[Any, Any, Any]:
-    """(what all clients are told, the pool of samples that all draw from, the clients with a leading axis).
+    """(what all clients share, the pool of samples that all draw from, the clients with a leading axis).
 
     Where each client has a pool of its own, the second is () and the pools are stacked with the clients.
     """
@@ -171,7 +170,7 @@ def stacked(shared: Any, clients: list[Any]) -> tuple[Any, Any, Any]:
 
 
 def mapped(operation: Callable, stepping: Any, count: int) -> Callable[[Any, Any, Any], Any]:
-    """The operation as a function of what `stacked` gives for so many clients."""
+    """The operation for `count` clients, as a function of the three that `stacked` returns."""
 
     def call(shared: Any, pool: Any, clients: Any) -> Any:
         def one(each: Any, buffers: Tensor) -> Any:
@@ -187,7 +186,7 @@ def _drawing_from(pool: Any, each: Any) -> Any:
 
 
 def _stack(trees: Sequence[Any], like: Tensor) -> Any:
-    """One tree with a leading client axis; shorter leaves are padded at the end by their own last entry."""
+    """One tree with a leading client axis; shorter leaves are padded with their last entry."""
     first = trees[0]
     if isinstance(first, Tensor):
         lengths = {len(t) if t.dim() else 0 for t in trees}
@@ -200,18 +199,18 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
 
 
 def replies(stack: Any, count: int, device: torch.device) -> Crossing:
-    """The replies of which `stack` is the stack, with what the host reads of them on its way there, all at once."""
+    """The replies in a stack; what the host reads of them crosses from the device all at once."""
     crossing = begun(stack, device)
     return Crossing(apart(crossing.thing, count), crossing.events)
 
 
 def begun(reply: Any, device: torch.device) -> Crossing:
-    """A reply with what the host reads of it on its way there from the device."""
+    """A reply, of which the part that the host reads is on its way from the device."""
     return reply.crossing(device) if isinstance(reply, Reply) else Crossing(reply)
 
 
 def apart(tree: Any, count: int) -> list[Any]:
-    """The trees of which `tree` is the stack."""
+    """The `count` trees that a stacked tree is made of."""
     if isinstance(tree, Tensor):
         return list(tree.unbind())
     parts = [apart(part, count) for part in (tree.values() if isinstance(tree, dict) else tree)]
@@ -225,5 +224,5 @@ def _like(template: tuple, parts: Iterable[Any]) -> Any:
 
 
 def padded(t: Tensor, length: int) -> Tensor:
-    """The tensor made so long by repeating its last entry."""
+    """The tensor with its last entry repeated up to this length."""
     return t if len(t) == length else torch.cat([t, t[-1:].expand(length - len(t), *t.shape[1:])])

@@ -1,11 +1,11 @@
-"""The vectorized lift with convolutions as products of matrices, for all clients of a call in one batched product.
+"""The vectorized lift with convolutions as products of matrices: one batched product for all clients of a call.
 
-vmap makes of a convolution whose kernels differ by client one of as many groups as there are clients, which libraries
-have no fast kernels for. Here the patches of the images are laid out, K = C kH kW numbers each, and
+By itself, vmap makes one convolution with a group for every client where kernels differ by client, and libraries have
+no fast kernels for it. Here the images are laid out in patches of K = C kH kW numbers, and vmap batches the product
 
-    out [O, B L] = kernels [O, K] @ patches [K, B L],
+    out [O, B L] = kernels [O, K] @ patches [K, B L].
 
-which vmap makes a batched product of. The patches are kH kW times the images, kept until the backward pass.
+The patches have kH kW times the size of the images and are kept until the backward pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def conv2d(
     groups: int = 1,
 ) -> Tensor:
     """`F.conv2d` of images [B, C, H, W] with kernels [O, C, kH, kW] as one product, in the type that autocast would
-    give it; one of groups, padded by name or without a batch as it is.
+    give it; torch's own with groups, with padding by name, or without a batch.
     """
     if groups != 1 or isinstance(padding, str) or input.dim() != 4:
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
@@ -43,6 +43,6 @@ def conv2d(
 
 
 class Products(Rewritten):
-    """As vectorized, but for how convolutions of images are computed; the rounding class."""
+    """Vectorized, but convolutions of images are products; the rounding class."""
 
     written = {F.conv2d: conv2d}

@@ -1,10 +1,10 @@
-"""Images of many clients in one call of vmap: side by side, as the channels of one batch.
+"""The vectorized lift with the images of many clients side by side, as the channels of one batch.
 
-vmap by itself makes one convolution of as many groups as there are clients, channels first, and one pool of a longer
-batch, so that images are laid out anew between any two, and the gradient of a pool is scattered by indices, a number at
-a time. Here S clients' images [B, C, H, W] stay one batch [B, S C, H, W] that lies channels-last, for which libraries
-have their fast kernels; pools whose windows tile the images are formulas of the places of a window. Values stay what
-they were, the last bits of convolutions apart.
+By itself, vmap makes one convolution with a group for every client, channels first, and one pool of a longer batch:
+images change their layout between any two, and a pool's gradient is scattered by indices, one number at a time. Here
+the images [B, C, H, W] of S clients stay one batch [B, S C, H, W] that lies channels-last, for which libraries have
+fast kernels; a pool whose windows tile the images is a formula of the places in a window. Values stay the same, except
+for the last bits of convolutions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.autograd import Function
 from apiece.lifts.lift import Rewritten
 
 aten = torch.ops.aten
-LARGEST = 9  # places of a window: every one is a term of a formula
+LARGEST = 9  # places in a window: each is a term of the formula
 
 
 def conv2d(
@@ -32,8 +32,8 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`F.conv2d` of images [B, C, H, W] with kernels [O, C / groups, kH, kW]; padded by name, without a batch or
-    under autocast as it is.
+    """`F.conv2d` of images [B, C, H, W] with kernels [O, C / groups, kH, kW]; torch's own with padding by name, without
+    a batch, or under autocast.
     """
     plain = isinstance(padding, str) or input.dim() != 4 or torch.is_autocast_enabled(input.device.type)
     of = F.conv2d if plain else _Convolution.apply
@@ -49,7 +49,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """`F.max_pool2d` of images [..., H, W]: where its windows tile them, the largest of each one's places."""
+    """`F.max_pool2d` of images [..., H, W]; where its windows tile them, the maximum over the places in a window."""
     high, wide = window = pair(kernel_size)
     tiled = input.shape[-2] % high == 0 and input.shape[-1] % wide == 0 and high * wide <= LARGEST
     alone = (pair(stride or window), pair(padding), pair(dilation)) == (window, (0, 0), (1, 1))
@@ -59,18 +59,18 @@ def max_pool2d(
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """`F.relu`; images go in and out joined, or else compilers would keep what the gradient reads channels first."""
+    """`F.relu`; images stay joined, for compilers would otherwise keep the gradient's input channels first."""
     return _Relu.apply(input) if input.dim() == 4 and not inplace else F.relu(input, inplace)
 
 
 class SideBySide(Rewritten):
-    """As vectorized, but for how operations on images are computed; the rounding class."""
+    """Vectorized, but operations on images are computed side by side; the rounding class."""
 
     written = {F.conv2d: conv2d, F.max_pool2d: max_pool2d, F.relu: relu}
 
 
 def pair(of: Any) -> tuple[int, int]:
-    """A setting of both axes of an image, given as one number or as two."""
+    """A setting for both axes of an image, given as one number or two."""
     return (of, of) if isinstance(of, int) else 2 * tuple(of) if len(of) == 1 else tuple(of)
 
 
@@ -100,14 +100,14 @@ class _Convolution(Function):
 
 
 class _Gradients(Function):
-    """A convolution's gradients by images, kernels and biases, of these those that are asked for."""
+    """A convolution's gradients by images, kernels and biases, those of them that are asked for."""
 
     @staticmethod
     def forward(grad: Tensor, x: Tensor, kernels: Tensor, asked: tuple, *settings: Any) -> tuple[Tensor, ...]:
         stride, padding, dilation = map(pair, settings[:3])
         rest = stride, padding, dilation, False, (0, 0), settings[3], [*asked[:2], False]
         found = [one for one in aten.convolution_backward(grad, x, kernels, None, *rest) if one is not None]
-        if asked[2]:  # as a product, which is faster than what libraries and compilers make of a sum over images
+        if asked[2]:  # a product is faster than a sum over images in libraries and compilers
             flat = grad.movedim(1, -1).flatten(0, 2)
             found.append((flat.new_ones(1, len(flat)) @ flat)[0])
         return tuple(found)
@@ -119,8 +119,8 @@ class _Gradients(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple:
-        """Each is linear in the gradient that came in, and in kernels or images: a convolution's gradients are, of
-        those that stand in their place.
+        """Each gradient is linear in the incoming one, and in kernels or images: its own gradients are a convolution,
+        or a convolution's gradients, with the new gradient in the place of images or kernels.
         """
         (grad, x, kernels), rest = ctx.saved_tensors, iter(grads)
         by_images, by_kernels, by_biases = (next(rest) if one else None for one in ctx.asked)
@@ -141,7 +141,7 @@ class _Gradients(Function):
         grad, x = (_joined_images(t, dim, clients) for t, dim in ((grad, dims[0]), (x, dims[1])))
         kernels = _joined_kernels(kernels, dims[2], clients)
         found = _Gradients.forward(grad, x, kernels, asked, *rest, clients * groups)
-        axes = tuple(axis for axis, one in zip((1, 0, 0), asked, strict=True) if one)  # of images behind the batch
+        axes = tuple(axis for axis, one in zip((1, 0, 0), asked, strict=True) if one)  # in images, behind the batch
         return tuple(t.unflatten(axis, (clients, -1)) for t, axis in zip(found, axes, strict=True)), axes
 
 
@@ -165,7 +165,7 @@ class _Relu(Function):
 
 
 class _Pool(Function):
-    """The largest of each window; its gradient goes to the first of the places that have it."""
+    """The maximum of each window; its gradient goes to the first place that has it."""
 
     @staticmethod
     def forward(x: Tensor, window: tuple[int, int]) -> Tensor:
@@ -180,7 +180,7 @@ class _Pool(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (x, largest), (grad,), (high, wide) = ctx.saved_tensors, grads, ctx.window
         *places, _ = enumerate(_places(x, ctx.window))
-        first = torch.full_like(largest, len(places))  # its number, of the type that compilers make vectors of
+        first = torch.full_like(largest, len(places))  # its number, in a type that compilers vectorize
         for number, place in reversed(places):
             first = torch.where(place < largest, first, float(number))
         numbers = torch.arange(high * wide, dtype=x.dtype, device=x.device).view(high, 1, wide)
@@ -193,13 +193,13 @@ class _Pool(Function):
 
 
 def _places(x: Tensor, window: tuple[int, int]) -> list[Tensor]:
-    """What all windows have in the same place, place by place. [..., H, W] -> [..., h, w] each"""
+    """For each place in a window, the values that all windows have there: [..., H, W] -> [..., h, w] each."""
     high, wide = window
     return [x[..., i::high, j::wide] for i in range(high) for j in range(wide)]
 
 
 def _first(t: Tensor, dim: int | None, clients: int) -> Tensor:
-    """With the clients' axis first; what all have in common is repeated."""
+    """The tensor with the clients' axis first; a tensor that all clients share is repeated."""
     return t.expand(clients, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
@@ -214,6 +214,6 @@ def _joined_kernels(t: Tensor, dim: int | None, clients: int) -> Tensor:
 
 
 def _channels_last(t: Tensor) -> Tensor:
-    """Itself where it lies so; one channel alone, whose two layouts are one, is to say that it does."""
+    """The tensor in channels-last layout, copied if need be; one channel, whose layouts coincide, gets its strides."""
     like = torch.channels_last
     return t if t.stride(1) == 1 and t.is_contiguous(memory_format=like) else t.clone(memory_format=like)

@@ -1,4 +1,4 @@
-"""Clients in parallel threads, each with a stream of the GPU to itself: kernels of several clients run at once."""
+"""Clients in parallel threads, each with a stream of the GPU of its own: kernels of several clients run at once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from apiece.system.device import Crossing
 class Streamed(Threaded):
     """Clients in parallel threads, each on a CUDA stream of its thread.
 
-    A client's stream waits for all work that the caller's stream was given before the round, and the caller's stream
-    waits for each reply: nothing is read before it is made. Memory is freed when both streams are done with it. The
-    first client that ever runs an operation runs on the caller's stream, because what is made once and kept must be
-    made there.
+    A client's stream waits for all work that the caller's stream received before the round, and the caller's stream
+    waits for each reply: nothing is read before it is computed. Memory is freed when both streams are done with it. The
+    first client that ever runs an operation runs on the caller's stream, because values that are made once and kept
+    must be made there.
     """
 
     def __init__(self, workers: int):

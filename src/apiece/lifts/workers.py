@@ -1,8 +1,8 @@
 """Clients in worker processes: a lift of the exact class for where the interpreter's lock costs more than messages.
 
-Each worker is spoken to by a thread of ours. What all clients of a run share lies in files that every worker maps: the
-operation is told once a run, `Shared` once a round, and a message holds no samples, only where they lie. The files have
-no name: they are handed over by their handles, and however the run ends, nothing of them is left.
+One of our threads speaks to each worker. A worker receives the operation once a run and `Shared` once a round. The
+samples that the clients of a run share lie in files that every worker maps; a message only says where. The files have
+no name: workers receive their handles, and nothing of them is left, however the run ends.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from apiece.system.allocator import keep_freed
 from apiece.system.device import to_numpy
 
 PRELOAD = ("apiece.lifts.workers", "apiece.engine.federated", "apiece.networks.models", "numpy.random", "torch")
-LARGE = 1 << 20  # bytes from which a pool of many clients' samples is put into a file
+LARGE = 1 << 20  # bytes; a pool of many clients' samples of this size or more is put into a file
 
 
 class Processes(Threaded):
-    """So many worker processes, each with one thread. One that ends, or is silent for longer than there is patience, is
+    """`workers` processes, each with one thread. A process that ends, or does not answer for `patience` seconds, is
     replaced; raises processes.Lost where the new one is lost at the same work.
     """
 
@@ -57,16 +57,16 @@ class Processes(Threaded):
         return super().run(call, shared, tasks)
 
     def close(self) -> None:
-        """End the workers, at once, and with them the threads."""
+        """End the workers at once, and then the threads."""
         self._processes.close()
         super().close()
 
     def pids(self) -> list[int]:
-        """The workers that run."""
+        """The numbers of the worker processes that run."""
         return self._processes.pids()
 
     def _call(self, told: Told, each: Any) -> Any:
-        """What this thread's worker, or a new one, makes of a client."""
+        """The reply of this thread's worker, or of a new one, for a client."""
         if not hasattr(self._mine, "worker"):
             self._mine.worker = Worker(self._processes, self._shelf)
         try:
@@ -77,22 +77,22 @@ class Processes(Threaded):
 
 
 class Told:
-    """What a worker has to know before it can work on a client: the operation, pickled, and what a round shares."""
+    """What a worker needs before it works on a client: the pickled operation, and the values that a round shares."""
 
     def __init__(self, operation: bytes, shared: Any):
         self.operation, self.shared = operation, shared
 
 
 class Worker:
-    """One process and what it was told last."""
+    """One process, and what it last received."""
 
     def __init__(self, processes: processes.Pool, shelf: Shelf):
         self.processes, self.live = processes, processes.begin()
         self.shelf, self.told = shelf, Told(b"", None)
-        self.handed = 0  # so many of the shelf's files
+        self.handed = 0  # how many of the shelf's files it has received
 
     def call(self, told: Told, each: Any) -> Any:
-        """The reply of one client; an error there is raised here, and processes.Lost where there is none."""
+        """The reply for one client; raises the worker's error, or processes.Lost where there is no reply."""
         operation = told.operation if told.operation != self.told.operation else None
         shared = (told.shared,) if told is not self.told else ()
         message = dumps((operation, shared, each), self.shelf)
@@ -107,7 +107,7 @@ class Worker:
         return answer
 
     def _hand_over(self) -> None:
-        """The files that are new, each after an empty message."""
+        """Send the files that are new, each after an empty message."""
         for file in self.shelf.files[self.handed :]:
             self.live.pipe.send_bytes(b"")
             send_handle(self.live.pipe, file.fileno(), self.live.process.pid)
@@ -115,14 +115,14 @@ class Worker:
 
 
 class Shelf:
-    """Pools that were put into files, once each, for workers to map; the files go when the shelf goes."""
+    """Pools in files, each written once, for workers to map; the files are closed with the shelf."""
 
     def __init__(self) -> None:
         self._lock, self._known = threading.Lock(), dict[int, tuple[Tensor, Any]]()
         self.files: list[IO[bytes]] = []
 
     def place(self, tensor: Tensor) -> tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]:
-        """Where the tensor lies: number of the file, type, shape and strides."""
+        """Where the tensor lies: the number of its file, its type, shape and strides."""
         with self._lock:
             if id(tensor) not in self._known:
                 file, dense = tempfile.TemporaryFile(), tensor.clone()
@@ -130,7 +130,7 @@ class Shelf:
                 to_numpy(dense.as_strided((dense.numel(),), (1,))).tofile(file)
                 where = len(self.files), dense.dtype, tuple(dense.shape), dense.stride()
                 self.files.append(file)
-                self._known[id(tensor)] = tensor, where  # the tensor is held, for its id to stay its own
+                self._known[id(tensor)] = tensor, where  # keeps the tensor, and so its id
             return self._known[id(tensor)][1]
 
 
@@ -148,7 +148,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def dumps(message: Any, shelf: Shelf | None = None) -> bytes:
-    """Bytes of a tree of tensors; with a shelf, of (operation, shared, each) whose pool stays on it."""
+    """The bytes of a tree of tensors; with a shelf, of (operation, shared, client), whose pool stays on the shelf."""
     file = io.BytesIO()
     samples = message[-1].samples if shelf is not None else None
     pool = [leaf for leaf in tree_leaves(samples.pool) if _of_many(leaf, samples)] if samples is not None else []
@@ -161,10 +161,10 @@ def _of_many(leaf: Tensor, samples: Any) -> bool:
 
 
 def _tensor(array: Any) -> Tensor:
-    return torch.from_numpy(array).clone()  # in torch's own memory: the last bit can depend on how it is aligned
+    return torch.from_numpy(array).clone()  # into torch's own memory: the last bit can depend on the alignment
 
 
-_maps: list[mmap] = []  # a worker's, of the files it was handed
+_maps: list[mmap] = []  # in a worker, the files that it received
 
 
 def _mapped(number: int, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
@@ -172,7 +172,7 @@ def _mapped(number: int, dtype: torch.dtype, shape: tuple[int, ...], stride: tup
 
 
 def _received(pipe: Any) -> bytes:
-    """The next message; files that come before it are mapped."""
+    """The next message; files that arrive before it are mapped."""
     while not (message := pipe.recv_bytes()):
         handle = recv_handle(pipe)
         _maps.append(mmap(handle, 0, access=ACCESS_COPY))
@@ -181,16 +181,16 @@ def _received(pipe: Any) -> bytes:
 
 
 def _nothing(stepping: Any, shared: Any, each: Any) -> Any:
-    raise AssertionError("a worker is told the operation first")
+    raise AssertionError("a worker receives the operation first")
 
 
 def serve(pipe: Any) -> None:
-    """A worker: reply to clients' work until the other side ends."""
+    """A worker: answer messages with clients' replies until the other side ends."""
     signals.ignore()  # the run ends its workers
     torch.set_num_threads(1)
     keep_freed()
     stepping, known, shared = Loop(), _nothing, None
-    with suppress(EOFError, OSError):  # the other side ended, maybe while we were at work
+    with suppress(EOFError, OSError):  # the other side has ended, perhaps during our work
         while True:
             operation, told, each = pickle.loads(_received(pipe))
             try:
