@@ -139,7 +139,7 @@ def test_flags_that_are_none(words):
 
 def test_seeds_all_differ():
     sentence(run(seeds="0,1,0"), "seeds=0,1,0")
-    sentence(run("--seeds", "2", seeds="0,1"), "--seeds is given more than once", "say --seeds 0,1")
+    sentence(run("--seeds", "2", seeds="0,1"), "--seeds is given more than once", "write --seeds 0,1")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -208,7 +208,7 @@ TOML = [
     ("precision = 'float16'", "did you mean 'bfloat16'"),
     ("config = 3", "no setting 'config'"),
     ("= 3", "no TOML file"),
-    ("a = " + "[" * 5000 + "]" * 5000, "brackets in brackets"),
+    ("a = " + "[" * 5000 + "]" * 5000, "brackets are nested"),
     ("seed = " + "9" * 5000, "no TOML file"),
     ("seed = " + "9" * 30, "a number of 64 bits"),
     ('out = "a\\u0000b"', "no file can hold"),

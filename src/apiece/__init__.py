@@ -1,7 +1,7 @@
 """apiece: federated learning for clients whose data differ.
 
-Every public name stands once, in `__init__.pyi`; each is loaded when it is first used, so that importing the package
-costs nothing.
+Every public name is listed once, in `__init__.pyi`, and is loaded when it is first used, so that importing the package
+is cheap.
 """
 
 import lazy_loader  # pyright: ignore[reportMissingTypeStubs]

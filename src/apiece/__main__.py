@@ -1,4 +1,4 @@
-"""`python -m apiece` is `apiece`."""
+"""`python -m apiece` runs the command `apiece`."""
 
 from apiece.cli import main
 

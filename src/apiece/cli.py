@@ -1,6 +1,6 @@
-"""The command line: from words to a command of commands.py, and from what goes wrong to one sentence.
+"""The command line: arguments become a command of commands.py, and errors become one sentence.
 
-Importing this module, and asking for help, loads neither torch nor numpy.
+Importing this module and printing help load neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from apiece.config.tables import count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError
 from apiece.system import signals
 
-SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags of several values, given at once
-EITHER = (("steps", "epochs"), ("seed", "seeds"))  # settings of which one alone can be meant
+SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags that take several values at once
+EITHER = (("steps", "epochs"), ("seed", "seeds"))  # pairs of settings that exclude each other
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: exit code 0, 2 with one sentence for bad input, 128 plus its number where a signal ended it.
+    """The entry point: exit code 0; 2 with one sentence for bad input; 128 plus the number of a signal that ended it.
 
-    Without `arguments`, the words and the signals are those of the process.
+    Without `arguments` it takes those of the process, and handles the signals of the process.
     """
     if arguments is None:
         with signals.heeded():
@@ -56,13 +56,13 @@ def main(arguments: list[str] | None = None) -> None:
                 COMMANDS if path is None else COMMANDS | _with_defaults(defaults),
                 args=words,
                 prog="apiece",
-                description="Federated learning for clients whose data differ. `apiece --version` is its version.",
+                description="Federated learning for clients whose data differ. `apiece --version` prints the version.",
             )
         if path is not None and settings.plugin:
             _refuse_unnamed(settings.plugin, command.config.plugin, path)
         _do(command)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read what was printed has gone
+    except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
     except (UserError, OSError) as error:
@@ -72,8 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _do(command: Any) -> None:
-    """Do what is asked for: of several ranks all do a run and the like, asked with the same words, and the first alone
-    does the rest.
+    """Execute the command. With several ranks, all execute a run, a grid, a resumption or a comparison, for which they
+    must have the same arguments; the first alone executes any other command.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         if isinstance(command, Run | Grid):
@@ -93,8 +93,8 @@ def _do(command: Any) -> None:
 
 
 def _end(error: UserError | OSError) -> NoReturn:
-    """Say what is wrong in one sentence, and end with the code of bad input: of several ranks the first says what all
-    were told, else each what it met.
+    """Print the error in one sentence and exit with the code of bad input. With several ranks, the first prints an
+    error that all know of, and each rank prints an error that it alone knows of.
     """
     here, met_by = int(os.environ.get("RANK", "0")), getattr(error, "met_by", None)
     if met_by is None or here == 0:
@@ -107,14 +107,14 @@ def _end(error: UserError | OSError) -> NoReturn:
 
 
 def _interrupted(stop: KeyboardInterrupt) -> NoReturn:
-    """Say how to go on, and end with the signal's code: of several ranks the first says it, and each that torchrun
-    ends.
+    """Print how to continue, and exit with the signal's code. With several ranks, the first prints it, and so does each
+    rank that torchrun ends.
     """
     number = getattr(stop, "number", SIGINT)
     rank, several = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")) > 1
     how = "interrupted" if number == SIGINT else f"ended by {Signals(number).name}"
     if several and number == SIGTERM:
-        how = f"rank {rank}: another rank of this run ended, or torchrun is to end"
+        how = f"rank {rank}: another rank of this run ended, or torchrun was asked to end"
     goes_on = f"; {stop}" if str(stop) else ""
     if rank == 0 or (several and number == SIGTERM):
         print(f"apiece: {how}{goes_on}.", file=sys.stderr)
@@ -122,14 +122,14 @@ def _interrupted(stop: KeyboardInterrupt) -> NoReturn:
 
 
 def _refuse_repeated(words: list[str]) -> None:
-    """Refuse a second flag of several values: the values of the first would silently be left out."""
+    """Refuse a flag of several values that is given twice: its first values would silently be ignored."""
     for flag, example in SEVERAL.items():
         if sum(word.partition("=")[0] == flag for word in words) > 1:
-            raise UserError(f"{flag} is given more than once, and only the last would count: say {example}.")
+            raise UserError(f"{flag} is given more than once, and only the last would count: write {example}.")
 
 
 def _refuse_usual(words: list[str]) -> None:
-    """Refuse the flag that other libraries have for a setting, with this one's."""
+    """Refuse a flag that other libraries have for a setting, and name ours."""
     names = [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
     known = {f.name for f in fields(Config)}
     for name in names if words and words[0] in ("run", "grid") else ():
@@ -143,14 +143,14 @@ def _given(words: list[str], setting: str) -> bool:
 
 
 def _refuse_both(words: list[str]) -> None:
-    """Refuse two flags of which the second would silently leave the first without effect."""
+    """Refuse two flags of which the second would silently make the first ineffective."""
     for one, other in EITHER:
         if _given(words, one) and _given(words, other):
             raise UserError(f"--{one} and --{other} are both given, and only --{other} would count: leave one out.")
 
 
 def _under(defaults: Config, words: list[str]) -> Config:
-    """A file's settings under the flags given: a flag also clears the setting that it stands instead of."""
+    """A file's settings as defaults for the flags; a flag also clears the setting that it replaces."""
     usual = Config()
     pairs = [*EITHER, *(pair[::-1] for pair in EITHER)]
     cleared = {other: getattr(usual, other) for one, other in pairs if _given(words, one)}
@@ -158,7 +158,7 @@ def _under(defaults: Config, words: list[str]) -> Config:
 
 
 def _registry() -> ConstructorRegistry:
-    """How flags are read that are not a plain value: seeds, with commas; a number or a share, which may be in %."""
+    """How flags without a plain value are read: seeds with commas between them; a count, a share or a percentage."""
     registry = ConstructorRegistry()
 
     @registry.primitive_rule
@@ -205,25 +205,25 @@ def _registry() -> ConstructorRegistry:
 
 
 def _config_file(words: list[str]) -> tuple[str | None, list[str]]:
-    """Take `--config FILE` out of the words of `run` or `grid`: its values become the defaults that flags go over."""
+    """Take `--config FILE` out of the arguments of `run` or `grid`: flags override its values."""
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
         if words[0] in ("run", "grid") and name == "--config":
             if not equals and i + 1 == len(words):
-                raise UserError("--config wants the path of a TOML file.")
+                raise UserError("--config needs the path of a TOML file.")
             return value if equals else words[i + 1], words[:i] + words[i + (1 if equals else 2) :]
     return None, words
 
 
 def _refuse_unnamed(recorded: tuple[str, ...], named: tuple[str, ...], path: str) -> None:
-    """Refuse a configuration file's plug-ins where the flags do not name them too."""
+    """Refuse the plug-ins of a configuration file unless the flags name them too."""
     from apiece.language import plugins
 
     plugins.agreed(recorded, named, path)
 
 
 def _with_defaults(defaults: Config) -> dict[str, type]:
-    """The commands that take settings, from these; the algorithm among them is a run's, and no grid's."""
+    """The commands that take settings, with these as defaults; a grid does not take the algorithm among them."""
 
     @dataclass(frozen=True)
     class RunFrom(Run):

@@ -1,6 +1,6 @@
-"""What `apiece run | grid | resume | compare | report | export | personalize | algorithms | data` take and do.
+"""The commands `apiece run | grid | resume | compare | report | export | personalize | algorithms | data`.
 
-Importing this module, and making a command, loads neither torch nor numpy.
+Importing this module and making a command load neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from apiece.report.metrics import CHOICES
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
 Settings = Annotated[Config, OmitArgPrefixes, arg(name="")]
-METRIC = arg(help=f"The accuracy in a cell: {', '.join(CHOICES)}; personal where there is no global model.")
+METRIC = arg(help=f"The accuracy in a cell: {', '.join(CHOICES)}; personal accuracy where there is no global model.")
 Trusted = Annotated[
     tuple[str, ...],
-    arg(help="The plug-in files that the run was made with: a program that its folder names alone is not run."),
+    arg(help="The plug-in files that the run was made with: a file that only its folder names is not executed."),
 ]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run one algorithm on one federation of clients. With --config FILE.toml its settings come first, and flags go
-    over them.
+    """Run one algorithm on one federation of clients. With --config FILE.toml the file's settings are the defaults,
+    which flags override.
     """
 
     config: Settings = field(default_factory=Config)
 
     def check(self) -> None:
-        """Raise UserError for what can be refused at once, before anything heavy is loaded."""
+        """Raise UserError for what can be refused before anything heavy is loaded."""
         check(self.config)
         refuse_unknown(self.config)
 
@@ -46,19 +46,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Grid:
-    """Run every row with every column, and print the table: a cell is the sum of the two, `nothing` the row alone.
-    The settings are those of `run` but for --algorithm; the same command again goes on where it was stopped.
+    """Run every row with every column, and print the table: a cell runs the sum of the two, and the column `nothing` is
+    the row alone. The settings are those of `run` except --algorithm; the same command again continues a grid.
     """
 
     rows: str
-    """Algorithms with commas between them: "fedavg, scaffold, feddyn"."""
+    """Algorithms, separated by commas: "fedavg, scaffold, feddyn"."""
     columns: str
-    """What is added to each: "nothing, relaxed_init(0.1), fedcog()"."""
+    """What is added to each row: "nothing, relaxed_init(0.1), fedcog()"."""
     metric: Annotated[str, METRIC] = "global"
     config: Settings = field(default_factory=Config)
 
     def check(self) -> None:
-        """Raise UserError for what can be refused at once, before anything heavy is loaded."""
+        """Raise UserError for what can be refused before anything heavy is loaded."""
         check(self.config)
         refuse_unknown_cells(self.config, self.rows, self.columns)
 
@@ -81,18 +81,18 @@ class Grid:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run that was stopped, from its newest whole checkpoint; with --rounds, with one that ended."""
+    """Continue a run that was stopped from its newest whole checkpoint; with --rounds, also a run that has ended."""
 
     folder: Positional[Folder]
     rounds: int | None = None
-    """Another number of rounds than the run's, not fewer than it has done: the run that had them from the start."""
+    """Another number of rounds, no fewer than are done: the result is the run that had them from the start."""
     device: str | None = None
-    """Another device than the run's: cpu, cuda. The same run but for rounding."""
+    """Another device than the run's: cpu, cuda. The result differs only by rounding."""
     on_bad_client: Literal["stop", "skip"] | None = None
-    """What a client that becomes non-finite does from here on, if not what the run was begun with."""
+    """What to do from here on when a client becomes non-finite, if not what the run was begun with."""
     plugin: Trusted = ()
     patience: float | None = None
-    """From here on, so many seconds of silence, as with `run`."""
+    """The seconds of silence that are allowed from here on, as with `run`."""
 
     def __call__(self) -> None:
         from apiece.experiment.launch import resume
@@ -110,7 +110,7 @@ class Compare:
     out: str | None = None
     """Where the report goes (default: report.html beside the first run)."""
     target: float | None = None
-    """A global accuracy: rounds, bytes and seconds to it are told."""
+    """A global accuracy: the table says after how many rounds, bytes and seconds it was reached."""
 
     def __call__(self) -> None:
         from apiece.experiment.references import compare
@@ -127,7 +127,7 @@ class Report:
     out: str = "report.html"
     """The page."""
     target: float | None = None
-    """A global accuracy: rounds, bytes and seconds to it are told."""
+    """A global accuracy: the page says after how many rounds, bytes and seconds it was reached."""
 
     def __call__(self) -> None:
         from apiece.report.page import write_report
@@ -139,13 +139,13 @@ class Report:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a trained model as a safetensors file that `load_state_dict` takes: the global one, or one client's."""
+    """Write a trained model as a safetensors file for `load_state_dict`: the global model, or one client's."""
 
     folder: Positional[Folder]
     out: str
-    """The file."""
+    """The file to write."""
     client: str | None = None
-    """A client's name, for its own model."""
+    """A client's name, to export its own model."""
     plugin: Trusted = ()
 
     def __call__(self) -> None:
@@ -157,16 +157,16 @@ class Export:
 
 @dataclass(frozen=True)
 class Personalize:
-    """Give a client that a run never saw its model, in the way of the run's algorithm, and say what that cost."""
+    """Make a model for a client that a run never saw, by the run's own algorithm, and print what that cost."""
 
     run: Folder
     """The run's folder."""
     data: str
     """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test, or a .jsonl of texts."""
     out: str
-    """The file of the model, safetensors that `load_state_dict` takes."""
+    """The model's file to write: safetensors for `load_state_dict`."""
     steps: int | None = None
-    """Local steps after that (default: none; a round's, where personal parameters have no other training)."""
+    """Local steps after that (default: none; a round's, where nothing else trains the personal parameters)."""
     plugin: Trusted = ()
 
     def __call__(self) -> None:
@@ -181,7 +181,7 @@ class Algorithms:
     """List the algorithms, one line each with its reference."""
 
     json: bool = False
-    """As JSON, with `paper_defaults`: the settings of a run (weighting, optimizer, ...) that the algorithm's paper has.
+    """As JSON, with `paper_defaults`: the settings of a run (weighting, optimizer, ...) of the algorithm's paper.
     """
     plugin: tuple[str, ...] = ()
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
@@ -235,7 +235,7 @@ def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
         print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
 
 
-BY_RANKS = (Run, Grid, Resume, Compare)  # what several ranks do together; the rest is the first's alone
+BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the first alone executes the rest
 
 COMMANDS = {
     "run": Run,

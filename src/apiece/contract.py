@@ -1,15 +1,15 @@
 """The contract that every piece and algorithm passes: `check(it)` raises an AssertionError that names the broken law.
 
     law 1    a lift does not change the meaning: threads bitwise (float32), vectorized within 1e-10 (float64)
-    law 2    a neutral value is bitwise the algorithm without that part; whoever has none says why
+    law 2    a part with its neutral value is bitwise absent; a part without one says why
     law 8    a round leaves its input as it was and repeats bitwise
-    law 9    saved, killed, loaded and continued after any round, it is bitwise the run that never stopped
-    law 10   listing the clients in another order under their own names changes nothing (1e-10)
-    reads    a piece declares what it reads of the past: keeping more for a simulation to look at changes nothing
+    law 9    a run saved, killed, loaded and continued after any round is bitwise the run that never stopped
+    law 10   the order in which the clients are listed, under their own names, changes nothing (1e-10)
+    reads    a piece declares all that it reads of the past: storing more, for diagnostics, changes nothing
 
-The problem is made here: seven ragged clients with labels of their own (one has fewer samples than a batch, one a
-single sample, one none), some asked, some silent, some without a step; momentum, weight decay, clipping, a decaying
-step size.
+The problem is built here: seven clients of different sizes, each with labels of its own; one has fewer samples than a
+batch, one a single sample, one none. Some are asked, some are absent, some take no step. Momentum, weight decay,
+clipping and a decaying step size are on.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ PLACES = (
     (),
     (Period("body", 2),),
     (Period("head", NEVER),),
-)  # where a piece alone is tried: beside FedAvg, slow and personal groups
+)  # what a piece is tried with: FedAvg alone, a slow group, a personal group
 PADDED = (
-    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it, and "
-    "where clients are stacked batches are padded to the longest: view.planned is the client's own number"
+    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it; where "
+    "clients are stacked, batches are padded to the longest, and view.planned is the client's own number of steps"
 )
 
 
 class Report(NamedTuple):
-    """What `check` found: the largest differences left by rounding, and each piece's neutral value or why not."""
+    """What `check` found: the largest differences left by rounding, and each part's neutral value or why not."""
 
     name: str
     vectorized: float
@@ -73,17 +73,17 @@ class Report(NamedTuple):
 
 
 def model() -> nn.Module:
-    """The contract's, of FEATURES to CLASSES; its initial parameters are drawn elsewhere."""
+    """The contract's model from FEATURES to CLASSES; its initial parameters are drawn elsewhere."""
     return nn.Sequential(
         nn.utils.skip_init(nn.Linear, FEATURES, HIDDEN), nn.Tanh(), nn.utils.skip_init(nn.Linear, HIDDEN, CLASSES)
     )
 
 
 def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, **settings: Any) -> Report:
-    """Hold an algorithm, or a piece alone and beside slow and personal groups, to the contract.
+    """Check that an algorithm obeys the laws; a piece is checked alone, and beside a slow and a personal group.
 
-    `module` makes another model than the contract's own, with norm layers, say. `settings` go to `Federated`: client,
-    server, weighting, clip, optimizer_state. Raises AssertionError.
+    `module` makes another model than the contract's own, for instance one with norm layers. `settings` go to `Setup`:
+    client, server, weighting, clip, optimizer_state. Raises AssertionError.
     """
     if isinstance(subject, Piece):
         reports = [check(algorithm(subject, *place, name=repr(subject)), module, **settings) for place in PLACES]
@@ -91,7 +91,7 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
         return Report(repr(subject), vectorized, permuted, reports[0].neutral)
     exact, rounded = (_Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
     neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
-    _pure(exact)  # first: what changes its input does so under threads while others read it
+    _pure(exact)  # first: a round that changed its input would do so under threads while others read it
     alone = exact.run(Sequential(), rounds=3)
     _threads(exact, alone)
     alone = exact.further(alone)
@@ -101,7 +101,7 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     return Report(subject.name, _vectorized(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
 
 
-# --- the laws, each beside the run that was made alone, client by client ---------------------------------------------
+# --- the laws, each compared with the run of one client after the other -----------------------------------------------
 def _threads(trial: _Trial, alone: _Here) -> None:
     _same("law 1 (threaded)", trial, alone, trial.run(Threaded(2), rounds=3))
 
@@ -124,7 +124,7 @@ def _neutral(trial: _Trial, place: int) -> str:
         assert declared.strip(), f"law 2: {kind} has no neutral value and does not say why"
         return f"{kind}: none, for {declared}"
     value, meaning = declared
-    watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is kept, and compared too
+    watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is stored, and compared too
     before, after = parts[:place], parts[place + 1 :]
     one, two = (
         replace(trial, subject=combine([*before, *there, *after], subject.name), settings=watched)
@@ -191,7 +191,7 @@ class _Here(NamedTuple):
 
 @dataclass(frozen=True)
 class _Trial:
-    """An algorithm on the problem in one number format; every call makes everything anew."""
+    """An algorithm on the problem in one number format; every call makes all objects anew."""
 
     subject: Algorithm
     dtype: torch.dtype
@@ -239,13 +239,13 @@ class _Trial:
         return self.further(self.begin(lift, order=order), rounds)
 
     def further(self, here: _Here, rounds: int = ROUNDS) -> _Here:
-        """The same, gone on to so many rounds in all."""
+        """The same run, continued until `rounds` rounds are done."""
         for t in range(here.server.round, rounds):
             here = self.step(here, t)
         return here
 
     def load(self, folder: Path) -> _Here:
-        """From the disk alone, in new objects."""
+        """The run as it stands on the disk, in new objects."""
         found = checkpoint.latest(folder, "contract")[0]
         assert found is not None
         rows = DiskRows(folder, self.layout, "contract")

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one sentence with the culprit, what was allowed and what to do."""
+"""Errors that the user can correct: one sentence with the culprit, what was allowed and what to do."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FEW = 12  # names that are listed whatever was written
-USUAL = {  # what other libraries call a setting of this one
+FEW = 12  # up to so many allowed names are all listed
+USUAL = {  # the names by which other libraries call our settings
     "batch_size": "batch", "client_fraction": "cohort", "clients_per_round": "cohort", "communication_rounds": "rounds",
     "dataset": "data", "dtype": "precision", "fraction": "cohort", "fraction_fit": "cohort", "global_rounds": "rounds",
     "learning_rate": "lr", "local_batch_size": "batch", "local_epochs": "epochs", "local_lr": "lr",
@@ -22,9 +22,9 @@ USUAL = {  # what other libraries call a setting of this one
 
 
 class UserError(ValueError):
-    """Bad input, said in one sentence; the command line prints it and exits with code 2.
+    """Bad input, described in one sentence; the command line prints it and exits with code 2.
 
-    `met_by`: the rank that met it, once all ranks know of it; the first then says it for all.
+    `met_by`: the rank that met the error, once all ranks know of it; the first rank then prints it for all.
     """
 
     met_by: int | None = None
@@ -32,8 +32,8 @@ class UserError(ValueError):
 
 @contextmanager
 def going_on(how: str, begun: Path | None = None) -> Iterator[None]:
-    """Within it an interruption says how to go on, with a run that has `begun` where a folder is given; the outermost
-    of several knows it best.
+    """An interruption in this context says `how` to continue, or that nothing had begun if the folder `begun` holds no
+    run yet. Of nested contexts, the outermost decides what is said.
     """
     try:
         yield
@@ -43,19 +43,19 @@ def going_on(how: str, begun: Path | None = None) -> Iterator[None]:
 
 
 def said(error: BaseException) -> str:
-    """What an error of somebody else's says, in one line without its full stop; its kind where it says nothing."""
+    """The message of any error in one line without its full stop; the error's type if it has no message."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def with_extra(extra: str) -> str:
-    """How to install the packages of an extra: what to do where one of them is missing."""
+    """How to install the packages of an extra: the advice where one of them is missing."""
     return f'run pip install ".[{extra}]" in a clone of apiece'
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """A clause that names what was allowed, the nearest first: `did you mean 'scaffold'? Allowed: ...`; of many names
-    only those that are near, if any is.
+    """A clause that names what was allowed, the nearest names first: `did you mean 'scaffold'? Allowed: ...`. Of many
+    names it lists only those that are near, if any are.
     """
     allowed = sorted(allowed)
     usual = USUAL.get(name.replace("-", "_").lower(), "")

@@ -1,7 +1,7 @@
-"""Randomness is counter-based: a stream is named by words, never by what was drawn before it.
+"""Randomness is counter-based: words name a stream, and it does not depend on what was drawn before.
 
-`generator(seed, round, client, purpose)` is the same stream on any worker, in any order and after every resume, so
-there is no generator state to save. Nothing else in apiece makes random numbers.
+`generator(seed, round, client, purpose)` is the same stream on any worker, in any order and after every resumption, so
+no generator state is saved. Nothing else in apiece creates random numbers.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_two_files(slowly, tmp_path):
 def test_a_flag_that_is_given_twice(slowly, tmp_path, between):
     (tmp_path / "mine.py").write_text(MAKES)
     words = f"--plugin{between}{slowly} --plugin{between}{tmp_path / 'mine.py'}".split()
-    said = "--plugin is given more than once", "say --plugin a.py b.py"
+    said = "--plugin is given more than once", "write --plugin a.py b.py"
     sentence(cli("algorithms", *words), *said)
     sentence(run(*words, algorithm="slowly + mine"), *said)
 
