@@ -1,7 +1,7 @@
-"""The lift that fits: by a static rule between the two classes, by measuring within the exact one.
+"""The choice of a lift: a static rule decides between the two classes, a measurement within the exact class.
 
-A lift of the rounding class is never chosen by a clock, so that one seed stays one run; within the exact class every
-lift gives bitwise the same run, and the fastest may be taken.
+No clock ever chooses a lift of the rounding class, so that one seed stays one run; within the exact class every lift
+gives bitwise the same run, and the fastest may be taken.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from apiece.system.ranks import join
 from apiece.vector.task import cross_entropy
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
-LEAST, MOST = 8, 128  # clients a vectorized call
-TOGETHER = 1 << 20  # parameters a vectorized call
-CACHED = 32  # clients a compiled call
-WORTH = 60.0  # seconds of training from which worker processes can win back their start
+LEAST, MOST = 8, 128  # clients per vectorized call
+TOGETHER = 1 << 20  # parameters per vectorized call
+CACHED = 32  # clients per compiled call
+WORTH = 60.0  # seconds of training above which worker processes can make up for their start
 TRIALS = 3  # measurements of each candidate; the best counts
 
 
 def lift_of(experiment: Experiment, kept: str = "") -> Any:
-    """The lift that the configuration names; under auto the one that fits, or of the exact class the kind that was kept
-    when the run began.
+    """The lift that the configuration names. Under auto it is the lift that fits; if that is one of the exact class, it
+    is of the kind that the run has had so far (`kept`, empty for a new run).
     """
     config, space = experiment.config, experiment.federated.setup.task.space
     workers = config.workers or cores()
@@ -72,14 +72,14 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
 
 
 def cores() -> int:
-    """How many this process may fill: those that it is let run on, shared with the ranks beside it on the machine."""
+    """How many cores this process may fill: its own, shared with the other ranks on the machine."""
     able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, able // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
-    """Why the run cannot be vectorized, if it cannot: tried on its first clients where anything in it is not our own.
-    Our own models can in float32 and float64; in bfloat16 norm layers and vmap do not get along on every device.
+    """Why the run cannot be vectorized, or None: tried on its first clients if anything in it is not our own. Our own
+    models can be in float32 and float64; in bfloat16, norm layers and vmap do not get along on every device.
     """
     config, task = experiment.config, experiment.federated.setup.task
     pieces = all(type(piece).__module__.startswith("apiece.") for piece in experiment.federated.setup.pieces)
@@ -88,14 +88,14 @@ def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
     try:
         seconds(experiment, lift, _first(experiment, 2))
     except UserError:
-        return None  # it is the run's to say
-    except Exception as error:  # whatever vmap makes of an operation that it does not know
+        return None  # the run itself reports it
+    except Exception as error:  # vmap may raise anything for an operation that it does not know
         return error
     return None
 
 
 def _culprit(experiment: Experiment, error: Exception) -> str:
-    """Who an error of a vectorized round came from: the last piece in its traceback, or else the model or the loss."""
+    """The source of an error in a vectorized round: the last piece in its traceback, else the model or the loss."""
     who = "the model" if experiment.federated.setup.task.loss is cross_entropy else "the model or the loss"
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
@@ -116,7 +116,7 @@ def _file(piece: Piece) -> str:
 
 
 def wired(experiment: Experiment) -> bool:
-    """Whether every client is a process of its own; the pooled data of `centralized` have no client to be one."""
+    """Whether every client is a process of its own; not under `centralized`, whose pooled data are no client's."""
     return experiment.config.lift == "wired" and experiment.training is experiment.federation
 
 
@@ -140,13 +140,13 @@ def _parallel(device: str, cohort: int, workers: int) -> Sequential | Threaded:
 
 
 def threaded(device: str, workers: int) -> Threaded:
-    """Clients in parallel threads on this device: on a GPU with a stream each."""
+    """Clients in parallel threads on this device; on a GPU each thread has a stream."""
     return Threaded(workers) if device.startswith("cpu") else Streamed(workers)
 
 
 def vectorized(space: Any, device: str, cohort: int, workers: int) -> Vectorized:
-    """The vectorized lift on this device. On the CPU a call takes enough clients to hide the cost of a call, but leaves
-    four calls to share out, and takes no more parameters than fit the cache. Calls run in parallel threads.
+    """The vectorized lift on this device. On the CPU a call takes enough clients to hide its own cost, but leaves at
+    least four calls to share, and takes no more parameters than fit the cache. Calls run in parallel threads.
     """
     if not str(device).startswith("cpu"):
         return Vectorized()
@@ -155,15 +155,14 @@ def vectorized(space: Any, device: str, cohort: int, workers: int) -> Vectorized
 
 
 def products(space: Any, device: str, cohort: int, workers: int) -> Products:
-    """The vectorized lift with convolutions as products, in calls of the same clients."""
+    """The vectorized lift with convolutions as products, in calls of as many clients."""
     of = vectorized(space, device, cohort, workers)
     return Products(of.chunk, of.workers)
 
 
 def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
-    """The compiled lift on this device. A compiled call costs little by itself, so on the CPU it takes as many clients
-    as its cache is good for, of a large model one, and at most what shares the cohort out to two workers evenly: calls
-    have one size.
+    """The compiled lift on this device. A compiled call costs little by itself, so on the CPU calls are as large as the
+    cache allows (one client, if the model is large), all of one size, and enough to share evenly between two workers.
     """
     if not str(device).startswith("cpu"):
         return Compiled(min(cohort, MOST))
@@ -173,10 +172,9 @@ def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
 
 
 def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded | Processes:
-    """Threads, or as many worker processes, or one client after the other: what trains the first clients of the run
-    fastest.
+    """Threads, as many worker processes, or one client after the other: whichever trains the first clients fastest.
 
-    Measured on copies, before anything is kept; not at all where the whole run is too short for it to matter.
+    Measured on copies, before anything is kept. Where the whole run is too short for it to matter, threads are taken.
     """
     some = _first(experiment, 2 * threads.workers)
     spent = min(seconds(experiment, threads, some) for _ in range(2))
@@ -185,7 +183,7 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
     lifts = threads, Processes(threads.workers, experiment.config.patience), Sequential()
     chosen: Any = None
     try:
-        seconds(experiment, lifts[1], some)  # their start is not counted
+        seconds(experiment, lifts[1], some)  # the processes' start is not counted
         turns = [[seconds(experiment, lift, some) for lift in lifts] for _ in range(TRIALS)]
         chosen = lifts[min((min(of), place) for place, of in enumerate(zip(*turns, strict=True)))[1]]
     finally:
@@ -195,14 +193,14 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
 
 
 def _first(experiment: Experiment, most: int) -> list[int]:
-    """The first clients of the run that have steps to take, at most so many."""
+    """The first clients of the run that have steps to take, at most `most` of them."""
     clients = experiment.clients(Sequential())
     able = (c for c in chain(experiment.plan(0).cohort, experiment.training.participants) if clients.steps(c, 0))
     return list(dict.fromkeys(islice(able, most)))
 
 
 def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
-    """How long the first round takes these clients; what comes of it is forgotten."""
+    """The seconds that these clients take for the first round; its result is discarded."""
     federated, clients = experiment.federated, experiment.clients(lift, on_bad_client="skip")
     server, plan = federated.start(), Plan(some, frozenset(), experiment.plan(0).lr)
     began = time.perf_counter()

@@ -19,7 +19,7 @@ from apiece.system.ranks import Ranks, join
 
 
 def clients_of(experiment: Experiment, folder: Path | None, digest: str, lift: Any) -> Clients:
-    """The clients that a run trains, with their rows in its folder, or in memory where it has none."""
+    """The clients that a run trains, with their rows in its folder, or in memory if it has none."""
     if wired(experiment):
         from apiece.wired.server import WiredClients
 
@@ -38,7 +38,7 @@ def _rows(folder: Path | None, layout: RowFormat, digest: str, ranks: Ranks) -> 
 
 
 def as_measured(experiment: Experiment, clients: Clients) -> Clients:
-    """The clients as they are measured: those of `centralized` are pooled for training, and measured one by one."""
+    """The clients as they are measured: those of `centralized` are pooled for training, but measured one by one."""
     if experiment.training is experiment.federation:
         return clients
     return replace(experiment, training=experiment.federation).clients(clients.lift, ranks=clients.ranks)

@@ -1,4 +1,4 @@
-"""Where descriptors in a table begin, and the program by which a client without one learns its own with the server."""
+"""Where descriptors in a table begin, and how a client without a descriptor learns one together with the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apiece.engine.state import Server
 from apiece.pieces.pfedhn import first
 from apiece.system.device import to_device
 
-ROUNDS = 20  # in which a client never seen learns its descriptor (Scott et al. 2024, appendix A.2)
+ROUNDS = 20  # in which a new client learns its descriptor (Scott et al. 2024, appendix A.2)
 
 
 class New(NamedTuple):
@@ -26,7 +26,7 @@ class New(NamedTuple):
 
 
 def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rounds: int = ROUNDS) -> New:
-    """A program: v is drawn, and moved in `rounds` rounds by the pull of the client's delta on it; eta stands.
+    """A descriptor v is drawn, and moved for `rounds` rounds by the pull of the client's delta on it; eta stays fixed.
 
     The server's own optimizer moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
     """

@@ -1,5 +1,5 @@
-"""A run's folder: run.toml, metrics.jsonl, split.npz, checkpoints, and at the end clients.json, model.safetensors,
-report.html.
+"""A run's folder: run.toml, metrics.jsonl, split.npz and checkpoints; at the end also clients.json, model.safetensors
+and report.html.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from apiece.system.files import read_toml
 from apiece.system.provenance import versions
 
 INIT = "init.safetensors"  # a run's own copy of what it started from
-# values of run.toml as they were once spelled
+# values of run.toml, and how they were spelled earlier
 SPELLED = {"vectorized": "vectorised", "centralized": "centralised"}  # codespell:ignore
 UNDECIDED = {"run.toml.tmp", INIT, f"{INIT}.tmp"}  # what a start may leave before its run.toml
 
 
 def refuse_existing(folder: Path) -> None:
-    """Raise UserError where the folder of a new run exists; what a start left that never got to its run.toml is no
+    """Raise UserError if the folder of a new run exists; the remains of a start that never wrote its run.toml are no
     run.
     """
     if folder.exists() and (not folder.is_dir() or any(path.name not in UNDECIDED for path in folder.iterdir())):
@@ -39,12 +39,12 @@ def refuse_existing(folder: Path) -> None:
 
 
 def ended(folder: Path) -> bool:
-    """Whether the run in this folder has come to its end."""
+    """Whether the run in this folder has ended."""
     return (folder / "model.safetensors").is_file()
 
 
 def write_rounds(folder: Path, rounds: int) -> None:
-    """Another number of rounds in run.toml; with how many the run began stays there, as its identity depends on it."""
+    """Write another number of rounds into run.toml; the first number stays there, for the run's identity."""
     import tomli_w
 
     table, config = read_toml(folder / "run.toml"), _written(folder)
@@ -55,7 +55,7 @@ def write_rounds(folder: Path, rounds: int) -> None:
 
 
 def noted(folder: Path) -> dict[str, str]:
-    """What the run in the folder noted of itself when it began: its lift, a word for its data."""
+    """What the run noted in its run.toml when it began: its lift, a fingerprint of its data."""
     table = read_toml(folder / "run.toml").get("resolved", {})
     pairs = table.items() if isinstance(table, dict) else ()
     return {name: value for name, value in pairs if isinstance(value, str)}
@@ -76,7 +76,7 @@ def write_config(folder: Path, config: Config, resolved: Mapping[str, Any] | Non
 def _keep_init(folder: Path, content: bytes) -> None:
     path = folder / INIT
     if path.exists() and path.read_bytes() != content:
-        raise UserError(f"{path} is there, and not what this run starts from: take another --out, or remove it.")
+        raise UserError(f"{path} exists, and is not what this run starts from: take another --out, or remove it.")
     files.make_folder(folder)
     files.atomic_write(path, content)
 
@@ -89,17 +89,17 @@ def content_of(init: str) -> bytes:
 
 
 def keep_split(folder: Path, split: Any) -> None:
-    """Write the split beside the run, where it is not there yet."""
+    """Write the split into the run's folder, unless it is there."""
     if split is not None and not (folder / "split.npz").exists():
         split.save(folder / "split.npz")
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a run's folder: raises UserError where another process does. The system lets go when a process ends,
-    however it ends.
+    """Hold a run's folder; raises UserError if another process holds it. The system lets go of it when this process
+    ends, however it ends.
     """
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # its run.toml may become another file
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # not its run.toml, which may be replaced
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -114,7 +114,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def recorded(folder: Path) -> Config:
-    """The configuration of a run's folder, to be looked at: its plug-ins may be anybody's."""
+    """The configuration of a run's folder, only to be read: its plug-ins may be anybody's."""
     if not (folder / "run.toml").is_file():
         raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run.")
     return with_own_init(folder, _written(folder))
@@ -126,9 +126,7 @@ def _written(folder: Path) -> Config:
 
 
 def read_config(folder: Path, plugin: Sequence[str] = ()) -> Config:
-    """The configuration of a run's folder, to be run: UserError where its plug-ins are not those that the command
-    names.
-    """
+    """The configuration of a run's folder, to be executed; UserError if its plug-ins are not those of the command."""
     config = recorded(folder)
     agreed = plugins.agreed(config.plugin, plugin, folder / "run.toml")
     if others := set(plugins.pinned(plugin)) - set(agreed):
@@ -140,13 +138,13 @@ def read_config(folder: Path, plugin: Sequence[str] = ()) -> Config:
 
 
 def with_own_init(folder: Path, config: Config) -> Config:
-    """The configuration of a folder's run with the folder's copy of what it started from, where there is one."""
+    """The configuration of a folder's run, with the folder's own copy of what the run started from, if there is one."""
     own = (folder / INIT).absolute()
     return replace(config, init=str(own)) if config.init is not None and own.is_file() else config
 
 
 def read_one(folder: Path, plugin: Sequence[str] = ()) -> Config:
-    """`read_config` of a folder of one run; UserError where it holds one for each of several seeds."""
+    """`read_config` of a folder with one run; UserError if it holds one run per seed."""
     config = read_config(folder, plugin)
     if config.seeds:
         raise UserError(
@@ -156,18 +154,18 @@ def read_one(folder: Path, plugin: Sequence[str] = ()) -> Config:
 
 
 def say(text: str) -> None:
-    """Say something about a run to whoever watches."""
+    """Print a message about a run."""
     print(f"apiece: {text}", file=sys.stderr)
 
 
 @cache
 def say_once(text: str) -> None:
-    """The same, once in the life of the process, however many of its runs have reason to."""
+    """The same, once in the life of the process, however many runs have reason to."""
     say(text)
 
 
 def note(folder: Path, text: str) -> None:
-    """Say something about a run to whoever watches, and keep it beside the run."""
+    """Print a message about a run, and keep it in the run's folder."""
     say(text)
     with open(folder / "notes.txt", "a") as file:
         file.write(text + "\n")

@@ -1,8 +1,8 @@
-"""A table of algorithms, every row with every column, as the papers' tables are: `apiece grid`.
+"""A table of algorithms, every row with every column, as papers have them: `apiece grid`.
 
-A cell is the sum of its row and its column, `nothing` being the row alone. Every cell has one run folder a seed,
-OUT/CELL/seed-S: one that has ended is kept, one that was stopped goes on. A composition that is impossible, or a run
-that became non-finite, is a dash with a footnote.
+A cell is the sum of its row and its column; the column `nothing` is the row alone. Every cell has one run folder per
+seed, OUT/CELL/seed-S: a run that has ended is kept, and one that was stopped is continued. A composition that is
+impossible, or a run that became non-finite, is a dash with a footnote.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from apiece.system.ranks import join
 
 
 class Cell(NamedTuple):
-    """One composition: what is run, where, and why it cannot be."""
+    """One composition: what is run, in which folder, and why it cannot be run, if so."""
 
     algorithm: str
     folder: Path
@@ -42,11 +42,11 @@ class Cell(NamedTuple):
 
 
 def run_grid(config: Config, rows: str, columns: str, metric: str = "global", progress: bool = False) -> Grid:
-    """Run the cells of the table, one seed of all of them after the other, and write OUT/grid.md, OUT/grid.json (for
+    """Run the cells of the table, all cells of one seed before the next seed, and write OUT/grid.md, OUT/grid.json (for
     reports) and OUT/report.html.
 
-    `rows` and `columns` are expressions with commas between them. Raises UserError for what none of them can be run
-    with, and where the run of another configuration lies in a cell's folder.
+    `rows` and `columns` are expressions with commas between them. Raises UserError for settings with which no cell can
+    run, and if a cell's folder holds a run of another configuration.
     """
     ranks = join()
     with ranks.together():
@@ -97,7 +97,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
 
 
 def _checked(config: Config, metric: str) -> Metric:
-    """The metric of that name; raises UserError for settings that make no grid."""
+    """The metric of that name; raises UserError for settings that no grid can have."""
     check(config)
     if metric not in CHOICES:
         raise UserError(f"there is no metric {metric!r}; {nearest(metric, CHOICES)}")
@@ -113,7 +113,7 @@ def _checked(config: Config, metric: str) -> Metric:
 
 
 def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False) -> list[str]:
-    """The expressions of a list as they are written back; raises UserError for one that names no algorithm."""
+    """The expressions of a list, as they are written back; raises UserError for one that names no algorithm."""
     try:
         names = [" + ".join(map(str, terms)) for terms in parse_list(text)]
         for name in names:
@@ -127,7 +127,7 @@ def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False)
 
 
 def _plan(config: Config, rows: list[str], columns: list[str], out: Path) -> dict[tuple[int, int], Cell]:
-    """The cells by row and column, with what refuses those that cannot be; raises UserError where none can."""
+    """The cells by row and column, impossible ones with their error; raises UserError if all are impossible."""
     setting = assemble(config).federated.setup.setting
     assert setting is not None
     cells = {}
@@ -146,7 +146,7 @@ def _plan(config: Config, rows: list[str], columns: list[str], out: Path) -> dic
 
 
 def _each(seeds: tuple[int, ...], cells: dict[tuple[int, int], Cell]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """All cells of the first seed, then of the next, but those that have turned out impossible by then."""
+    """All cells of the first seed, then of the next, without those that have turned out impossible by then."""
     return ((seed, where) for seed in seeds for where in cells if cells[where].problem is None)
 
 
@@ -165,7 +165,7 @@ def _grid(
         return f"{text} [{notes.index(note) + 1}]"
 
     def told(where: tuple[int, int]) -> tuple[str, Spread | None]:
-        """(what stands in the cell, what it is compared by)."""
+        """(the text of a cell, the value that it is compared by)."""
         cell, usual = cells[where], _over(done, where, metric)
         if cell.problem is not None:
             return marked("–", f"{cell.algorithm}: {cell.problem}"), None

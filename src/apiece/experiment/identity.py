@@ -18,14 +18,14 @@ from apiece.storage.checkpoint_files import done
 
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
-NOT_IDENTITY = {  # settings that a result does not depend on by more than rounding
+NOT_IDENTITY = {  # settings that change a result by rounding at most
     "out", "seeds", "data_dir", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client", "patience",
 }  # fmt: skip
 
 
 def as_kept(folder: Path, config: Config) -> Config:
-    """The configuration in the words of the run that lies in the folder, if one does, where both name the same file:
-    a run's identity depends on the words of an earlier day.
+    """The configuration, with files named as the run in the folder names them, if there is a run and the files are the
+    same: a run's identity depends on the names that it began with.
     """
     config = located(config)
     if not (folder / "run.toml").is_file():
@@ -36,9 +36,9 @@ def as_kept(folder: Path, config: Config) -> Config:
 
 
 def digest(config: Config, folder: Path | None = None) -> str:
-    """Sixteen characters for what a run is: every setting that its result depends on by more than rounding, and the
-    content of what it starts from. A folder from before that was kept has its path there. The run in a folder may get
-    another number of rounds; in its identity is the one that it began with.
+    """Sixteen characters that identify a run: every setting that changes its result by more than rounding, and the
+    content of what it starts from (its path, in folders that are older than the copies of that content). A run may get
+    another number of rounds; its identity has the number that it began with.
     """
     if folder is not None and (folder / "run.toml").is_file():
         begun = noted(folder).get("rounds", "")
@@ -54,8 +54,8 @@ def digest(config: Config, folder: Path | None = None) -> str:
 
 
 def refuse_another(folder: Path, config: Config) -> None:
-    """Raise UserError, naming the settings that differ, where the run of another configuration lies in the folder, or
-    one that cannot have so many rounds.
+    """Raise UserError, naming the settings that differ, if the folder holds a run of another configuration, or a run
+    that cannot have this number of rounds.
     """
     if not (folder / "run.toml").is_file():
         return
@@ -69,8 +69,8 @@ def refuse_another(folder: Path, config: Config) -> None:
 
 
 def refuse_rounds(folder: Path, config: Config) -> None:
-    """Raise UserError where the folder's run cannot have as many rounds as this: fewer than it has done, or its step
-    sizes until now would have been others.
+    """Raise UserError if the folder's run cannot have this number of rounds: it has done more already, or its step
+    sizes so far would have been others.
     """
     there, past = recorded(folder).rounds, done(folder)
     if config.rounds < past:
@@ -87,7 +87,7 @@ def refuse_rounds(folder: Path, config: Config) -> None:
 
 
 def refuse_other_data(folder: Path, experiment: Experiment) -> None:
-    """Raise UserError where the run in the folder began on other data; one from before these were noted is believed."""
+    """Raise UserError if the run in the folder began on other data; runs that did not note their data are believed."""
     began = noted(folder).get("data", "")
     if began and began != experiment.fingerprint:
         raise UserError(

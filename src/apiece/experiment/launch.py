@@ -54,11 +54,11 @@ def federate(
     split="classes(2)"`).
 
     `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset (texts for a
-    module of your own: `apiece.data.texts.from_jsonl`); `clients` may be a number of clients, or a ready Federation.
-    `loss(outputs, y)` and `metric(outputs, y)` (one value a sample) default to cross entropy and accuracy.
+    module of your own: `apiece.data.texts.from_jsonl`). `clients`: a number of clients, or a ready Federation.
+    `loss(outputs, y)` and `metric(outputs, y)` (one value per sample) default to cross entropy and accuracy.
     `on_round(info)` is called with each round's record. Each of `watchers` is called with the `Round` itself, before it
-    is written: numbers that one gives back, `{"mine": 0.5}`, join the record. `resume` goes on with the run in the
-    folder `out`, from its beginning where there is none yet. Raises UserError for what cannot be run.
+    is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume` continues the run in the folder
+    `out`, and starts it if there is none yet. Raises UserError for what cannot be run.
     """
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
@@ -83,7 +83,7 @@ def federate(
 
 
 def as_dataset(data: Any) -> Dataset:
-    """Arrays, a Hugging Face dataset, or a Dataset itself, as a Dataset."""
+    """Convert arrays or a Hugging Face dataset to a Dataset, and leave a Dataset as it is."""
     if isinstance(data, Dataset):
         return data
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
@@ -135,7 +135,7 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
 
 
 def _each(config: Config, folder: Path | None) -> list[tuple[Config, Path | None]]:
-    """The run, or one for each of its seeds, and the folder of each."""
+    """The run and its folder, or one run per seed and the folder of each."""
     parts = [(seed, folder and folder / f"seed-{seed}") for seed in config.seeds] or [(config.seed, folder)]
     return [(replace(config, seed=seed, seeds=(), out=str(part) if part else None), part) for seed, part in parts]
 
@@ -149,9 +149,9 @@ def resume(
     rounds: int | None = None,
     patience: float | None = None,
 ) -> None:
-    """Go on with a run, or with those of its seeds that are there, and begin the others: on its device, with its answer
-    to bad clients, its number of rounds and its patience, or on and with these. `plugin`: the plug-in files that it was
-    made with.
+    """Continue a run; of a run with several seeds, continue those that were begun, and begin the others. The device,
+    the answer to bad clients, the number of rounds and the patience are the run's own, unless given here. `plugin`: the
+    plug-in files that the run was made with.
     """
     from apiece.report.page import write_report
 
@@ -190,10 +190,10 @@ def whole(config: Config, folder: Path) -> bool:
 
 
 def ensure(config: Config, folder: Path, progress: bool = False) -> None:
-    """The run of a configuration in a folder: kept where it has ended, gone on with where it was stopped or has fewer
-    rounds, else begun.
+    """Make sure that the folder holds the whole run of a configuration: continue a run that was stopped or has fewer
+    rounds, begin one if there is none, and keep one that has ended.
 
-    Raises UserError where the run of another configuration lies there.
+    Raises UserError if the folder holds the run of another configuration.
     """
     ranks = join()
     with ranks.together():
@@ -206,8 +206,8 @@ def ensure(config: Config, folder: Path, progress: bool = False) -> None:
 
 
 def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
-    """Write the trained global model of a run, or that of one client by name; `plugin`: the plug-in files that the run
-    was made with.
+    """Write the trained global model of a run, or one client's by name; `plugin`: the plug-in files that the run was
+    made with.
     """
     config = folders.read_one(folder, plugin)
     result = trained(assemble(replace(config, device="cpu")), folder)
@@ -240,7 +240,7 @@ def tell(paths: list[Path], target: float | None) -> None:
 
 
 def _assembled(config: Config, *given: Any) -> Experiment:
-    """`assemble` on every rank; raises UserError for what several cannot run, or not all alike."""
+    """`assemble` on every rank; raises UserError for what several ranks cannot run, or were not given alike."""
     ranks = join()
     with ranks.together():
         if ranks.world > 1 and not config.device.startswith("cpu"):
@@ -251,7 +251,7 @@ def _assembled(config: Config, *given: Any) -> Experiment:
     if ranks.world > 1:
         found = shared(experiment.config)
         found["the fingerprint of the data"] = experiment.fingerprint
-        if config.model == OWN:  # the program may have left its first weights to chance
+        if config.model == OWN:  # the program may have drawn its first weights at random
             weights = to_numpy(experiment.federated.setup.initial).tobytes()
             found["the fingerprint of the module's weights"] = f"{zlib.crc32(weights):08x}"
         ranks.refuse_others(found)
@@ -266,7 +266,7 @@ def _watched(
     resume: bool,
     watchers: Sequence[Watcher] = (),
 ) -> Result:
-    """Run an experiment with its progress bar and TensorBoard, where they are asked for."""
+    """Run an experiment with its progress bar and TensorBoard, if they are asked for."""
     ranks = join()
     if folder is not None:
         refuse_unshared(folder, ranks)
@@ -284,5 +284,5 @@ def _watched(
 
 
 def _goes_on(folder: Path | None) -> str:
-    """How a run goes on that was interrupted."""
+    """How to continue an interrupted run."""
     return "nothing was kept, for want of --out" if folder is None else f"`apiece resume {folder}` goes on"

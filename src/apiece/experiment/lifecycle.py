@@ -1,4 +1,4 @@
-"""A run's folder from its beginning to its end: made, taken up again at a checkpoint, given more rounds, finished."""
+"""A run's folder from its beginning to its end: made, resumed at a checkpoint, given more rounds, finished."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from apiece.system import files
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
     from apiece.experiment.result import Result
-LISTED = 100_000  # clients up to which each is measured at the end, and has its place in clients.json
-AT_END = ("model.safetensors", "clients.json", pictures.NAME)  # what a run leaves at its end, but for its page
+LISTED = 100_000  # up to so many clients, each is measured at the end and listed in clients.json
+AT_END = ("model.safetensors", "clients.json", pictures.NAME)  # what a run writes at its end, besides its page
 
 
 def complete(folder: Path) -> bool:
-    """Whether nothing is left to do in this folder: its run has ended, has its page, and is that of its run.toml."""
+    """Whether nothing is left to do in this folder: its run has ended, has its page, and is the run of its run.toml."""
     made = ended(folder) and (folder / "report.html").is_file()
     return made and noted(folder).get("digest") == digest(recorded(folder), folder)
 
 
 def leave_behind(folder: Path, number: int, rounds: int) -> None:
-    """From now on the folder's run has so many rounds, and what comes after checkpoint `number` is none of it.
+    """Give the folder's run this number of rounds, and discard what comes after checkpoint `number`.
 
-    What stands at the end goes first where there is to be another end, and run.toml changes last: a crash between
-    leaves the run that it was, to be ended again, or the one that it is to be.
+    If the number of rounds changes, what the run wrote at its end is removed first, and run.toml changes last: after a
+    crash in between, the folder holds either the run as it was, which can end again, or the run as it will be.
     """
     longer = rounds != recorded(folder).rounds
     if longer:
@@ -43,11 +43,11 @@ def leave_behind(folder: Path, number: int, rounds: int) -> None:
     checkpoint.set_aside(folder, number)
     if longer:
         write_rounds(folder, rounds)
-        note(folder, f"{folder} goes on from round {number}, and has {rounds} rounds now.")
+        note(folder, f"{folder} continues from round {number}, and has {rounds} rounds now.")
 
 
 def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
-    """Make the folder of a new run; raises UserError where it exists and is not empty."""
+    """Make the folder of a new run; raises UserError if it exists and is not empty."""
     refuse_existing(folder)
     files.make_folder(folder)
     space = experiment.federated.setup.task.space
@@ -73,8 +73,8 @@ def newest(
     most: int | None = None,
     agree: Callable[[checkpoint.Checkpoint], None] | None = None,
 ) -> checkpoint.Checkpoint | None:
-    """The run's newest checkpoint that can be used (`checkpoint.latest`), None where it has none yet, and why newer
-    ones were refused is told; UserError where all were.
+    """The run's newest checkpoint that can be used (`checkpoint.latest`), or None if it has no checkpoint. `tell` gets
+    the reasons why newer ones were refused; raises UserError if all were.
     """
     found, refused = checkpoint.latest(folder, digest, most, agree)
     if found is None and refused:
@@ -90,7 +90,7 @@ def newest(
 
 
 def finish(folder: Path, result: Result) -> None:
-    """Write what stands at the end of a run: each client's accuracy, the global model, and the report."""
+    """Write what a run has at its end: each client's accuracy, the global model, pictures, and the report."""
     import safetensors.torch
 
     from apiece.report.page import write_report

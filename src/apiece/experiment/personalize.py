@@ -1,8 +1,8 @@
 """A model for a client that a run never saw: `apiece personalize --run R --data client.npz --out model.safetensors`.
 
-ClientTask algorithm in its own way: one forward pass (PeFLL), a new descriptor (pFedHN), the personal parameters alone
-where there are any, what its pieces make of the client's data (fine-tuning, kNN), or else the global model. What it
-cost is told.
+Each algorithm serves it in its own way: one forward pass (PeFLL), a new descriptor (pFedHN), training of the personal
+parameters alone if there are any, what its pieces make of the client's data (fine-tuning, kNN), or else the global
+model. The cost is reported.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ STRANGER = -1  # the number of a client that no server knows
 
 
 class Served(NamedTuple):
-    """What a client was given, and what that cost."""
+    """The model that a client was given, and its cost."""
 
     state: dict[str, Tensor]  # what load_state_dict takes
     way: str
     up: int  # numbers sent to the server
-    down: int  # and from it
+    down: int  # numbers received from it
     steps: int  # gradients taken on the client
     seconds: float
     accuracy: float | None  # on the client's own test samples
-    samples: int  # how many of these there are
+    samples: int  # the number of these
 
     def __str__(self) -> str:
         measured = "" if self.accuracy is None else f"; accuracy {self.accuracy:.3f} on its {self.samples} test samples"
@@ -70,7 +70,7 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True)
 class Counted(Loop):
-    """One client at a time, its gradients counted."""
+    """One client at a time, with a count of its gradients."""
 
     taken: list[int] = field(default_factory=lambda: [0])
 
@@ -92,12 +92,13 @@ class Given(NamedTuple):
 def personalize(
     run: Path | Result, data: Path, out: Path | None = None, steps: int | None = None, plugin: Sequence[str] = ()
 ) -> Served:
-    """Serve the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any; texts in a
-    .jsonl) from a run: its folder, or the result that `federate` gave a program with data or a module of its own.
+    """Make a model for the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any;
+    texts in a .jsonl). `run` is a run's folder, or the result that `federate` returned, whose data or module may be a
+    program's own.
 
-    `steps` local steps follow; where none are asked for, personal parameters that nothing else trains get a round's.
-    The model goes to the file `out`. `plugin`: the plug-in files that a folder's run was made with. Raises UserError
-    where the run or the samples do not fit.
+    `steps` local steps follow; if none are asked for, personal parameters that nothing else trains get those of a
+    round. The model is written to the file `out`. `plugin`: the plug-in files that a folder's run was made with. Raises
+    UserError if the run or the samples do not fit.
     """
     if steps is not None and steps < 0:
         raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
@@ -121,7 +122,7 @@ def _from_folder(run: Path, data: Path, steps: int | None, plugin: Sequence[str]
 
 
 def newcomer(experiment: Experiment, data: Path) -> Federation:
-    """A federation of the new client alone, its samples as the run's own."""
+    """A federation of the new client alone, with its samples read as the run's own."""
     if experiment.dataset is not None and experiment.dataset.text:
         texts = from_jsonl(data, reading_of(experiment.config.model), known=experiment.dataset.known)
         train, test = (np.arange(len(x)) for x in (texts.x_train, texts.x_test))
@@ -161,7 +162,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
 
 
 def _same_scale(where: str, x: np.ndarray, dataset: Dataset) -> None:
-    """Refuse images on another scale than the run's: levels (uint8) are read as 0 to 1, other numbers as they are."""
+    """Refuse images on another scale than the run's: uint8 is read as levels from 0 to 1, other numbers as they are."""
     levels = dataset.x_train.dtype == np.uint8
     if x.ndim < 3 or not len(x) or (x.dtype == np.uint8) == levels or (levels and x.min() >= 0 and x.max() <= 1):
         return
@@ -172,7 +173,7 @@ def _same_scale(where: str, x: np.ndarray, dataset: Dataset) -> None:
 
 
 def serve(result: Result, place: Federation, steps: int | None = None) -> Served:
-    """The model of the only client of `place`, by the way of the run's algorithm."""
+    """The model of the only client of `place`, made in the way of the run's algorithm."""
     experiment, server, federated = result.experiment, result.server, result.experiment.federated
     config, work = experiment.config, experiment.work
     lr = experiment.plan(max(server.round - 1, 0)).lr
@@ -204,7 +205,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
 
 
 def _sent(server: Server, clients: Clients, each: ClientTask, lr: float) -> Given:
-    """What the server sends a client without a past, before any training of its own."""
+    """What the server sends to a client without a past, before any training of the client's own."""
     federated, broadcast = clients.federated, clients.federated.setup.broadcast
     size = federated.setup.task.space.size + len(server.buffers)
     if isinstance(broadcast, Pipeline):
@@ -228,11 +229,11 @@ def _sent(server: Server, clients: Clients, each: ClientTask, lr: float) -> Give
 
 @dataclass(frozen=True)
 class FurtherSteps(FineTune):
-    """The steps that are asked for, where the algorithm itself has a fine-tuning: a piece has a name of its own."""
+    """The steps that are asked for, if the algorithm itself fine-tunes: two pieces may not have the same name."""
 
 
 def _trained_on(federated: Federated, server: Server, steps: int, batch: int) -> tuple[Federated, Server]:
-    """The algorithm with so many local steps at its end: of the personal parameters alone, where only some are."""
+    """The algorithm with so many local steps added at its end; if some parameters are personal, these alone train."""
     never = federated.setup.periods.never
     some = federated.setup.periods.personal and not bool(never.all())
     kind = FurtherSteps if any(type(p) is FineTune for p in federated.setup.pieces) else FineTune

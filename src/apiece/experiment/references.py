@@ -1,4 +1,4 @@
-"""A comparison: runs in one table, beside the reference rows, which are made where none is there."""
+"""A comparison: runs in one table beside the reference rows, of which the missing ones are trained."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from apiece.system.ranks import join
 
 
 def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
-    """Print runs in one table and write one report; the reference rows are made, or gone on with, where none is
-    there.
-    """
+    """Print runs in one table and write one report; missing reference rows are trained, or continued, first."""
     ranks = join()
     paths = ranks.from_first(lambda: begun(paths))
     with ranks.together():
@@ -40,7 +38,7 @@ def compare(paths: list[Path], references: bool, out: Path | None, target: float
 
 
 def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
-    """The folder of each reference run that no row is, and its configuration: as the first row's runs are."""
+    """The folders of the reference runs that no row is, and their configurations: those of the first row's runs."""
     found, present = {}, {str(row.config.get("algorithm")) for row in rows}
     for name in REFERENCES:
         for run in rows[0].runs if name not in present else ():
@@ -54,7 +52,7 @@ def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
 
 
 def _announced(first: Runs, left: list[Path]) -> str:
-    """What will be trained, where, and about how long that takes, by the seconds that the first row's rounds took."""
+    """What will be trained, in which folders, and for how long, estimated from the first row's seconds per round."""
     a_round, rounds = first.over(lambda run: run.median("seconds")), int(first.config["rounds"])
     seconds = len(left) * rounds * a_round.mean if a_round is not None else 0.0
     long = f"about {seconds / 60:.0f} minutes" if seconds >= 90 else f"about {max(seconds, 1):.0f} seconds"

@@ -1,4 +1,4 @@
-"""What a run carries from round to round, what a round leaves, and what the run gives back: metrics and models."""
+"""What a run carries from round to round, what a round leaves, and what the run returns: metrics and models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Info = dict[str, Any]
 
 
 class State(NamedTuple):
-    """All that a run carries from round to round, but for the clients' rows."""
+    """All that a run carries from round to round, except the clients' rows."""
 
     server: Server
     traffic: Traffic
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 class Round(NamedTuple):
-    """A round that is done: what it led to, who was asked, and its record so far."""
+    """A round that is done: the state after it, who was asked, and its record so far."""
 
     experiment: Experiment
     clients: Clients
@@ -51,12 +51,12 @@ class Round(NamedTuple):
         return self.number == self.experiment.config.rounds
 
     def model(self, client: int | str | None = None) -> dict[str, Tensor]:
-        """The global model after this round, or one client's: as `Result.model`."""
+        """The global model after this round, or one client's, as `Result.model` gives it."""
         return model_of(self.experiment, self.state.server, self.clients, client)
 
 
 class Result(NamedTuple):
-    """What a run gives back: one record a round, and the models."""
+    """What a run returns: one record per round, and the models."""
 
     metrics: list[Info]
     experiment: Experiment
@@ -75,10 +75,10 @@ class Result(NamedTuple):
         return f"Result({name!r}, rounds={len(self.metrics)}, global_accuracy={accuracy}, folder={where!r})"
 
     def model(self, client: int | str | None = None) -> dict[str, Tensor]:
-        """What `load_state_dict` takes: the global model's, or that which one client, by its number or name, predicts
-        with. Raises UserError for a client that there is not.
+        """The `load_state_dict` argument of the global model, or of the model with which one client predicts; `client`
+        is its number or name. Raises UserError for a client that does not exist.
 
-        Where the server has no global model, all that it makes models of, by name.
+        If the server has no global model, it is all that the server makes models of, by name.
         """
         return model_of(self.experiment, self.server, self.clients, client)
 
@@ -101,10 +101,10 @@ def model_of(
 
 
 def numbered_client(client: int | str, names: Sequence[str]) -> int:
-    """A client's number, from its number or its name; UserError where there is no such client."""
+    """A client's number, from its number or its name; UserError if there is no such client."""
     try:
         number = names.index(client) if isinstance(client, str) else operator.index(client)
-    except (TypeError, ValueError):  # no whole number, no name that is known
+    except (TypeError, ValueError):  # not a whole number, or an unknown name
         number = -1
     if 0 <= number < len(names):
         return number

@@ -1,10 +1,10 @@
-"""The loop of a run: rounds, and who watches them; and going on where a run stopped.
+"""The loop of a run: its rounds and their watchers, and how a run that was stopped continues.
 
     execute(experiment, folder)      from the beginning, or from the newest whole checkpoint of the same run
 
-A round: the engine's; its rows count; then every watcher in order, by which it is measured, written to metrics.jsonl
-and, where one is due, kept in a checkpoint. Killed anywhere, a run resumes from its last checkpoint and ends bitwise as
-if it had not been killed.
+After the engine's round, the clients' new rows count. Then the watchers are called in order: they measure the round,
+write it to metrics.jsonl, and save a checkpoint when one is due. Killed anywhere, a run resumes from its last
+checkpoint and ends bitwise as if it had not been killed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from apiece.system.device import multiplying
 from apiece.system.ranks import join
 from apiece.vector.task import cross_entropy
 
-NOBODY = Plan([], frozenset(), 0.0)  # who is asked after the last round
+NOBODY = Plan([], frozenset(), 0.0)  # the plan after the last round
 
 
 class Opened(NamedTuple):
-    """A run where it begins or goes on."""
+    """A run that is ready for its next round."""
 
     state: State
     metrics: list[Info]  # of the rounds that were done
@@ -55,10 +55,11 @@ def execute(
     resume: bool = False,
     watchers: Sequence[Watcher] = (),
 ) -> Result:
-    """Run to the end. With `resume`, go on from the folder's newest whole checkpoint; without, the folder must be new.
+    """Run to the end. With `resume`, continue from the folder's newest whole checkpoint; without, the folder must be
+    new.
 
-    Each of `watchers` is called with the `Round`, once it is measured and before it is written; numbers that one gives
-    back by name join its record. Each of `on_round` is called with that record, once the round is kept. Raises
+    Each of `watchers` is called with the `Round` once it is measured, and before it is written; numbers that it returns
+    by name join the round's record. Each of `on_round` is called with that record, once the round is saved. Raises
     UserError for a folder that exists or belongs to another run, and NotFinite (everything until then is saved).
     """
     ranks, rounds = join(), experiment.config.rounds
@@ -85,7 +86,7 @@ def execute(
 
 
 def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: ExitStack) -> Opened:
-    """The run at its beginning, in a new folder; with `resume` at its newest whole checkpoint. The stack closes it."""
+    """The run at its beginning in a new folder, or with `resume` at its newest whole checkpoint. `stack` closes it."""
     torch.set_num_threads(1)
     keep_freed()
     config, ranks = experiment.config, join()
@@ -112,16 +113,14 @@ def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: Ex
 
 
 def trained(experiment: Experiment, folder: Path) -> Result:
-    """What a run's newest whole checkpoint holds, without its log and without going on; UserError where there is none
-    yet.
-    """
+    """The state of a run's newest whole checkpoint, without its log or further rounds; UserError if there is none."""
     digest = identity.digest(experiment.config, folder)
     with folders.alone(folder):
         lift = lift_of(experiment) if wired(experiment) else Sequential()
         clients = clients_of(experiment, folder, digest, lift)
         agree = lambda found: clients.restore(found.number, found.about["rows"])
         found = lifecycle.newest(folder, digest, folders.say, agree=agree)
-        if found is None or not found.number:  # a first round that failed leaves a checkpoint of none
+        if found is None or not found.number:  # a first round that failed leaves a checkpoint of round 0
             clients.close()
             raise UserError(f"{str(folder)!r} has no checkpoint yet: run `apiece resume {folder}` first.")
     state = unpacked(found.tensors, first(experiment), found.number)
@@ -129,7 +128,7 @@ def trained(experiment: Experiment, folder: Path) -> Result:
 
 
 def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -> tuple[State, Info]:
-    """One round of the engine, whose rows count from then on, and what can be said of it without test data."""
+    """One round of the engine, after which its rows count, and the part of its record that needs no test data."""
     setup, t, began = experiment.federated.setup, state.server.round, time.perf_counter()
     server, answer = experiment.federated.round(state.server, clients, plan)
     if not bool(finite(server)):

@@ -1,11 +1,11 @@
-"""What a run saves between rounds, and where it goes on: a checkpoint, and the log and the clients' rows that agree.
+"""What a run saves between rounds, and how it continues: a checkpoint, with the log and the clients' rows of its round.
 
-To go on, in this order, so that a crash at any moment leaves a run that can go on:
+A run continues in this order, so that after a crash at any moment it can still continue:
 
-    start = chosen(experiment, clients, folder, digest)    nothing is changed yet
-    checkpoints above start.number are set aside           the run leaves them behind
-    run.toml gets another number of rounds                 where that was asked for
-    clients' rows, then the log, go back to start.number
+    start = chosen(experiment, clients, folder, digest)    changes nothing
+    checkpoints above start.number are set aside           the run discards them
+    run.toml gets another number of rounds                 if one was asked for
+    clients' rows, then the log, return to start.number
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from apiece.system.processes import Lost
 
 
 class Start(NamedTuple):
-    """Where a run goes on: its newest checkpoint that all else agrees with (None: from nothing), and its log so far."""
+    """Where a run continues: its newest checkpoint with matching rows and log (None: at the start), and the log."""
 
     found: checkpoint.Checkpoint | None
     lines: list[bytes]
@@ -46,17 +46,17 @@ class Start(NamedTuple):
 
 
 def first(experiment: Experiment) -> State:
-    """Before the first round."""
+    """The state before the first round."""
     federated = experiment.federated
     return State(federated.start(), Traffic(), Running.zero(federated.setup.initial))
 
 
 def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> Start:
-    """Where the run in the folder goes on. Raises UserError where no checkpoint can be used, or where the run cannot
-    have so many rounds.
+    """Where the run in the folder continues. Raises UserError if no checkpoint can be used, or if the run cannot have
+    this number of rounds.
 
-    The last round of a run is measured as no other is. So a run that gets more rounds does its last one again, as one
-    among others; and one that gets fewer has its last one still to do.
+    The last round of a run is measured more fully than the others. So a run that gets more rounds repeats its last
+    round as an ordinary one, and a run that gets fewer stops before its new last round.
     """
     rounds, there = experiment.config.rounds, folders.recorded(folder).rounds
     identity.refuse_rounds(folder, experiment.config)
@@ -72,14 +72,14 @@ def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) 
 
 
 def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> tuple[State, list[Info], Log | None]:
-    """Make the folder what it was at the checkpoint where the run goes on: the state then, the rounds so far and their
-    log (both on the first rank alone).
+    """Return the folder to the checkpoint where the run continues. Gives the state there, and on the first rank the
+    rounds so far and their log.
     """
     ranks = clients.ranks
-    start = ranks.first(lambda: chosen(experiment, clients, folder, digest))  # refused, where it is, before any change
+    start = ranks.first(lambda: chosen(experiment, clients, folder, digest))  # raises before anything is changed
     number, begun = ranks.everyone((start.number, start.found is not None) if start else None)[0]
     found = start.found if start else checkpoint.read(path_of(folder, number), digest) if begun else None
-    ranks.everyone(None)  # all have read what is now changed
+    ranks.everyone(None)  # every rank has read the files that change now
     ranks.first(lambda: lifecycle.leave_behind(folder, number, experiment.config.rounds))
     clients.restore(number, found.about["rows"] if found else None)
     log = ranks.first(lambda: Log.rewound(folder, start.lines))
@@ -88,7 +88,7 @@ def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -
 
 
 def save(folder: Path, digest: str, state: State, clients: Clients, log: Log | None) -> None:
-    """Write a checkpoint, once the rows and the log that it counts on are on the disk; the first rank has the log."""
+    """Write a checkpoint, after the rows and the log that it refers to are on the disk; the first rank has the log."""
     number = state.server.round
 
     def write() -> None:
@@ -102,7 +102,7 @@ def save(folder: Path, digest: str, state: State, clients: Clients, log: Log | N
 
 
 class Saves(NamedTuple):
-    """How a run is saved: the watchers that write its folder, where it has one; the first rank has the log."""
+    """How a run is saved: the watchers that write to its folder, if it has one; the first rank has the log."""
 
     folder: Path | None
     digest: str
@@ -110,13 +110,13 @@ class Saves(NamedTuple):
     log: Log | None
 
     def line(self, round: Round) -> None:
-        """The round's line of metrics.jsonl."""
+        """Write the round's line of metrics.jsonl."""
         if self.log is not None:
             self.log.append(round.info)
 
     def checkpoint(self, round: Round) -> None:
-        """A checkpoint, where one is due; and one before the last round, which is measured as no other: there a run
-        that gets more rounds goes on.
+        """Save a checkpoint when one is due, and one before the last round: the last is measured more fully than the
+        others, so a run that gets more rounds continues before it.
         """
         config = round.experiment.config
         if self.folder is not None and (
@@ -126,18 +126,18 @@ class Saves(NamedTuple):
 
     @contextmanager
     def kept(self, before: State) -> Iterator[None]:
-        """A round in here that fails leaves what was before saved."""
+        """If the round in this context fails, save the state before it."""
         try:
             yield
         except (NotFinite, Lost) as error:
             alone = self.clients.ranks.world == 1
-            if self.folder is None or (isinstance(error, Lost) and not alone):  # of it the others do not know
+            if self.folder is None or (isinstance(error, Lost) and not alone):  # the other ranks do not know of it
                 raise
             save(self.folder, self.digest, before, self.clients, self.log)
             if not isinstance(error, BadClient):
                 raise
             skip = f"`apiece resume {self.folder} --on-bad-client skip`"
-            raise BadClient(f"{error} What was before is saved: {skip} goes on without such clients.") from None
+            raise BadClient(f"{error} The rounds before are saved: {skip} continues without such clients.") from None
 
 
 def packed(state: State) -> dict[str, Tensor]:
@@ -156,7 +156,7 @@ def packed(state: State) -> dict[str, Tensor]:
 
 
 def unpacked(tensors: dict[str, Tensor], first: State, number: int) -> State:
-    """The inverse of `packed`, after so many rounds; `first` gives the form."""
+    """The inverse of `packed`, after `number` rounds; `first` gives the structure."""
     traffic = Traffic(*tensors["traffic"].tolist())
     tensors = to_device(tensors, first.server.buffers.device)
     server = Server(

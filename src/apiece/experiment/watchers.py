@@ -1,5 +1,5 @@
-"""Who watches a run: functions of a finished round, called one after the other; numbers that one gives back join the
-round's record.
+"""The watchers of a run: functions of a finished round, called one after the other. The numbers that a watcher returns
+join the round's record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from apiece.report.metrics import METRICS
 
 Watcher = Callable[[Round], Mapping[str, Any] | None]
 
-PANEL = 100  # clients that personal metrics are taken from, unless told otherwise
+PANEL = 100  # clients that are measured for personal metrics, unless `panel` says otherwise
 LEDGER = [metric.key for metric in METRICS if metric.section == "Sent" and not metric.sum_of]
 
 
@@ -36,8 +36,8 @@ class Evaluate:
         panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
         self.measure = Evaluation(experiment.federated, place, clients, panel, config.workers or cores())
         self.everyone = len(place.names) <= lifecycle.LISTED  # whether all are measured at the end, one by one
-        self.adapting = max(panel.size, config.rounds * experiment.cohort)  # that costs no more than the training did
-        self.accuracy: dict[int, float] | None = None  # of each client, when last any were measured
+        self.adapting = max(panel.size, config.rounds * experiment.cohort)  # costs no more than the training did
+        self.accuracy: dict[int, float] | None = None  # of each client, from the latest measurement
 
     def __call__(self, round: Round) -> Info:
         server, lr = round.state.server, round.plan.lr
@@ -47,7 +47,7 @@ class Evaluate:
         return measured | (self.measure.adapted(server, lr, self.adapting) if round.last else {})
 
     def at_the_end(self, server: Server) -> dict[int, float]:
-        """Each client's accuracy after the last round, which is measured now where that round was done before."""
+        """Each client's accuracy after the last round; measured here if that round was done before a resumption."""
         if self.accuracy is None:
             lr = self.experiment.plan(self.experiment.config.rounds - 1).lr
             self.accuracy = self.measure(server, lr, everyone=self.everyone)[1]
@@ -55,13 +55,13 @@ class Evaluate:
 
 
 def sent(round: Round) -> Info:
-    """What has crossed between clients and server so far."""
+    """The numbers and bytes that have crossed between clients and server so far."""
     return {name: getattr(round.state.traffic, name) for name in LEDGER}
 
 
 def joined(info: Info, given: Any) -> Info:
-    """What a watcher gave back, as it joins the record; raises UserError for what is no number, and for a name that is
-    taken.
+    """A watcher's result, in the form in which it joins the record; raises UserError if a value is no number, or if a
+    name is taken.
     """
     if not isinstance(given, Mapping | None):
         raise UserError(f"a watcher gives back {given!r}: let it give numbers by name, or nothing.")
@@ -76,7 +76,7 @@ def joined(info: Info, given: Any) -> Info:
 
 
 def told(on_round: Callable[[Info], object]) -> Watcher:
-    """A function of the record alone, as a watcher."""
+    """A watcher that calls a function of the record alone."""
 
     def watch(round: Round) -> None:
         on_round(round.info)
@@ -85,7 +85,7 @@ def told(on_round: Callable[[Info], object]) -> Watcher:
 
 
 class Bar:
-    """A progress bar over rounds with the current accuracy; before it, how many clients a round asks."""
+    """A progress bar over rounds with the current accuracy; first, one line says how many clients a round asks."""
 
     def __init__(self, experiment: Experiment):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -120,7 +120,7 @@ class Bar:
 
 
 def tensorboard(folder: Path, stack: ExitStack) -> Callable[[Info], None]:
-    """What writes a round's numbers for TensorBoard, closed with the stack."""
+    """A function that writes a round's numbers for TensorBoard, closed with the stack."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -130,7 +130,7 @@ def tensorboard(folder: Path, stack: ExitStack) -> Callable[[Info], None]:
     writers: list[Any] = []
 
     def write(info: Info) -> None:
-        if not writers:  # made now: the folder is the run's only once the run has begun
+        if not writers:  # only now: the folder is the run's only once the run has begun
             writers.append(SummaryWriter(str(folder / "tensorboard"), purge_step=info["round"]))
             stack.callback(writers[0].close)
         layers = {f"consensus/{layer}": value for layer, value in info.get("consensus", {}).items()}
