@@ -1,1 +1,1 @@
-"""Every client a process of its own, spoken to in bytes."""
+"""Every client is a process of its own, and only messages in bytes reach it."""

@@ -1,10 +1,11 @@
-"""A client in a process of its own: built from the run's text and its own folder, spoken to only in bytes.
+"""A client in a process of its own: it is built from the run's text and its own folder, and only bytes reach it.
 
-A message says which memory of this client was the last that counted, and of which rounds the server may ask again: of
-those counted as of its last two checkpoints. A memory holds the header of the message that it was made for, and so the
-rounds that were needed then. Once it has counted, all before it but those are removed. Nothing else removes a memory:
-no message can alone, whatever it says, for the answer to a message that the server did not send is not counted. So a
-message may be sent again, and a server that falls back one checkpoint finds every client as it was then.
+After each round the client writes a memory, which counts once the server has accepted its answer. Each memory contains
+the header of the message that it was made for. A message says which memory of this client was the last to count, and of
+which rounds the server may still ask for one: those that counted at its last two checkpoints. Once a memory has
+counted, all earlier ones are removed, except those that its own header asked for. Nothing else removes a memory; so no
+message does so by itself, because the answer to a message that the server did not send is not counted. Therefore a
+message may be sent twice, and a server that returns to an earlier checkpoint finds every client as it was then.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NOT_FINITE, REFUSED, FAILED = "not finite", "refused", "failed"  # what an answe
 
 @dataclass(frozen=True)
 class Client:
-    """One client between two messages: all that changes is in its folder."""
+    """One client between two messages: all that changes lies in its folder."""
 
     folder: Path
     run: str
@@ -57,13 +58,13 @@ class Client:
 
     @classmethod
     def build(cls, text: str, folder: Path) -> Client:
-        """The client whose data lie in that folder, in the run of that text: TOML, [config] and what was [resolved].
+        """The client whose data lie in that folder, in the run of that text: TOML with [config] and [resolved].
 
-        Raises StoreError for data that are not there, damaged, or of another run.
+        Raises StoreError if the data are missing, damaged, or of another run.
         """
         table = tomllib.loads(text)
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
-        names = Numbered(resolved["clients"])  # of the others it knows how many there are
+        names = Numbered(resolved["clients"])  # it knows only the number of the other clients
         setting = FederationFacts(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
         federated = federated_of(config, setting)[1]
         who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
@@ -71,15 +72,15 @@ class Client:
         return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed)
 
     def answer(self, message: bytes) -> bytes:
-        """Do what a message asks: the same again for the same message.
+        """Do what a message asks; the same message gives the same answer.
 
-        Raises UserError for one that does not fit: of another run, for another client, not of the form of this
-        round's, or that names a memory which is not here. It has then changed nothing.
+        Raises UserError, and changes nothing, for a message that does not fit: of another run, for another client, not
+        of the form that this round's messages have, or one that names a memory which is not here.
         """
         try:
             header, tensors = messages.unpack(message)
         except UserError as error:
-            raise UserError(f"client {self.name!r} was sent what is no message: {error}") from None
+            raise UserError(f"client {self.name!r} was sent something that is no message: {error}") from None
         self._refuse_other(header)
         shared, sent = self._asked(header, tensors)
         each = local_work(
@@ -97,7 +98,7 @@ class Client:
         reply = OPERATIONS[header.operation](self.federated.setup, Loop(), shared, each)
         if not bool(reply.finite):
             return messages.pack(header._replace(operation=NOT_FINITE), {})
-        if header.operation == "embed":  # the first phase is kept for the last
+        if header.operation == "embed":  # the first phase is stored until the last
             files.atomic_write(self.folder / PHASE, messages.pack(header, {"phi": shared.model, "v": reply.message.x}))
         kept = row.write(reply.row) if reply.row else {}
         remembered = client_folder.remember(self.folder, header, kept) if kept else 0
@@ -107,7 +108,7 @@ class Client:
         return messages.pack(header._replace(memory=remembered, number=number), said)
 
     def _refuse_other(self, header: Header) -> None:
-        """Raise UserError for the header of a message that cannot be for this client."""
+        """Raise UserError if a message with this header cannot be for this client."""
         if header.run != self.run:
             raise UserError(
                 f"client {self.name!r} is of run {self.run}, and the message of run {header.run}: send it "
@@ -142,7 +143,7 @@ class Client:
         )
 
     def _asked(self, header: Header, tensors: dict[str, Tensor]) -> tuple[Shared, Any]:
-        """(what all were sent, what only this client was), held against the form that the server's messages have."""
+        """(what all clients were sent, what only this client was sent), checked against the form of such messages."""
         setup, operation, round = self.federated.setup, header.operation, header.round
         first = self._first_phase(round) if operation == "embed_back" else {}
         phi = setup.initial
@@ -166,7 +167,7 @@ class Client:
         raise UserError(f"client {self.name!r} lacks the first phase of round {round + 1}: send it.")
 
     def _recall(self, header: Header) -> Row:
-        """The memory that counts. It takes the place of those before it that were not needed when it was made."""
+        """The memory that counts. Earlier ones are removed, except those that were needed when it was made."""
         fresh = row.write(row.fresh(self.federated.setup))
         if header.accepted < 0 or not fresh:
             return fresh
@@ -176,7 +177,7 @@ class Client:
 
 
 def serve(pipe: Any, text: str, folder: str) -> None:
-    """Answer messages until the other side ends: nothing but bytes enters or leaves."""
+    """Answer messages until the other side closes the pipe; nothing but bytes enters or leaves."""
     signals.ignore()  # the server ends its clients
     torch.set_num_threads(1)
     client = None

@@ -1,8 +1,8 @@
-"""The folder of a client in a process of its own: all that it holds are messages, each with its checksum.
+"""The folder of a client in a process of its own: every file in it is a message with its checksum.
 
-`data.message` is the client's data, written once; it stands for data that lie there. `phase.message` is the first phase
-of a pipeline, kept for its last. `round-000012-89abcdef.message` is the client's memory, a message to itself a round,
-named by the round and its checksum: none is ever written over another.
+`data.message` is the client's data, written once; it stands for data that would already be at the client.
+`phase.message` is the first phase of a pipeline, stored until the last. `round-000012-89abcdef.message` is the client's
+memory of one round, named by the round and its checksum, so that no memory ever overwrites another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def deliver(folder: Path, run: str, client: int, name: str, x: Tensor, y: Tensor
 
 
 def data(folder: Path, run: str, shape: list[int]) -> tuple[int, str, tuple[Tensor, Tensor]]:
-    """(a client's number, its name, its samples); StoreError where they are not there, damaged, or of another run."""
+    """(a client's number, its name, its samples); StoreError if they are missing, damaged, or of another run."""
     path, advice = folder / DATA, ": remove it and resume, and it is written anew"
     _, header, tensors = read(path, "the client's data", run, advice)
     if tensors.keys() != {"x", "y", "name"}:
@@ -47,15 +47,15 @@ def data(folder: Path, run: str, shape: list[int]) -> tuple[int, str, tuple[Tens
 
 
 def remember(folder: Path, header: Header, row: Row) -> int:
-    """Write the memory made for a message with this header, beside all others: its checksum."""
+    """Write the memory that belongs to a message with this header, beside all others, and return its checksum."""
     message = messages.pack(header, row)
     files.atomic_write(_memory(folder, header.round, messages.checksum(message)), message)
     return messages.checksum(message)
 
 
 def recall(folder: Path, run: str, client: int, round: int, checksum: int, advice: str = EARLIER) -> tuple[Header, Row]:
-    """A client's memory of that round, and the header of the message it was made for; raises StoreError where it is
-    not there, or not as it was written.
+    """A client's memory of that round, and the header of the message that it was made for; raises StoreError if it is
+    missing or damaged.
     """
     path, what = _memory(folder, round, checksum), f"the client's memory of round {round + 1}"
     found, header, row = read(path, what, run, advice)
@@ -68,7 +68,7 @@ def recall(folder: Path, run: str, client: int, round: int, checksum: int, advic
 
 
 def remove_before(folder: Path, round: int, needed: set[int]) -> None:
-    """Remove the memories from before that round, but for those of rounds that are needed, and what was never whole."""
+    """Remove the memories from before that round, except those of needed rounds, and files that were never whole."""
     for path in folder.iterdir():
         if name := MEMORY.fullmatch(path.name):
             before = int(name[1]) < round and int(name[1]) not in needed
@@ -77,8 +77,8 @@ def remove_before(folder: Path, round: int, needed: set[int]) -> None:
 
 
 def adopt(folder: Path, run: str, client: int, rounds: list[int], names: list[str]) -> list[tuple[int, int]]:
-    """The memories of these rounds from before they had checksums, or names for what pieces keep, written as they are
-    now: each round with its checksum.
+    """Convert memories of these rounds from before they had checksums, or names for the state of pieces, to the present
+    form. Gives each round with its checksum.
     """
     made = []
     for place, round in enumerate(rounds):
@@ -86,7 +86,7 @@ def adopt(folder: Path, run: str, client: int, rounds: list[int], names: list[st
         try:
             row = messages.load(path.read_bytes())
             row = row if row.keys() == set(names) else dict(zip(names, (row[n] for n in numbered(names)), strict=True))
-        except Exception as error:  # whatever a damaged file makes of the parser
+        except Exception as error:  # the parser may raise anything for a damaged file
             raise StoreError(f"{path}: the client's memory of round {round + 1} is not whole.") from error
         before = {"accepted": rounds[place - 1], "older": rounds[0]} if place else {}
         made.append((round, remember(folder, Header(run, "train", client, round, **before), row)))
@@ -94,7 +94,7 @@ def adopt(folder: Path, run: str, client: int, rounds: list[int], names: list[st
 
 
 def read(path: Path, what: str, run: str, advice: str) -> tuple[int, Header, dict[str, Tensor]]:
-    """The checksum and content of a client's file; StoreError where it is not there, damaged, or of another run."""
+    """The checksum and content of a client's file; StoreError if it is missing, damaged, or of another run."""
     try:
         message = path.read_bytes()
         header, tensors = messages.unpack(message)

@@ -1,4 +1,4 @@
-"""The processes of wired clients: one is started when a message is to be sent, and kept while few are idle."""
+"""The processes of wired clients: one starts when a message is to be sent, and stays while few are idle."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from threading import Lock
 from apiece.system import processes
 from apiece.wired.client import serve
 
-IDLE = 32  # processes that wait for their client's next message; the one that waits longest is ended first
+IDLE = 32  # processes that may wait for their client's next message; the one that has waited longest ends first
 PRELOAD = (
     "apiece.wired.client",
     "apiece.networks.models",
     "numpy.random",
     "torch",
-)  # what a new process finds imported
+)  # modules that a new process finds imported
 
 
 class ClientProcesses:
-    """The clients' processes: made when a message is to be sent, ended when too many are idle. Told apart by folder."""
+    """The clients' processes, one per folder: started when a message is to be sent, ended when too many are idle."""
 
     def __init__(self, text: str, modules: set[str], patience: float = processes.PATIENCE) -> None:
         self.text = text
@@ -28,8 +28,8 @@ class ClientProcesses:
         self._lock = Lock()
 
     def ask(self, folder: Path, message: bytes) -> bytes | None:
-        """A client's answer. Where its process ended or was silent, a new one is sent the message again, once: if that
-        one ends too, there is no answer. Raises processes.Silent where it is silent too.
+        """A client's answer. If its process ended or was silent, a new one gets the message once more: if that one ends
+        too, there is no answer, and if it is silent, processes.Silent is raised.
         """
         try:
             return self._pool.twice(f"the process of client {folder.name!r}", lambda: self._ask(folder, message))
@@ -37,7 +37,7 @@ class ClientProcesses:
             return None
 
     def close(self) -> None:
-        """End all, those at work too; no more messages are sent."""
+        """End all processes, also those at work; no more messages are sent."""
         self._pool.close()
 
     def _ask(self, folder: Path, message: bytes) -> bytes:

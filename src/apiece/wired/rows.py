@@ -13,29 +13,29 @@ from apiece.wired import client_folder
 
 
 class WiredRows(Rows):
-    """Which memories of each client counted, as far as the last two checkpoints need them; the rows are theirs."""
+    """Which memories of each client counted, back to the last two checkpoints; the clients themselves have the rows."""
 
     def __init__(self, layout: RowFormat, folder: Callable[[int], Path], run: str) -> None:
         super().__init__(layout)
         self._folder, self._run = folder, run
 
     def get(self, client: int) -> Row | None:
-        """The client's own memory, for a simulation to look at."""
+        """The client's own memory, only for measurements."""
         return self._recalled(client, self._records[client][-1]) if client in self._records else None
 
     def remembered(self, round: int, client: int, checksum: int) -> None:
-        """The client has a memory of this round, with this checksum: to be counted."""
+        """Note that the client has a memory of this round, with this checksum; it does not count yet."""
         self._staged[client] = Written(round, checksum, None)
 
     def counted(self, client: int) -> dict[str, int]:
-        """What a header says of a client's memories: the last that counted, and of which rounds others are needed."""
+        """The part of a header about a client's memories: the last one that counted, and the rounds still needed."""
         records = self._records.get(client, ())
         older, newer = (max((w.round for w in records if w.round < n), default=-1) for n in (self._older, self._newer))
         last = records[-1] if records else Written(-1, 0, None)
         return {"accepted": last.round, "memory": last.crc, "older": older, "newer": newer}
 
     def digest(self) -> str:
-        """The memories counted themselves: the server has no other place for them than its checkpoint."""
+        """The list of memories that counted, itself: the server's only place for it is its checkpoint."""
         counted = {client: [written[:2] for written in self._records[client]] for client in self.touched()}
         return json.dumps({"checkpoints": [self._older, self._newer], "memories": counted})
 
@@ -49,7 +49,7 @@ class WiredRows(Rows):
         self._older, self._newer = max((n for n in checkpoints if n < number), default=0), number
 
     def _counted(self, digest: str | None) -> tuple[list[int], dict[int, list[Written]]]:
-        """(the checkpoints, the memories counted) of a digest; those from before memories had checksums are adopted."""
+        """(the checkpoints, the memories that counted) of a digest; memories without checksums are converted first."""
         saved = json.loads(digest or '{"checkpoints": [], "memories": {}}')
         counted = {int(client): made for client, made in saved.get("memories", saved.get("counted")).items()}
         if "memories" not in saved:
@@ -62,10 +62,10 @@ class WiredRows(Rows):
         return client_folder.recall(self._folder(client), self._run, client, made.round, made.crc, *advice)[1]
 
     def sync(self) -> None:
-        """A client's memory is on its disk before it answers."""
+        """Do nothing: a client's memory is on its disk before the client answers."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: no file is open here."""
 
     def _write(self, client: int, round: int, crc: int, payload: bytes) -> None:
         raise AssertionError("clients write their own rows")
@@ -74,7 +74,7 @@ class WiredRows(Rows):
         raise AssertionError("clients read their own rows")
 
     def _release(self, place: Any) -> None:
-        """A client learns which rounds are needed from its next message."""
+        """Do nothing: the client's next message says which rounds are needed."""
 
     def _erase(self, place: Any) -> None:
         """The same."""

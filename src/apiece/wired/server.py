@@ -1,9 +1,9 @@
-"""Every client a process of its own, spoken to in messages: `apiece run --lift wired`.
+"""Every client is a process of its own, and only messages reach it: `apiece run --lift wired`.
 
-A deployment on one machine. Only what `traffic.down` and `traffic.up` declare crosses, as bytes; a process may end
-between any two messages. The server knows of a client how many samples it has and which of its rounds counted. What
-only a simulation may look at, a client's memory for personal accuracies, is read from the client's folder; drift is
-not measured. The run is bitwise that of the sequential lift.
+This is a deployment on one machine. Only what `traffic.down` and `traffic.up` declare crosses, as bytes; a process may
+end between any two messages. The server knows how many samples a client has and which of its rounds counted. Personal
+accuracies need more, a client's memory, which is read from the client's folder; drift is not measured. The run is
+bitwise that of the sequential lift.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from apiece.wired.rows import WiredRows
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
 
-Counts = tuple[int, int, int, int]  # what `measure` gives
+Counts = tuple[int, int, int, int]  # as `measure` returns them
 
 
 @dataclass(frozen=True)
 class Wired:
-    """How a run's clients work: so many at a time, each in a process of its own."""
+    """How a run's clients work: `workers` at a time, each in a process of its own."""
 
     workers: int
 
     @classmethod
     def of(cls, experiment: Experiment, workers: int) -> Wired:
-        """Raises UserError where clients cannot be built from the run's text: it was given objects."""
+        """Raises UserError if clients cannot be built from the run's text, because the run was given objects."""
         config, task = experiment.config, experiment.federated.setup.task
         given = {
             "model": config.model == OWN,
@@ -86,7 +86,7 @@ def _named(experiment: Experiment) -> bool:
 
 
 def text_of(experiment: Experiment, digest: str) -> str:
-    """All that a client is told of a run before the first message, in TOML."""
+    """All that a client learns about a run before the first message, in TOML."""
     config, dataset = experiment.config, experiment.dataset
     if config.init is not None:
         config = replace(config, init=str(Path(config.init).resolve()))
@@ -97,7 +97,7 @@ def text_of(experiment: Experiment, digest: str) -> str:
 
 
 class WiredClients(Clients):
-    """Clients in processes of their own: an operation is a message to each, and answers come in the cohort's order."""
+    """Clients in processes of their own: an operation sends a message to each, and yields answers in cohort order."""
 
     def __init__(self, experiment: Experiment, home: Path, digest: str, lift: Wired) -> None:
         names = experiment.training.names
@@ -118,11 +118,11 @@ class WiredClients(Clients):
         parts = [*self.federated.setup.pieces, *self.federated.setup.task.space.module.modules()]
         modules = {type(part).__module__ for part in parts}
         self.processes = ClientProcesses(text_of(experiment, digest), modules, config.patience)
-        self._threads = Threaded(lift.workers)  # each waits for a process
+        self._threads = Threaded(lift.workers)  # each thread waits for one process
 
     @classmethod
     def open(cls, experiment: Experiment, folder: Path | None, digest: str, lift: Wired) -> WiredClients:
-        """The clients of a run, in its folder; without one, in a folder that goes when nobody holds them any longer."""
+        """The clients of a run, in its folder, or in a temporary folder that is removed when nothing refers to it."""
         if folder is not None:
             return cls(experiment, folder, digest, lift)
         home = TemporaryFolder()
@@ -133,7 +133,7 @@ class WiredClients(Clients):
     def replies(
         self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
     ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
-        """What each client answers; one whose process ended twice at this message is left out, as if it were absent."""
+        """Each client's answer; a client whose process ended twice at this message is left out, as an absent one is."""
 
         def ask(how: Any, shared: Shared, client: int) -> tuple[Header, Counts, bytes | None]:
             counted = self.counts.counted(client) if self.fresh else {}
@@ -155,9 +155,9 @@ class WiredClients(Clients):
                 yield client, reply, Traffic(*back, *crossed)
 
     def answered(self, asked: Header, answer: bytes) -> tuple[Reply | BadClient, Counts]:
-        """(what a client answers to the message with this header or why that cannot be taken, its share of the ledger).
+        """(a client's answer to the message with this header, or why it is refused; its share of the ledger).
 
-        Nothing of an answer that cannot be taken is kept.
+        Nothing of a refused answer is stored.
         """
         try:
             header, tensors = messages.unpack(answer)
@@ -172,7 +172,7 @@ class WiredClients(Clients):
 
     @cached_property
     def forms(self) -> dict[str, Any]:
-        """The form of an answer to each operation, which bytes do not say, from a step on samples that are made up."""
+        """The shapes of an answer to each operation, which bytes do not tell, from one step on made-up samples."""
         setup, start = self.federated.setup, self.federated.start()
         samples, fresh, work = Samples(self.like, torch.arange(2), 2), row.fresh(setup), Work(1, None, 2)
         each = local_work(setup, samples, "", 0, -1, fresh, work, 0, 0, ())
@@ -206,7 +206,7 @@ class WiredClients(Clients):
         return Reply(received(self.federated.setup, tensors, form, asked.round, header.number), (), {}, True)
 
     def _declined(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> BadClient:
-        """Why a client gave no answer, in its own words; of what failed in it the last line, the rest as the cause."""
+        """Why a client gave no answer, in its own words: of a failure the last line, with the rest as the cause."""
         said = messages.text(tensors["text"]).split("\n") if "text" in tensors else ["it does not say why."]
         if header.operation == REFUSED:
             return BadClient(
@@ -230,7 +230,7 @@ class WiredClients(Clients):
         return f"client {self.federation.names[client]!r}"
 
     def _delivered(self, client: int) -> Path:
-        """The client's folder; its data are put there once, and stand for data that lie there."""
+        """The client's folder, with its data written there once, as if they had been there from the start."""
         folder, names = self.folder(client), self.federation.names
         if not (folder / client_folder.DATA).exists():
             client_folder.deliver(folder, self.run, client, names[client], *self.federation.samples(client).all())
