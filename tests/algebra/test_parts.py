@@ -45,7 +45,7 @@ MISFITS = {
     "unseen below": ({"unseen": (-1,)}, "unseen=-1 is no client", "0 to 1"),
     "unseen by name": ({"unseen": ("a",)}, "unseen='a' is no client", "0 to 1"),
     "labels of bytes": ({"pool": (X, Y.to(torch.uint8))}, "torch.uint8", "torch.int64"),
-    "one class": ({"pool": (X, Y * 0), "test_pool": (X, Y * 0)}, "one class alone"),
+    "one class": ({"pool": (X, Y * 0), "test_pool": (X, Y * 0)}, "all labels are of one class"),
     "single numbers": ({"pool": (X[:, 0], Y), "test_pool": (X[:, 0], Y)}, "samples of shape []"),
 }
 

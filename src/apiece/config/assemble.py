@@ -1,4 +1,4 @@
-"""From a configuration to what runs: data, split, model, algorithm and work, each named piece built and checked."""
+"""From a configuration to an experiment: data, split, model, algorithm and work, built and checked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REFERENCES = ("centralized", "local")
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that a run needs, assembled: `training` is what clients train on, `federation` what is measured."""
+    """All that a run needs: clients train on `training`, and `federation` is measured."""
 
     config: Config
     federated: Federated
@@ -69,7 +69,7 @@ class Experiment:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A word for the data, by which a folder or another rank knows them again."""
+        """A fingerprint of the data, by which a run folder or another rank recognizes them."""
         return fingerprint(self.federation, self.dataset)
 
     def lr(self, round: int) -> float:
@@ -77,7 +77,7 @@ class Experiment:
         return self.config.lr * self.schedule(round, self.config.rounds)
 
     def cohort_of(self, round: int) -> list[int]:
-        """The clients asked in round 0, 1, ...; `held` keeps a cohort for the whole interval of the longest period."""
+        """The clients asked in round 0, 1, ...; `held` keeps a cohort for the longest period."""
         place, periods = self.training, self.federated.setup.periods
         if round == 0 and any(piece.asks_all for piece in self.federated.setup.pieces):
             return list(in_order(place.names, place.participants))
@@ -89,13 +89,13 @@ class Experiment:
         return cohort(self.config.seed, draw, place.names, place.participants, self.cohort)
 
     def plan(self, round: int) -> Plan:
-        """Who is asked in round 0, 1, ..., who of them will not answer, and the step size."""
+        """The cohort of round 0, 1, ..., its absent clients, and the step size."""
         chosen = self.cohort_of(round)
         quiet = absent(self.config.seed, round, self.training.names, chosen, self.config.absent)
         return Plan(chosen, quiet, self.lr(round))
 
     def clients(self, lift: Any, **kept: Any) -> Clients:
-        """The clients that train, in this process, run by this lift; `kept` are more fields of `Clients`."""
+        """The clients that train, in this process under this lift; `kept` are further fields of `Clients`."""
         return Clients(self.federated, self.training, self.work, self.config.seed, lift, **kept)
 
 
@@ -108,7 +108,7 @@ def assemble(
     custom: Algorithm | None = None,
     clients: Any = None,
 ) -> Experiment:
-    """Build everything a configuration names; objects given take the place of what it names. Raises UserError."""
+    """Build everything that a configuration names; objects that are given replace what it names. Raises UserError."""
     check(config)
     config = replace(config, plugin=plugins.pinned(config.plugin))
     chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
@@ -148,7 +148,7 @@ def federated_of(
     metric: Any = None,
     custom: Algorithm | None = None,
 ) -> tuple[nn.Module, Federated]:
-    """The model and the algorithm on its task, in this setting: from the text, or with objects for it."""
+    """The model and the algorithm on its task, for this federation; objects replace what the text names."""
     chosen, shape = custom or chosen_algorithm(config.algorithm, config.plugin), setting.shape
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
@@ -166,8 +166,8 @@ def federated_of(
     if server != Descent() and (chosen.server is not None or not chosen.broadcast.common):
         raise UserError(f"server={config.server!r} and {chosen.name!r} both decide the server's optimizer: keep one.")
     wanted = {"none": set(), "selected": {"drift"}, "all": {"drift", "divergence"}}[config.drift]
-    wanted -= set() if chosen.broadcast.common else {"divergence"}  # from a global model, which there is none of
-    watch = set() if config.lift == "wired" else wanted  # what only a simulation looks at does not cross a wire
+    wanted -= set() if chosen.broadcast.common else {"divergence"}  # there is no global model to diverge from
+    watch = set() if config.lift == "wired" else wanted  # mere diagnostics do not cross a wire
     setup = Setup(
         chosen,
         task,
@@ -183,16 +183,16 @@ def federated_of(
         work_of(config).equal,
     )
     with enough(f"algorithm={chosen.name!r}"):
-        _ = setup.periods, setup.recipe, setup.broadcast  # patterns that match nothing are told now
+        _ = setup.periods, setup.recipe, setup.broadcast  # a pattern that matches nothing is refused now
     return made, Federated(setup)
 
 
 def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
-    """The algorithm of an expression, the sum of its terms, which plug-in files and entry points may define too."""
+    """The algorithm of an expression: the sum of its terms, which plug-in files and entry points may define too."""
     total, *more = build(text, plugins.names(algorithms.NAMED, plugin))
     for term in more:
         if "centralized" in (total.name, term.name):
-            raise UserError(f"algorithm={text!r}: centralized is a reference row of its own; take it alone.")
+            raise UserError(f"algorithm={text!r}: centralized is a reference row: take it alone.")
         total = total + term
     if total.server is not None and not total.broadcast.common:
         raise UserError(
@@ -212,11 +212,11 @@ def _cohort_size(config: Config, registered: int) -> int:
 
 
 def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tuple[Any, Work, int]:
-    """For `centralized`, one client with everybody's data and the whole cohort's work; else things as they are."""
+    """For `centralized`, one client with all data and the whole cohort's work; for others, the arguments unchanged."""
     if chosen.name != "centralized":
         return clients, work, cohort
     if not isinstance(clients, Federation):
-        raise UserError("centralized needs the clients' data in one place: these are made when asked.")
+        raise UserError("centralized needs the clients' data in one place: these make their data on request.")
     rows = torch.cat([clients.train[i] for i in clients.participants])
     pooled = Federation(
         clients.pool,
@@ -225,7 +225,7 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
         [torch.arange(len(clients.test_pool[1]), device=rows.device)],
         ["everyone"],
     )
-    if work.epochs is not None:  # what the cohort's own passes come to, whose last batches may be small
+    if work.epochs is not None:  # the sum of the cohort's own passes, whose last batches may be small
         each = sum(work.count(0, 0, "", clients.size(i)) for i in clients.participants) / len(clients.participants)
     else:
         each = work.steps if not isinstance(work.steps, Between) else (work.steps.low + work.steps.high) / 2

@@ -1,4 +1,4 @@
-"""How images look to clients: the augmentation and the noise that a configuration asks for."""
+"""What clients see of images: the augmentation and the noise that a configuration asks for."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def augmentation(text: str, shape: tuple[int, ...]) -> Any:
 
 
 def under_noise(config: Config, dataset: Dataset, split: Split, dtype: torch.dtype) -> Federation:
-    """The federation, its training images under client RGB noise and class brightness noise where these are asked
-    for.
-    """
+    """The federation, with client RGB noise and class brightness noise on its training images if they are asked for."""
     if not config.noise_rgb and not config.noise_brightness:
         return federation(dataset, split, dtype)
     channels = len(dataset.mean or ())

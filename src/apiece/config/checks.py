@@ -1,4 +1,4 @@
-"""Whether a model, a loss and a metric fit the data: asked before anything is trained."""
+"""Whether a model, a loss and a metric fit the data, checked before anything is trained."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from apiece.engine.work import Work
 from apiece.errors import UserError, said
 from apiece.vector.task import Task, accuracy
 
-LARGE = 1000.0  # a feature beyond it was most likely not scaled
-FEW = 1000  # labels that may go beyond the number of samples: of a sample of many classes
+LARGE = 1000.0  # a larger feature was most likely not scaled
+FEW = 1000  # labels may exceed the number of samples up to here: a small sample may have many classes
 
 
-CLIENTS = ("names", "participants", "size", "samples", "test_pool", "test_rows")  # what a run asks ready clients for
+CLIENTS = ("names", "participants", "size", "samples", "test_pool", "test_rows")  # what a run needs of ready clients
 
 
 def refuse_others(
     model: Any, data: Any, algorithm: Any, loss: Any, metric: Any, on_round: Any, clients: Any, watchers: Any = ()
 ) -> None:
-    """Raise UserError for an object that a program gave for another kind of thing."""
+    """Raise UserError if an object that a program gave is of the wrong kind."""
     given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "metric": metric, "clients": clients}
     for name, thing in given.items():
         if isinstance(thing, type):
@@ -52,16 +52,16 @@ def refuse_others(
 
 
 def class_count(clients: Any, usual: bool, named: bool) -> int:
-    """How many classes the labels of ready clients have: the training ones count too, where there is a pool of them.
-    Real targets of several columns are labels that a sample bears or not, a column each. Raises UserError for labels
-    that the usual loss would leave out, or that would make a named model as large as they are.
+    """How many classes the labels of ready clients have; if there is a training pool, its labels count too. For real
+    targets of several columns, each column is a label that a sample has or lacks. Raises UserError for labels that the
+    default loss would ignore, or that would make a named model as large as they are.
     """
     pools = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
     labels = [y for _, y in pools if len(y)]
     if columns := [y.shape[1] for y in labels if y.dim() > 1 and y.is_floating_point()]:
         return columns[0]
     if unsigned := {y.dtype for y in labels} & {torch.uint8, torch.uint16, torch.uint32, torch.uint64}:
-        raise UserError(f"the labels are of type {unsigned.pop()}, with which torch does not count: give torch.int64.")
+        raise UserError(f"the labels are {unsigned.pop()}, which torch cannot use as classes: give torch.int64.")
     lowest = min((int(y.min()) for y in labels), default=0)
     largest = max((int(y.max()) for y in labels), default=0)
     whole = all(y.dim() < 2 and not y.is_floating_point() for y in labels)
@@ -78,7 +78,7 @@ def class_count(clients: Any, usual: bool, named: bool) -> int:
 def check_outputs(
     task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool
 ) -> None:
-    """Raise UserError where the model, the loss or the metric does not fit the first client's samples."""
+    """Raise UserError if the model, the loss or the metric does not fit the first client's samples."""
     client = next((c for c in clients.participants if clients.size(c)), None)
     if client is None:
         raise UserError("no client has a training sample: give more data or fewer clients.")
@@ -111,13 +111,13 @@ def check_outputs(
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
     if usual and classes == 1:
-        raise UserError("the labels are of one class alone, which there is nothing to tell from: give two or more.")
+        raise UserError("all labels are of one class, and there is nothing to learn: give two classes or more.")
     if task.metric is accuracy and (not isinstance(outputs, torch.Tensor) or outputs.shape[-1:] == (1,)):
         what = "one number a sample" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
-        raise UserError(f"the model gives {what}, of which there is no accuracy: give a metric of your own.")
+        raise UserError(f"the model gives {what}, which has no accuracy: give a metric of your own.")
     try:
         values = task.metric(outputs, y)
-    except Exception as error:  # a function of the user's, which may raise anything
+    except Exception as error:  # the user's function may raise anything
         raise UserError(f"the metric fails: {said(error)}") from error
     if not isinstance(values, torch.Tensor) or values.numel() != len(tree_leaves(x)[0]):
         raise UserError(
@@ -127,7 +127,7 @@ def check_outputs(
 
 
 def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any) -> str:
-    """What to do where whole numbers were read as features, and the model would take them as tokens."""
+    """What to do if whole numbers were read as features, and the model would take them as tokens."""
     if not isinstance(x, torch.Tensor) or x.dim() != 2 or (x != x.round()).any():
         return ""
     try:
@@ -138,9 +138,9 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
 
 
 def _check_draws(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any) -> None:
-    """Refuse a model that draws numbers of its own: from a hidden generator, the same seed is another run."""
+    """Refuse a model that draws random numbers: they come from a hidden generator, and a seed would not fix the run."""
     if len(tree_leaves(x)[0]) < 2:
-        return  # a batch of one may be too small to be trained on
+        return  # a batch of one sample may be too small for training
     with torch.random.fork_rng(devices=()):
         before = torch.get_rng_state()
         task.space.training_outputs(theta, x, buffers)
@@ -152,7 +152,7 @@ def _check_draws(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any)
 
 
 def unscaled(clients: Any) -> str:
-    """What to say of features [n, d] that are so large that usual step sizes diverge; "" where none are."""
+    """A warning about features [n, d] so large that usual step sizes diverge; "" if there are none."""
     x = clients.pool[0] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
     if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point() or not x.numel():
         return ""
@@ -168,7 +168,7 @@ def unscaled(clients: Any) -> str:
 
 
 def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:
-    """Name a client whose local work has a batch of one sample, where the model cannot be trained on one."""
+    """Name a client whose local work has a batch of one sample, if the model cannot be trained on one."""
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:

@@ -1,4 +1,4 @@
-"""The model that a configuration names, for samples of one shape and so many classes."""
+"""The model that a configuration names, for samples of one shape and a number of classes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from apiece.errors import UserError, nearest
 from apiece.language.expression import build, functions, parse
 from apiece.system.allocator import enough
 
-OWN = "your own"  # said of a model or data that a program gave
+OWN = "your own"  # the name of a model or data set that a program gave
 
 
 def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A named model that fits samples of this shape and so many classes."""
+    """A named model that fits samples of this shape and this number of classes."""
     from apiece.networks import models
 
     refuse_own(text, "model")
@@ -36,7 +36,7 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     if more or call.name not in named:
         raise UserError(f"there is no model {text!r}; {nearest(call.name, [*named, *SOURCES['model']])}")
     make = _of_samples(named[call.name], shape, classes)
-    if call.arguments or call.keywords:  # with its own sizes every model fits
+    if call.arguments or call.keywords:  # given its own sizes, every model fits
         with enough(f"model {text!r}"), torch.device("meta"), torch.random.fork_rng(devices=()):
             drawn = build(text, {call.name: make})[0]
         _refuse_too_large(text, sum(p.numel() for p in drawn.parameters()))
@@ -44,7 +44,7 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def _of_samples(make: Callable[..., nn.Module], shape: tuple[int, ...], classes: int) -> Callable[..., nn.Module]:
-    """A model's function of samples of this shape and so many classes, with its other arguments alone."""
+    """The function of a model with samples and classes filled in: only its other arguments remain."""
 
     @functools.wraps(make)
     def made(*arguments: Any, **keywords: Any) -> nn.Module:
@@ -56,7 +56,7 @@ def _of_samples(make: Callable[..., nn.Module], shape: tuple[int, ...], classes:
 
 
 def _refuse_too_large(text: str, parameters: int) -> None:
-    """Refuse a model of which this machine's memory does not hold four: it, the clients' start, a gradient, a step."""
+    """Refuse a model if four copies exceed this machine's memory: model, clients' start, a gradient and a step."""
     held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if 4 * 4 * parameters > held:
         raise UserError(
@@ -66,15 +66,15 @@ def _refuse_too_large(text: str, parameters: int) -> None:
 
 
 def reading_of(model: str) -> Any:
-    """How a named model reads text; None where it reads none, or is not named."""
+    """How a named model reads text; None if it reads none, or is not named."""
     if model == OWN or parse(model)[0].name not in SOURCES["model"]:
         return None
     return one("model", model).reading
 
 
 def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Config:
-    """The configuration with the model that `auto` means for text; raises UserError where one wants text and the other
-    is none.
+    """The configuration with the model that `auto` means for text; raises UserError if only one of model and data is of
+    text.
     """
     reads = module is None and reading_of(config.model) is not None
     if reads and not dataset.text:

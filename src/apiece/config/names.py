@@ -1,4 +1,4 @@
-"""The names in a configuration: refused before anything heavy is loaded where there is no such thing, and built."""
+"""The names in a configuration: unknown ones are refused before anything heavy is loaded, known ones are built."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SOURCES: dict[str, Functions] = {
     "optimizer": optimizers.NAMED,
     "server": optimizers.NAMED,
     "augment": Names({name: f"apiece.config.augmentation.{name}" for name in ("flip", "crop")}),
-    "model": Names({name: f"apiece.networks.opt.{name}" for name in ("opt", "opt_lm")}),  # those of text
+    "model": Names({name: f"apiece.networks.opt.{name}" for name in ("opt", "opt_lm")}),  # models of text
 }
 
 
 def refuse_unknown(config: Config) -> None:
-    """Raise UserError for a name in the settings that nothing has. Plug-ins, whose names are not known before they are
-    run, may have any algorithm's.
+    """Raise UserError for an unknown name in the settings. With plug-ins any algorithm's name may exist, since theirs
+    are not known before they are executed.
     """
     for setting in ("split", "schedule", *SIDES, *(["augment"] if config.augment != "none" else [])):
         check_names(parse(getattr(config, setting)), SOURCES[setting])
@@ -34,7 +34,7 @@ def refuse_unknown(config: Config) -> None:
 
 
 def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
-    """The same for a grid's rows and columns too, of which one may be called `nothing`."""
+    """The same for a grid's rows and columns too; a column may be called `nothing`."""
     from apiece.report.grid_table import NOTHING
 
     refuse_unknown(config)
@@ -47,7 +47,7 @@ def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
 
 
 def one(setting: str, text: str) -> Any:
-    """What the one term of a setting makes."""
+    """The object that the single term of a setting makes."""
     _refuse_other_side(setting, text)
     made = build(text, SOURCES[setting])
     if len(made) != 1:
@@ -57,7 +57,7 @@ def one(setting: str, text: str) -> Any:
 
 
 def _refuse_other_side(setting: str, text: str) -> None:
-    """Refuse the server's optimizer for the clients', and theirs for its."""
+    """Refuse the server's optimizer as the clients', and a client's optimizer as the server's."""
     allowed = SIDES.get(setting, {})
     for call in parse(text) if setting in SIDES else ():
         if call.name in optimizers.NAMED and call.name not in allowed:

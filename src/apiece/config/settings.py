@@ -15,7 +15,7 @@ from apiece.errors import UserError
 from apiece.language.grammar import Call, parse
 
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
-GROUPS = {  # as the help of the command line shows them, what matters most first
+GROUPS = {  # as the help of the command line shows them, the most important first
     "main": "algorithm data split clients cohort rounds model steps batch lr seed out",
     "data": "data_dir unseen validation augment noise_rgb noise_brightness",
     "algorithm": "plugin init buffers",
@@ -39,7 +39,7 @@ class Config:
     images.
     """
     data_dir: str | None = None
-    """Where NAME.npz lies; else the folder that APIECE_DATA names, else a download."""
+    """The folder of NAME.npz; otherwise the folder that APIECE_DATA names, or a download."""
     split: str = "dirichlet(0.1)"
     """How samples are divided over clients: iid, dirichlet(0.1), classes(2), natural, ... (`apiece data`)."""
     clients: int = 20
@@ -49,13 +49,13 @@ class Config:
     validation: float = 0.0
     """The share of each client's samples that is held out from training."""
     model: str = "auto"
-    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; of text opt
+    """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; for text opt
     or opt_lm(length=128, folder=...); auto fits the data.
     """
     init: str | None = None
     """A model.safetensors to start from."""
     cohort: int | float = 1.0
-    """Clients a round, a number of them or a share: 10 is ten clients and 1 is one; 1.0 and 100% are all, 0.1 and 10% a
+    """Clients per round, a number or a share: 10 is ten clients and 1 is one; 1.0 and 100% are all, 0.1 and 10% a
     tenth.
     """
     sampling: Literal["fixed", "bernoulli"] = "fixed"
@@ -65,17 +65,17 @@ class Config:
     rounds: int = 50
     """Rounds."""
     steps: str = "50"
-    """Local steps a round: a number, or "uniform(10,50)" for stragglers."""
+    """Local steps per round: a number, or "uniform(10,50)" for stragglers."""
     epochs: int | None = None
-    """Local epochs a round, instead of steps."""
+    """Local epochs per round, instead of steps."""
     batch: int = 32
-    """Samples a step."""
+    """Samples per step."""
     lr: float = 0.1
     """The clients' step size."""
     schedule: str = "constant"
-    """Of the step size over rounds: constant, exponential(0.998), cosine, drop(every=50, factor=0.1)."""
+    """The step size over rounds: constant, exponential(0.998), cosine, drop(every=50, factor=0.1)."""
     optimizer: str = "sgd"
-    """The clients': sgd(momentum=0.9, weight_decay=1e-4) or adamw(...)."""
+    """The clients' optimizer: sgd(momentum=0.9, weight_decay=1e-4) or adamw(...)."""
     optimizer_state: Literal["fresh", "kept"] = "fresh"
     """The clients' optimizer state: fresh each round, or kept by the client."""
     clip: float | None = None
@@ -83,65 +83,65 @@ class Config:
     server: str = "average"
     """The server's optimizer: average(lr=1), momentum(0.9), adam(lr=0.1), yogi, adagrad."""
     weighting: Literal["samples", "uniform"] = "samples"
-    """How clients weigh in the mean."""
+    """The weights of clients in the mean."""
     buffers: Literal["average", "local", "drop"] = "average"
     """BatchNorm's statistics: averaged with their layer, left with the client, or dropped."""
     augment: str = "none"
-    """Of training images: none, flip, crop(4), or flip + crop(4)."""
+    """Augmentation of training images: none, flip, crop(4), or flip + crop(4)."""
     noise_rgb: float = 0.0
     """Strength of each client's own factors on the color channels."""
     noise_brightness: float = 0.0
     """Strength of each class's own brightness, on training images."""
     seed: int = 0
-    """Everything random follows from it."""
+    """The source of all randomness."""
     seeds: tuple[int, ...] = ()
     """Several seeds, one run each: 0,1,2."""
     eval_every: int = 1
     """Rounds between two evaluations; the last round always has one."""
     panel: int | None = None
-    """How many clients personal metrics are taken from before the end, when all are (default: all up to 100)."""
+    """How many clients personal metrics are taken from before the end, when all are taken (default: all up to 100)."""
     panel_of: Literal["same", "turns"] = "same"
-    """The panel is the same clients at every evaluation, or the next ones in turn, until all were measured."""
+    """The panel has the same clients at every evaluation, or the next ones in turn, until all were measured."""
     target: float | None = None
-    """A global accuracy: rounds, bytes and seconds to it are told."""
+    """A global accuracy: tables say after how many rounds, bytes and seconds it was reached."""
     drift: Literal["none", "selected", "all"] = "all"
-    """Measure drift over the cohort, or over all clients too (their models are then kept)."""
+    """Measure drift over the cohort, or over all clients too (their models are then stored)."""
     device: str = "cpu"
-    """cpu, cuda or cuda:1: where clients train, and their data and the server's state are."""
+    """cpu, cuda or cuda:1: where clients train, and where their data and the server's state lie."""
     precision: Literal["float32", "tf32", "bfloat16", "float64"] = "float32"
-    """Of the vectors; bfloat16 and tf32 keep them in float32: the first computes the model's passes in bfloat16, the
-    other lets a GPU round what it multiplies to ten bits (the cpu does not).
+    """The number format of the vectors. bfloat16 and tf32 keep them in float32: bfloat16 computes the model's passes in
+    bfloat16, and tf32 lets a GPU (not the CPU) round the factors of its products to ten bits.
     """
     lift: Literal["auto", "vectorized", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
-    """From one client to many; auto takes vectorized on a GPU and for small models without convolutions, else threaded,
-    or processes where these are measured to be faster and the run takes minutes. products is vectorized with
-    convolutions as products of matrices, compiled with its local steps compiled, for longer runs; threaded has a stream
-    a thread on a GPU.
+    """How one client's work becomes many clients'. auto takes vectorized on a GPU and for small models without
+    convolutions, else threaded, or processes if these measure faster and the run takes minutes. products is vectorized
+    with convolutions as products of matrices; compiled is vectorized with compiled local steps, for longer runs;
+    threaded gives each thread a stream on a GPU.
     """
     workers: int = 0
-    """Threads that clients or calls of many clients run in, or worker processes (0: one a core)."""
+    """How many threads run clients, or calls of many clients, or how many worker processes do (0: one per core)."""
     patience: float = 300.0
-    """Seconds beyond the slowest answer so far that a worker process, or a wired client's, may say nothing: then it is
-    ended and a new one asked; when that is silent too, the run stops, to be gone on with.
+    """Seconds beyond the slowest answer so far that a worker process, or a wired client's, may be silent. Then it is
+    ended and a new one asked; if that one is silent too, the run stops, and can be resumed.
     """
     on_bad_client: Literal["stop", "skip"] = "stop"
-    """What a client that becomes non-finite does: stops the run, or is left out and counted."""
+    """What happens to a client that becomes non-finite: it stops the run, or is left out and counted."""
     checkpoint_every: int = 1
     """Rounds between two checkpoints."""
     tensorboard: bool = False
     """Write TensorBoard events into the run folder."""
     out: str | None = None
-    """The run folder; without one nothing is written."""
+    """The run folder; without one, nothing is written."""
 
 
 def about() -> dict[str, str]:
-    """What is said of each setting, below its field."""
+    """The description of each setting: the docstring below its field."""
     found = re.findall(r'^    (\w+): [^\n]+\n    """(.+?)"""', inspect.getsource(Config), re.MULTILINE | re.DOTALL)
     return {name: " ".join(text.split()) for name, text in found}
 
 
 def check(config: Config) -> None:
-    """Raise UserError, with all problems at once, where numbers are out of range."""
+    """Raise UserError, with all problems at once, if numbers are out of range."""
     c = config
     told = [problem for f in dataclasses.fields(c) if (problem := _unwritable(f.name, getattr(c, f.name)))]
     if told:
@@ -186,7 +186,7 @@ def check(config: Config) -> None:
 
 
 def _unwritable(name: str, value: Any) -> str:
-    """Why a setting's value can stand in no run.toml, or names no file; nothing where it can."""
+    """Why a setting's value cannot stand in a run.toml, or names no file; "" if it is fine."""
     if isinstance(value, tuple):
         return next((problem for item in value if (problem := _unwritable(name, item))), "")
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -201,7 +201,7 @@ def _unwritable(name: str, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written, cut where it is long."""
+    """A value as it is written, cut if it is long."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)
@@ -209,7 +209,7 @@ def shown(value: Any) -> str:
 
 
 def located(config: Config) -> Config:
-    """The configuration with the files that it names by their absolute paths, so that it means them from anywhere."""
+    """The configuration with its files named by absolute paths, so that it means the same files from any folder."""
     named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
     data = config.data if config.data.lower().replace("_", "-") in SOURCES else _absolute(config.data)
     first, *more = parse(config.split)
@@ -218,7 +218,7 @@ def located(config: Config) -> Config:
 
 
 def _absolute(path: str) -> str:
-    """The absolute path of what is there; of what is not, the words given, which are then refused."""
+    """The absolute path of what exists; any other text unchanged, which is then refused."""
     return str(Path(path).absolute()) if Path(path).exists() else path
 
 

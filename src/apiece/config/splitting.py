@@ -1,4 +1,4 @@
-"""A split by its text: `make_split(dataset, "dirichlet(0.1)", clients=10, seed=0)`."""
+"""A split from its text: `make_split(dataset, "dirichlet(0.1)", clients=10, seed=0)`."""
 
 from __future__ import annotations
 

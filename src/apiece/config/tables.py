@@ -1,4 +1,4 @@
-"""A configuration as plain values: from a TOML file or a table, into one, and as flags of the command line."""
+"""A configuration as plain values: read from a TOML file or a table, written to one, and as command-line flags."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KINDS = get_type_hints(Config)
 
 
 def from_toml(path: str | Path, respelled: Mapping[str, str] = {}) -> Config:
-    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys; of values that are in
-    `respelled`, what they are called now.
+    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys. `respelled` maps earlier
+    spellings of values to present ones.
     """
     table = read_toml(path)
     inside = table.get("config", table)
@@ -40,7 +40,7 @@ def from_table(table: dict[str, Any], where: str) -> Config:
 
 
 def _fitting(name: str, given: Any, where: str) -> Any:
-    """The value as the setting has it: text may be given as a whole number or a path, and a list of texts as one."""
+    """The value in the setting's type: text may be given as a whole number or a path, a list of texts as one text."""
     kind, told = KINDS[name], f"{where}: {name}={shown(_plain(given))} is not allowed;"
     items = tuple(map(_plain, given if isinstance(given, (list, tuple)) else (given,)))
     value = items if isinstance(given, (list, tuple)) else items[0]
@@ -65,7 +65,7 @@ def _options(kind: Any) -> tuple[Any, ...]:
 
 
 def count_or_share(value: str | int | float, where: str) -> int | float:
-    """A whole number as it is, a share as a float, which `10%` is too; raises UserError for other words.
+    """A whole number as it is, a share (0.1 or `10%`) as a float; raises UserError for other words.
 
     >>> [count_or_share(text, "cohort") for text in ("1", "1.0", "100%", "12.5%", "10")]
     [1, 1.0, 1.0, 0.125, 10]
@@ -82,7 +82,7 @@ def count_or_share(value: str | int | float, where: str) -> int | float:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy as Python's own and a path as text, all else as it is."""
+    """A number of NumPy as Python's own, a path as text, and anything else as it is."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (bool, int, float)) or not isinstance(value, Real):
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_table(config: Config) -> dict[str, Any]:
-    """The configuration as TOML takes it: settings without a value are left out.
+    """The configuration as a table for TOML: settings without a value are left out.
 
     A number of clients above 1 is written as a float, as it always was; one client is a whole number, since 1.0 is all.
     """
@@ -107,12 +107,12 @@ def to_table(config: Config) -> dict[str, Any]:
 
 
 def shared(config: Config) -> dict[str, Any]:
-    """The settings that are the same on all machines of a run."""
+    """The settings that must be the same on all machines of a run."""
     return {name: value for name, value in vars(config).items() if name not in ("data_dir", "workers")}
 
 
 def flags(config: Config) -> str:
-    """The flags of the command line that say this configuration: settings at their defaults are left out.
+    """The command-line flags of this configuration: settings at their defaults are left out.
 
     >>> flags(Config(clients=100, cohort=0.5, split="classes(2)", seeds=(0, 1)))
     "--split 'classes(2)' --clients 100 --cohort 0.5 --seeds 0,1"
