@@ -1,4 +1,4 @@
-"""How far clients drift apart, computed from the sums that a round's answers carry. No client's model is looked at.
+"""How far clients drift apart, computed from the sums that a round's answers carry. No client's model is read.
 
 Over the n clients that answered, with d_i = sent - kept_i, d the mean of the d_i, and s = sent - next, where `next` is
 the server's vector after the round:
@@ -23,8 +23,8 @@ from apiece.algebra.place import Answer
 from apiece.engine.setup import Setup
 from apiece.system.device import to_host
 
-DIVERGED = 100.0  # a mean cross entropy that no model has which learns: guessing among a million classes costs 14
-GREW = 10.0  # times the first round's, of another loss
+DIVERGED = 100.0  # a mean cross entropy far above guessing: guessing among a million classes costs 14
+GREW = 10.0  # for another loss: times the first round's loss
 
 
 class Running(NamedTuple):
@@ -35,7 +35,7 @@ class Running(NamedTuple):
 
     @classmethod
     def zero(cls, like: Tensor) -> Running:
-        """Before the first round, for vectors like this one."""
+        """The sums before the first round, for vectors like this one."""
         return cls(torch.zeros_like(like, dtype=torch.float64), like.new_zeros((), dtype=torch.float64))
 
     def plus(self, watched: Any) -> Running:
@@ -46,12 +46,12 @@ class Running(NamedTuple):
         """mean over all clients of ||kept_i - next||^2."""
         u = (following - initial).double()
         mean = self.square / registered - 2 * (self.offset / registered) @ u + u @ u
-        return max(float(mean), 0.0)  # of clients that are where the model is, rounding alone is left
+        return max(float(mean), 0.0)  # where all clients equal the model, only rounding is left
 
     def after(self, setup: Setup, params: Tensor, answer: Answer, registered: int) -> tuple[Running, dict[str, float]]:
         """The sums after a round that led the server to `params` [D]; and by name the divergence over all clients.
 
-        Nothing has changed, and there is no divergence, where it was not watched.
+        If the round was not watched, the sums stay and there is no divergence.
         """
         if "moved" not in answer.diagnostics:
             return self, {}
@@ -61,7 +61,7 @@ class Running(NamedTuple):
 
 
 def work_of(watched: Any) -> dict[str, float]:
-    """A round's training loss, mean over steps; its local steps, and how many of them reached the server."""
+    """A round's training loss (mean over steps), its local steps, and how many of these steps reached the server."""
     if "steps" not in watched:
         return {}
     steps = float(watched["steps"].x)
@@ -70,9 +70,9 @@ def work_of(watched: Any) -> dict[str, float]:
 
 
 def of_round(setup: Setup, before: Tensor, after: Tensor, answer: Answer) -> dict[str, Any]:
-    """The drift of one round by name, where it was watched; `before` and `after` it the server had these vectors [D].
+    """The drift of one round by name, if it was watched; the server had the vectors `before` and `after` it [D].
 
-    Where clients are sent models of their own, there is no divergence from where one model was led.
+    If clients are sent models of their own, there is no divergence, as there is no common model to measure it from.
     """
     watched, answered = answer.diagnostics, len(answer.answered)
     if "offset" not in watched:
@@ -105,8 +105,8 @@ def dissimilarity(gradients: list[Tensor]) -> float:
 
 
 def diverged(metrics: Sequence[Mapping[str, Any]], usual: bool) -> str:
-    """What to say of a run whose training loss ended where none that learns does; nothing of others. `usual`: the loss
-    is cross entropy.
+    """A warning for a run whose training loss ended higher than that of any run that learns; "" for other runs.
+    `usual`: the loss is cross entropy.
     """
     losses = [info["train_loss"] for info in metrics if "train_loss" in info]
     if not losses or losses[-1] <= (DIVERGED if usual else GREW * abs(losses[0])):

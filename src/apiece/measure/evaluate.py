@@ -1,4 +1,4 @@
-"""What is measured of the models: global, personal, adapted, seen and unseen clients (definitions in
+"""What is measured of the models: global, personal and adapted accuracy, of seen and unseen clients (definitions in
 docs/design.md).
 """
 
@@ -26,14 +26,14 @@ from apiece.measure.global_average import HELD, global_model
 from apiece.measure.scoring import CHUNK, score, score_each, score_together
 from apiece.vector.task import Passes, accuracy
 
-PROBE, PROBED = 64, 10  # gradient dissimilarity: samples a client, clients
-MANY, TOGETHER = 20, 500  # so many small models, and samples, are worth a call of vmap
+PROBE, PROBED = 64, 10  # gradient dissimilarity: samples per client, clients
+MANY, TOGETHER = 20, 500  # from so many small models, and up to so many samples, a call of vmap is worth it
 Asked = dict[int, Tensor]  # client -> its test samples
 Ways = dict[str, float]  # accuracies by `Piece.without`
 
 
 class At(NamedTuple):
-    """What a round leaves to be measured: the global model, the server, and the step size of clients' local work."""
+    """What a round leaves to measure: the global model, the server, and the step size of clients' local work."""
 
     theta: Tensor
     buffers: Tensor
@@ -42,7 +42,7 @@ class At(NamedTuple):
 
 
 class Personal(NamedTuple):
-    """One accuracy a client, by client; clients without test samples have none."""
+    """One accuracy per client; clients without test samples have none."""
 
     accuracy: dict[int, float]
 
@@ -60,8 +60,8 @@ class Personal(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Which clients an evaluation takes before the end: at most `size`, evenly spread; the same each time, or where
-    there are evaluations every so many rounds, the next ones in `turns`, until all were taken.
+    """Which clients an evaluation before the end takes: at most `size`, evenly spread. They are the same each time, or,
+    if `turns` says how many rounds lie between evaluations, the next ones until all were taken.
     """
 
     size: int
@@ -75,8 +75,8 @@ class Panel(NamedTuple):
 
 
 class Evaluation:
-    """All measurements of a run, on its panel of clients. Of several ranks each measures a share of the clients, the
-    first one measures the global model, and all ranks are told the results.
+    """All measurements of a run, on its panel of clients. With several ranks, each measures a share of the clients, the
+    first measures the global model, and all ranks receive the results.
     """
 
     def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: Panel, workers: int):
@@ -93,7 +93,7 @@ class Evaluation:
 
     @property
     def by_model(self) -> bool:
-        """Whether each client predicts with a model alone, so that many models can be evaluated in one call."""
+        """Whether each client's prediction needs only a model, so that one call can evaluate many models."""
         plain = not any(p.fills("predict") or p.without for p in self.federated.setup.pieces)
         return plain and isinstance(self.federation.test_pool[0], Tensor)
 
@@ -114,7 +114,7 @@ class Evaluation:
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
             if any(p.fills("personal") for p in self.federated.setup.pieces):
-                # a piece may train for a client that has not trained yet, twenty passes long: only at the end
+                # a piece may train a client that has not trained yet for twenty passes: only at the end
                 unseen = []
                 seen = [c for c in seen if self.clients.last_round(c) >= 0] if self.clients.fresh else seen
         asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}
@@ -134,8 +134,8 @@ class Evaluation:
         return metrics | ranks.from_first(lambda: self._dissimilarity(theta, buffers)), accuracy
 
     def adapted(self, server: Server, lr: float, most: int) -> dict[str, float]:
-        """Accuracies after one round's local work from what the client would predict with: of at most so many clients
-        that are seen, and of unseen ones.
+        """Accuracies after one round's local work, which starts from the model that the client would predict with: of
+        at most `most` participants, and of unseen clients.
         """
         theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
         out = {}
@@ -154,13 +154,13 @@ class Evaluation:
         return out
 
     def _shared(self, clients: list[int], measure: Callable[[list[int]], dict[int, Any]]) -> dict[int, Any]:
-        """What is measured of these clients, in their order, by all ranks."""
+        """The measurements of these clients, in their order, made by all ranks."""
         parts = self.clients.ranks.everyone(measure(self.clients.ranks.share(clients)))
         return _joined(parts, clients)
 
     def _ways(self, asked: Asked, at: At) -> dict[int, Ways]:
-        """Clients' accuracies by `Piece.without`: many models in a call where the lift has many clients in one, and
-        where models and test sets are so small that calls cost more than arithmetic.
+        """Clients' accuracies by `Piece.without`: many models per call if the lift has many clients per call, or if
+        models and test sets are so small that calls cost more than arithmetic.
         """
         lift = self.clients.lift
         if self.by_model and isinstance(lift, Vectorized):
@@ -170,12 +170,12 @@ class Evaluation:
                 return self._together(asked, self._threads, TOGETHER, at)
             except UserError:
                 raise
-            except Exception:  # vmap cannot run every module; what else went wrong goes wrong again below
+            except Exception:  # vmap cannot run every module; any other error occurs again below
                 self._apart = True
         return self._each(asked, at)
 
     def _each(self, asked: Asked, at: At) -> dict[int, Ways]:
-        """A pass for each client; what is small is measured group by group."""
+        """The same with one pass per client; small clients are measured in groups."""
         task, pool = self.federated.setup.task, self.federation.test_pool
 
         def measured(some: list[ClientTask]) -> list[Ways]:
@@ -187,13 +187,13 @@ class Evaluation:
                 scores = {name: score_each(task, [own[name] for own in found], pool, rows) for name in found[0]}
             return [{name: of[place].mean for name, of in scores.items()} for place in range(len(some))]
 
-        most = max(1, self._threads.chunk) if task.metric is accuracy else 1  # others' outputs may be any tree
+        most = max(1, self._threads.chunk) if task.metric is accuracy else 1  # other metrics' outputs may be any tree
         jobs = self._jobs(measured, asked, CHUNK, most, at.server.round)
         done = (job() for job in jobs) if _few(asked) else self._threads.in_order(jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
 
     def _together(self, asked: Asked, lift: Vectorized, samples: int, at: At) -> dict[int, Ways]:
-        """The same, in calls that take at most as many models as the lift has clients, and so many samples."""
+        """The same, in calls of at most `samples` samples and as many models as the lift has clients per call."""
         task, pool = self.federated.setup.task, self.federation.test_pool
 
         def measured(some: list[ClientTask]) -> dict[int, Ways]:
@@ -205,19 +205,19 @@ class Evaluation:
         return _joined(lift.in_order(self._jobs(measured, alike, samples, lift.chunk, at.server.round)), asked)
 
     def _jobs(self, measured: Callable, asked: Asked, samples: int, most: int, round: int) -> Iterator[Callable]:
-        """The measuring of each group of clients. What they have is read by who asks for the next group, for threads
-        that read wait for one another.
+        """One measurement per group of clients. Whoever asks for the next group reads the data of its clients, because
+        threads that read wait for one another.
         """
         for some in _groups(asked, samples, most):
             yield partial(measured, [self._looked_at(client, round) for client in some])
 
     def _before(self, each: ClientTask, at: At) -> tuple:
-        """What a client's predictor is made from: the global model as it is sent to it, and what it has itself."""
+        """What a client's predictor is made from: the global model as it receives it, and its own state."""
         theta = self.federated.setup.broadcast.model(at.theta, at.server.broadcast, each)
         return theta, at.buffers, self.federated.shared(at.server, at.lr), each
 
     def _looked_at(self, client: int, round: int) -> ClientTask:
-        """What the client has, and where a piece may let it work before it predicts, what it works on."""
+        """The client's state; if a piece may train it before it predicts, also the samples that it trains on."""
         newcomer = self.clients.last_round(client) < 0
         works = any(remakes(p, newcomer) or p.fills("predict") for p in self.federated.setup.pieces)
         return self.clients.each(client, round) if works else self.clients.at_rest(client)
@@ -230,7 +230,7 @@ class Evaluation:
         ).mean
 
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:
-        """Of the gradients at the global model, where there is one, of a few clients."""
+        """The dissimilarity of a few clients' gradients at the global model, if there is one."""
         probes = _spread(list(self.federation.participants), PROBED) if self.federated.setup.broadcast.common else []
         gradients = [g for c in probes if (g := self._gradient(c, theta, buffers)) is not None]
         return {"gradient_dissimilarity": dissimilarity(gradients)} if gradients else {}
@@ -251,13 +251,13 @@ def _few(asked: Asked) -> bool:
 
 
 def _joined(parts: Iterable[dict[int, Any]], clients: Iterable[int]) -> dict[int, Any]:
-    """What all parts say, in the order of these clients."""
+    """The results of all parts, in the order of these clients."""
     found = {client: value for part in parts for client, value in part.items()}
     return {client: found[client] for client in clients}
 
 
 def _groups(asked: Asked, samples: int, clients: int) -> Iterator[list[int]]:
-    """The clients in groups, in order, of at most so many samples and clients, or of one client."""
+    """The clients in groups, in order: at most `samples` samples and `clients` clients each, or one client."""
     some, size = list[int](), 0
     for client, rows in asked.items():
         if some and (size + len(rows) > samples or len(some) == clients):

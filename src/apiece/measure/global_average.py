@@ -1,4 +1,4 @@
-"""The global model: what the server has, and where it has nothing of the last rounds, the mean of what clients keep.
+"""The global model: the server's, and for groups that were not synchronized lately, the mean of the clients' models.
 
 The mean of a group has the weights of its synchronization: it is what the server would have if the group closed now.
 Personal parameters are never synchronized: their mean is uniform.
@@ -18,16 +18,16 @@ from apiece.engine.state import Server
 from apiece.lifts.lift import Parallel
 from apiece.system.device import to_device, to_host
 
-HELD, SUMMED = 1 << 22, 32  # parameters of clients' models that are held at once; rows that a thread adds up
+HELD, SUMMED = 1 << 22, 32  # parameters of clients' models that are in memory at once; rows that a thread adds up
 
 
 def global_model(
     federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
 ) -> tuple[Tensor, Tensor, bool]:
-    """(parameters, buffers, whether virtual): the server's vector, or what pieces make of it (`Piece.evaluate`); where
-    groups are open, their mean over the clients that trained since their last synchronization, with its weights; where
-    parameters are personal, the uniform mean over all clients that ever trained. Where clients are sent models of their
-    own, the parameters are not a model but what the broadcast makes these of.
+    """(parameters, buffers, whether virtual): the server's vector, or what pieces make of it (`Piece.evaluate`). For
+    open groups, it has their weighted mean over the clients that trained since the last synchronization; for personal
+    parameters, their uniform mean over all clients that ever trained. If clients are sent models of their own, the
+    parameters are no model, but the input from which the broadcast makes the clients' models.
     """
     mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
     theta, virtual = mean(federated.setup.periods, evaluated(federated, server), "model", federated.setup.kept)
@@ -81,7 +81,7 @@ def _average_open(
 
 
 def _weight(periods: Schedule, period: float, seen: int, round: int, weight: float) -> float:
-    """What a client last seen in round `seen` counts in the mean of a group; 0 if it did not train it since."""
+    """The weight of a client last seen in round `seen` in the mean of a group; 0 if it did not train it since."""
     if period == NEVER:
         return 1.0
     return weight if period > 1 and periods.interval(seen, period) == periods.interval(round, period) else 0.0

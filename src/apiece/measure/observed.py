@@ -14,13 +14,13 @@ from apiece.engine.stepping import Loop
 from apiece.measure.global_average import global_model
 from apiece.system.device import to_numpy
 
-COLUMNS, MOST = 12, 48  # pictures a row of a sheet, pictures a sheet
+COLUMNS, MOST = 12, 48  # pictures per row of a sheet, pictures per sheet
 
 
 def sheets(clients: Clients, server: Server, dataset: Dataset | None) -> dict[str, np.ndarray]:
-    """What pieces show of the first client that trained, by name, as sheets of [0, 1]: nothing of its own samples.
+    """Sheets of [0, 1], by name, of what pieces show of the first client that trained, without its own samples.
 
-    Nothing where no piece shows anything, or samples are no images of one or three channels.
+    Empty if no piece shows anything, or if samples are not images of one or three channels.
     """
     federated, federation = clients.federated, clients.federation
     trained = [c for c in clients.touched() if federation.size(c)]
@@ -37,7 +37,7 @@ def sheets(clients: Clients, server: Server, dataset: Dataset | None) -> dict[st
 
 
 def sheet(x: np.ndarray, mean: Any = None, std: Any = None) -> np.ndarray:
-    """At most MOST of the images [n, C, H, W], evenly spread, in rows; normalization is undone. [H', W'(, 3)]."""
+    """At most MOST of the images [n, C, H, W], evenly spread, in rows, without normalization. [H', W'(, 3)]."""
     x = x[np.linspace(0, len(x) - 1, min(MOST, len(x))).round().astype(int)]
     if mean and std:
         x = x * np.array(std)[:, None, None] + np.array(mean)[:, None, None]

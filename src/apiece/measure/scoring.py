@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from apiece.lifts.lift import Parallel, Vectorized, padded
 from apiece.vector.task import Task, targets
 
-CHUNK, TOKENS = 100, 8192  # samples a forward pass, or tokens: a LeNet's activations stay in a core's cache
+CHUNK, TOKENS = 100, 8192  # samples or tokens per forward pass: a LeNet's activations stay in a core's cache
 
 
 class Scores(NamedTuple):
@@ -61,7 +61,7 @@ def score(
 def score_each(
     task: Task, predictors: Sequence[Callable[[Any], Tensor]], pool: Any, rows: Sequence[Tensor]
 ) -> list[Scores]:
-    """The metric of each predictor on rows of its own, a pass each; gathered and measured in one call for all."""
+    """The metric of each predictor on its own rows, one pass each; all are measured in one call."""
     sizes, index = list(map(len, rows)), torch.cat(list(rows))
     x, y = tree_map(lambda leaf: leaf[index], pool)
     leaves, form = tree_flatten(x)
@@ -78,7 +78,7 @@ def score_together(
     pool: tuple[Tensor, Any],
     rows: Sequence[Tensor],
 ) -> list[Scores]:
-    """The metric of S models (parameters, buffers), each on rows of its own, in calls that take all models at once."""
+    """The metric of S models (parameters, buffers), each on its own rows, in calls that take all models at once."""
     sizes, index = list(map(len, rows)), torch.cat(list(rows))
     thetas, buffers = (torch.stack(parts) for parts in zip(*models, strict=True))
     places = torch.stack([padded(own, max(sizes)) for own in rows])  # [S, most]
@@ -90,7 +90,7 @@ def score_together(
 
 
 def _of_many(task: Task, outputs: list[Tensor], y: Any, sizes: list[int]) -> list[Scores]:
-    """Each one's scores, of the targets of all, which has so many of them; measured in one call."""
+    """Each model's scores from all outputs and targets, `sizes` of which are its own, measured in one call."""
     values, counts = _values(task, torch.cat(outputs), y).split(sizes), targets(y).split(sizes)
     return [Scores(own, float("nan"), count) for own, count in zip(values, counts, strict=True)]
 
