@@ -1,6 +1,6 @@
-"""How figures are drawn: the palette, the style, lines with bands, and axes whose numbers can be read.
+"""How figures are drawn: the palette, the style, lines with bands, and axes with readable numbers.
 
-Colors are names of the page's palette, so that the page can turn them over in the dark.
+Colors are names in the page's palette, so that the page can change them for a dark background.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE = "#24292f", "#66707b", "#d9dee4"
-# Okabe and Ito's color-blind-safe colors, darkened where white paper wants it; the yellow is left out
+# Okabe and Ito's color-blind-safe colors, darkened where a white page needs it; the yellow is left out
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#c2609b", "#b8860b", "#3fa7dd", "#882255", "#6b7280")
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text, in the page's own typeface
-    "text.parse_math": False,  # a name may hold dollars
+    "text.parse_math": False,  # a name may contain dollar signs
     "font.size": 10.5,
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
@@ -49,14 +49,14 @@ class Series(NamedTuple):
 
 
 def series(labels: Iterable[str]) -> list[Series]:
-    """One color a label; from the ninth on the colors come again, dashed."""
+    """One color per label; from the ninth label on, the colors repeat with dashes."""
     dashes = ("", "5 2", "1.5 1.5", "6 2 1.5 2")
     n = len(COLORS)
     return [Series(label, COLORS[i % n], dashes[i // n % len(dashes)]) for i, label in enumerate(labels)]
 
 
 def gradient(layers: list[str]) -> list[Series]:
-    """One color a layer, by depth, where there are too many to tell apart one by one."""
+    """One color per layer, by depth, for layers that are too many to tell apart one by one."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
     colors = LinearSegmentedColormap.from_list("depth", [COLORS[0], COLORS[2], COLORS[4], COLORS[1]])
@@ -65,7 +65,7 @@ def gradient(layers: list[str]) -> list[Series]:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Matplotlib as the page wants it: text stays text, nothing is filled, few lines."""
+    """Matplotlib's settings for the page: text stays text, nothing is filled, few lines."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -75,7 +75,7 @@ def style() -> Iterator[None]:
 
 
 def line(axes: Axes, curve: Curve, look: Series) -> None:
-    """One curve and, where seeds differ, the band of one standard deviation."""
+    """One curve and, if there are several seeds, the band of one standard deviation."""
     dashes: Any = (0, tuple(map(float, look.dashes.split()))) if look.dashes else "-"
     marker = "o" if np.isfinite(curve.mean).sum() <= 12 else ""
     axes.plot(curve.x, curve.mean, color=look.color, linestyle=dashes, marker=marker)
@@ -93,7 +93,7 @@ def blank(width: float = 4.2, height: float = 2.7) -> tuple[Figure, Axes]:
 
 
 def scales(axes: Axes, curves: Iterable[Curve | None], log: bool, unit: str = "") -> None:
-    """Round numbers on both axes; on a log axis 1, 2, 5 or decades, whichever are few."""
+    """Round numbers on both axes; on a log axis 1, 2, 5 or decades, whichever are fewer."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     known = [curve for curve in curves if curve is not None]

@@ -1,7 +1,6 @@
 """The figures of a report: curves over rounds, drift by layer, the split, the clients' accuracies.
 
-A figure is a panel: a small matplotlib figure with a caption (what is measured, its unit) and a text for those who do
-not see it.
+A figure is a panel: a small matplotlib figure with a caption (what is measured, and its unit) and an alternative text.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from apiece.report.text import short
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PANELS = 6  # runs, or splits, that get a panel of their own
+PANELS = 6  # at most so many runs, or splits, get panels of their own
 
 
 class Panel(NamedTuple):
-    """One figure with its heading, its caption and its text for those who do not see it."""
+    """One figure with its heading, its caption and its alternative text."""
 
     title: str
     caption: str
@@ -53,7 +52,7 @@ class Section(NamedTuple):
 
 
 def sections(rows: list[Runs]) -> list[Section]:
-    """Every figure that the rows' metrics allow; a metric that nobody measured has none."""
+    """Every figure for which the rows have metrics."""
     with style():
         legend = series(row.name for row in rows) if len(rows) > 1 else []
         layers, consensus = _consensus(rows)
@@ -89,7 +88,7 @@ def _curves(rows: list[Runs], wanted: Iterable[Metric], against: str = "round") 
             if curve:
                 line(axes, curve, look)
         title, axis = (
-            f"{m.heading} for bytes sent" if by_bytes else m.heading,
+            f"{m.heading} against bytes sent" if by_bytes else m.heading,
             f"{m.axis} ({m.unit})" if m.unit else m.axis,
         )
         axes.set(xlabel="bytes sent" if by_bytes else "round", ylabel=axis)
@@ -106,7 +105,7 @@ def _curves(rows: list[Runs], wanted: Iterable[Metric], against: str = "round") 
 
 
 def _consensus(rows: list[Runs]) -> tuple[list[Series], list[Panel]]:
-    """One panel a run, all on one scale, for they are there to be compared."""
+    """One panel per run, all on one scale so that they can be compared."""
     metric = BY_KEY["consensus"]
     measured = [metrics.get("consensus") or {} for row in rows for run in row.runs for metrics in run.metrics]
     layers = list(dict.fromkeys(layer for distances in measured for layer in distances))
@@ -136,7 +135,7 @@ def _consensus(rows: list[Runs]) -> tuple[list[Series], list[Panel]]:
             f"smallest for {near}, {short(ends[near])}."
         )
         panels.append(Panel(row.name, caption, alt, figure))
-    if many:  # the first, the middle and the last say where the colors go
+    if many:  # the legend names the first, the middle and the last color
         depths = (0, len(layers) // 2, len(layers) - 1)
         looks = [looks[i]._replace(label=f"layer {i + 1}, {layers[i]}") for i in depths]
     return looks, panels
@@ -158,7 +157,7 @@ def _clients(rows: list[Runs]) -> Iterator[Panel]:
                 share = 100 * (np.arange(len(values)) + 0.5) / len(values)
                 line(axes, Curve(share, values, np.zeros(len(values))), look)
         axes.set(xlabel="clients, from the worst (%)", ylabel="accuracy (%)", xlim=(0, 100))
-        several = " The clients of all seeds together." if _several(rows) else ""
+        several = " Clients of all seeds together." if _several(rows) else ""
         caption = f"Each client's accuracy on its own test set at the end, in per cent, clients sorted.{several}"
         ends = [
             f"{row.name} from {v[0]:.1f} to {v[-1]:.1f} %, median {np.median(v):.1f} %"
@@ -168,15 +167,13 @@ def _clients(rows: list[Runs]) -> Iterator[Panel]:
         yield Panel(title, caption, f"{title}, sorted by accuracy: {'; '.join(ends)}.", figure)
 
 
-AREA = "One column a client, one row a class; a disc's area is the number of training samples."
-SHADE = (
-    "One column a client, one row a class; the stronger the color, the larger the class's share of the client's data."
-)
+AREA = "One column per client, one row per class; a disc's area is the number of training samples."
+SHADE = "One column per client, one row per class; a stronger color is a larger share of the client's data."
 
 
 def _splits(rows: list[Runs]) -> Iterator[Panel]:
     pictures: dict[str, tuple[list[str], list[dict[str, Any]], np.ndarray]] = {}
-    for row in rows:  # rows on the same split share a picture
+    for row in rows:  # rows with the same split share a picture
         clients = row.runs[0].clients
         counts = [c.get("counts") for c in clients]
         if not clients or any(not isinstance(c, list) or len(c) != len(counts[0] or ()) or not c for c in counts):
@@ -194,7 +191,7 @@ def _splits(rows: list[Runs]) -> Iterator[Panel]:
         caption += " First seed." if _several(rows) else ""
         alt = (
             f"Split of {counts.shape[1]} classes over {len(counts)} clients: {held.min():.0f} to {held.max():.0f} "
-            f"classes and {sizes.min():.0f} to {sizes.max():.0f} samples a client."
+            f"classes and {sizes.min():.0f} to {sizes.max():.0f} samples per client."
         )
         yield Panel("Samples by client and class" if len(pictures) == 1 else ", ".join(names), caption, alt, figure)
 
@@ -215,7 +212,7 @@ def _shades(counts: np.ndarray, unseen: np.ndarray) -> Figure:
 
     clients, classes = counts.shape
     figure, axes = blank(9.2, min(5.5, max(2.4, 0.2 * classes + 0.8)))
-    pixels = np.zeros((classes, clients, 4))  # the shade is transparency: it reads on light and on dark paper
+    pixels = np.zeros((classes, clients, 4))  # transparency is the shade, for light and dark pages
     pixels[..., :3] = np.where(unseen[None, :, None], to_rgb(COLORS[1]), to_rgb(COLORS[0]))
     pixels[..., 3] = (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).T ** 0.6
     axes.imshow(pixels, aspect="auto", origin="lower", interpolation="none")

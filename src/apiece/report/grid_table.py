@@ -1,4 +1,4 @@
-"""The table that a grid makes: for a terminal, as Markdown, and kept beside the runs for their report."""
+"""The table of a grid: for a terminal, as Markdown, and in a file beside the runs for their report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = "nothing"  # a grid's column that adds nothing
 
 
 class Grid(NamedTuple):
-    """The table: a row of cells for each algorithm, which is the best of its row, and what numbers in brackets say."""
+    """The table: cells by row and column, which cells of a row are its best, and the footnotes."""
 
     rows: list[str]
     columns: list[str]
@@ -27,7 +27,7 @@ class Grid(NamedTuple):
     best: list[list[bool]]
     notes: list[str]
     about: str
-    folders: Sequence[str] = ()  # of the cells that were run, in their order, below the grid's
+    folders: Sequence[str] = ()  # of the cells that were run, in their order, relative to the grid's folder
 
     def markdown(self) -> str:
         lines = [
@@ -38,11 +38,11 @@ class Grid(NamedTuple):
         return "\n\n".join([markdown(headings, lines), *self.said()])
 
     def said(self) -> list[str]:
-        """What is written under the table."""
+        """The lines below the table."""
         return [self.about, *(f"[{i}] {note}" for i, note in enumerate(self.notes, start=1))]
 
     def table(self) -> Table:
-        """For a terminal, with rich."""
+        """The table for a terminal, with rich."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -56,16 +56,16 @@ class Grid(NamedTuple):
         return table
 
     def keep(self, out: Path) -> None:
-        """Write OUT/grid.json, from which a report of the folder shows the table as it was printed."""
+        """Write OUT/grid.json, from which a report of the folder shows the same table."""
         atomic_write(out / NAME, f"{json.dumps(self._asdict(), indent=1)}\n".encode())
 
     @classmethod
     def kept(cls, out: Path) -> Grid | None:
-        """The table of a grid's folder; nothing for any other folder. UserError for a file that is none of this."""
+        """The table of a grid's folder, None for any other folder; UserError for a grid.json that is no grid."""
         path = out / NAME
         if not path.is_file():
             return None
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise UserError(f"{path} holds no grid: run the same grid again, which writes it anew.") from error
+            raise UserError(f"{path} holds no grid: run the same grid again to write it anew.") from error

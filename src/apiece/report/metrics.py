@@ -1,4 +1,4 @@
-"""What a run measures: every number of metrics.jsonl, and how it is shown in a terminal, in a report and in a grid.
+"""What a run measures: every number of metrics.jsonl, and how terminals, reports and grids show it.
 
 A number that is not in this table was logged by a piece, as `FedExP.step_size`, or by a program's own watcher.
 """
@@ -10,31 +10,31 @@ from typing import Literal, NamedTuple
 
 
 class Metric(NamedTuple):
-    """A number of each round. With an axis it has a curve, with a column it stands in tables."""
+    """A number of each round. With an axis it has a curve, with a column it appears in tables."""
 
     key: str  # in metrics.jsonl
-    section: str  # of the page, and over its column
+    section: str  # of the page; also the title above its column
     heading: str  # of its curve
     caption: str  # what is measured
     axis: str = ""
     unit: str = ""
     column: str = ""
-    note: str = ""  # under the column's heading, where not the unit
+    note: str = ""  # under the column's heading, if not the unit
     ranked: bool = False  # whether the highest is the best
     log: bool = False  # whether its curve has a log scale
-    on_page_alone: bool = False  # for a terminal is narrow
-    read: Literal["last", "median"] = "last"  # which of its values stands in a column
+    on_page_alone: bool = False  # a terminal is too narrow
+    read: Literal["last", "median"] = "last"  # the value that a column shows
     choice: str = ""  # its name for `apiece grid --metric`
-    sum_of: tuple[str, ...] = ()  # the keys that it is the sum of, where it is not logged itself
+    sum_of: tuple[str, ...] = ()  # the keys that it is the sum of, if it is not logged itself
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied by to be in the unit."""
+        """The factor from a value to the unit."""
         return 100.0 if self.unit == "%" else 1.0
 
     @property
     def below(self) -> str:
-        """What stands under the heading of its column."""
+        """The text under the heading of its column."""
         return self.note or self.unit
 
     @property
@@ -68,11 +68,11 @@ METRICS = (
     Metric("steps", "Clients", "Steps", "local steps of all clients"),
     Metric("steps_counted", "Clients", "Steps counted", "local steps that reached the server"),
     _accuracy("global", "global_accuracy", "Global", "Global accuracy",
-              "share of the official test set that the server's model labels rightly"),
+              "share of the official test set that the server's model labels correctly"),
     _accuracy("personal", "personal_accuracy_mean", "Personal", "Personal accuracy",
               "accuracy of each client's model on the client's own test set, mean over clients"),
     _accuracy("worst", "personal_accuracy_worst_decile", "Personal, worst tenth", "Personal accuracy, worst tenth",
-              "personal accuracy, mean over the tenth of the clients that does worst", on_page_alone=True),
+              "personal accuracy, mean over the tenth of the clients with the lowest", on_page_alone=True),
     Metric("personal_accuracy_std", "Accuracy", "Personal accuracy, deviation", "its deviation over clients", unit="%"),
     _accuracy("unmasked", "personal_accuracy_unmasked", "Personal, unmasked", "Personal accuracy, unmasked",
               "personal accuracy where every class is predicted, also those that a client lacks"),
@@ -81,7 +81,7 @@ METRICS = (
     _accuracy("unseen", "unseen_accuracy", "Unseen", "Accuracy of unseen clients",
               f"{NEVER_TRAINED}, without adapting to them"),
     _accuracy("unseen_unmasked", "unseen_accuracy_unmasked", "Unseen, unmasked", "Accuracy of unseen clients, unmasked",
-              f"{NEVER_TRAINED}, without adapting to them, of all classes"),
+              f"{NEVER_TRAINED}, without adapting to them, over all classes"),
     _accuracy("unseen_adapted", "unseen_adapted_accuracy", "Unseen, adapted", "Accuracy of unseen clients, adapted",
               f"{NEVER_TRAINED}, after local steps"),
     Metric("train_loss", "Loss", "Training loss", "mean loss of the cohort's local steps on their own data", "loss"),
@@ -115,7 +115,7 @@ CHOICES = {metric.choice: metric for metric in METRICS if metric.choice}
 
 
 def others(keys: Iterable[str]) -> list[Metric]:
-    """The numbers that pieces and a program's watchers gave, each once, under the names that they gave them."""
+    """The numbers that pieces and a program's watchers returned, each once, under their own names."""
     own = dict.fromkeys(key for key in keys if key not in BY_KEY)
     givers = {key: key.rpartition(".")[0] or "a watcher" for key in own}
-    return [Metric(key, "Logged", key, f"the number that {givers[key]} gives in each round", "value") for key in own]
+    return [Metric(key, "Logged", key, f"the number that {givers[key]} returns in each round", "value") for key in own]

@@ -1,4 +1,4 @@
-"""One page of tables and figures of one run or of several: a single HTML file that needs nothing else."""
+"""One page of tables and figures for one run or several: a single HTML file that needs no other file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 PAGE = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
     c: f"var(--c{i})" for i, c in enumerate(COLORS)
 }
-MANY = 8  # notes of one kind before the rest are counted
+MANY = 8  # notes of one kind that are shown; the rest are only counted
 
 
 class Settings(NamedTuple):
-    """What the runs share, and the settings that tell them apart: heads, and a list of cells for every row."""
+    """The settings that all runs share, and those that differ: their names, and a list of cells for every row."""
 
     shared: list[tuple[str, str]]
     heads: list[str]
@@ -37,9 +37,8 @@ class Settings(NamedTuple):
 def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, target: float | None = None) -> Path:
     """Write the page of run folders to `out`, an .html file or a folder that gets report.html; same input, same bytes.
 
-    `target` is the global accuracy whose cost is tabled; by default 95 % of the median run's best. The folder of
-    a grid gives its table too, and its runs in that order. UserError if a folder holds no run or `out` cannot be
-    written.
+    `target` is the global accuracy whose cost is shown; by default 95 % of the median run's best. The folder of a grid
+    adds its table, and its runs in that order. UserError if a folder holds no run or `out` cannot be written.
     """
     out = Path(out)
     page = out if out.suffix.lower() in (".html", ".htm") else out / "report.html"
@@ -123,7 +122,7 @@ def _lead(rows: list[Runs]) -> str:
 
 
 def _notes(rows: list[Runs]) -> list[str]:
-    """What a reader should know before trusting a number: runs cut short, values that are not finite, work lost."""
+    """What a reader should know before trusting a number: incomplete runs, non-finite values, lost work."""
     runs = [(row.name if len(row.runs) == 1 else f"{row.name}, {_seed(run)}", run) for row in rows for run in row.runs]
     notes = []
     for who, run in runs:
@@ -165,7 +164,7 @@ def _seed(run: Run) -> str:
 
 
 def _settings(rows: list[Runs], table: str) -> Settings:
-    """A table of run.toml: what all runs share, and what tells rows apart."""
+    """A table of run.toml: what all runs share, and what differs."""
     each = [row.config | {"seed": row.seeds} if table == "config" else getattr(row.runs[0], table) for row in rows]
     keys = list(dict.fromkeys(key for values in each for key in values))
     heads = [key for key in keys if len({repr(values.get(key, ...)) for values in each}) > 1]
@@ -188,7 +187,7 @@ def _groups(names: list[str]) -> list[tuple[str, int]]:
 
 
 def _svg(figure: Figure, alt: str, name: str) -> str:
-    """A figure as inline SVG in the page's colors, with identifiers of its own and a title for a screen reader."""
+    """A figure as inline SVG in the page's colors, with its own identifiers and a title for a screen reader."""
     import matplotlib
     from markupsafe import escape
 
@@ -201,7 +200,7 @@ def _svg(figure: Figure, alt: str, name: str) -> str:
     text = re.sub(r' id="[\w.]+_\d+"', "", text)
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     text = re.sub(r"#[0-9a-f]{6}", lambda match: PAGE.get(match[0], match[0]), text)
-    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)  # a hundredth of a point
+    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)  # to 0.01 points
     opening = f'<svg role="img" aria-labelledby="{name}-alt"'
     title = f'<title id="{name}-alt">{escape(alt)}</title>'
     return re.sub(r"<svg([^>]*)>", lambda match: f"{opening}{match[1]}>{title}", text, count=1)

@@ -1,4 +1,4 @@
-"""Sheets of pictures that pieces show of a client: written at the end of a run, and drawn in its report."""
+"""Sheets of pictures that pieces show of a client: written at the end of a run, and shown in its report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "observed.npz"
 
 
 def save(folder: Path, sheets: Mapping[str, np.ndarray]) -> None:
-    """Write sheets of [0, 1] into a run's folder; nothing where there are none."""
+    """Write sheets of [0, 1] into a run's folder, if there are any."""
     if not sheets:
         return
     buffer = io.BytesIO()
@@ -28,7 +28,7 @@ def save(folder: Path, sheets: Mapping[str, np.ndarray]) -> None:
 
 
 def read(folder: Path) -> dict[str, np.ndarray]:
-    """The sheets of a run's folder, by name; none where there are none."""
+    """The sheets of a run's folder, by name; empty if there are none."""
     if not (folder / NAME).is_file():
         return {}
     with archive(folder / NAME) as stored:

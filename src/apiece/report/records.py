@@ -1,6 +1,6 @@
-"""What runs leave, as values: raw metrics, and what is derived from them here and nowhere else.
+"""Runs as values: raw metrics, and everything derived from them.
 
-Best, last, means over seeds, smoothing and costs to a target; results.py reads the folders.
+Best, last, means over seeds, smoothing and costs to a target are computed only here; results.py reads the folders.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from apiece.report.metrics import BY_KEY
 
-SEED_KEYS = frozenset({"seed", "seeds", "out", "name"})  # two runs that differ in nothing else are one row
+SEED_KEYS = frozenset({"seed", "seeds", "out", "name"})  # runs that differ only in these share a row
 
 
 class Spread(NamedTuple):
-    """Mean and sample standard deviation over `seeds` runs; `sd` is 0 for one."""
+    """Mean and sample standard deviation over `seeds` runs; `sd` is 0 for one run."""
 
     mean: float
     sd: float
@@ -43,7 +43,7 @@ class Curve(NamedTuple):
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and sample standard deviation of what was measured; None if nothing was.
+    """Mean and sample standard deviation of the measured values; None if there are none.
 
     >>> spread([1.0, None, 3.0])
     Spread(mean=2.0, sd=1.4142135623730951, seeds=2)
@@ -62,8 +62,7 @@ LEVEL = 0.05  # the p-value below which one mean is taken to lie below another
 def below(one: Spread, top: Spread) -> bool:
     """Whether a mean lies below a larger one by more than their spread over seeds explains.
 
-    By Welch's t-test, one-sided, at LEVEL. The spread of one seed is not known: every smaller mean then counts as below
-    it.
+    By Welch's t-test, one-sided, at LEVEL. One seed has no spread: every smaller mean then counts as lower.
 
     >>> below(Spread(0.6736, 0.1159, 3), Spread(0.6778, 0.1021, 3)), below(Spread(0.8, 0.01, 3), Spread(0.9, 0.01, 3))
     (False, True)
@@ -78,7 +77,7 @@ def below(one: Spread, top: Spread) -> bool:
 
 
 def best(values: Sequence[Spread | None]) -> frozenset[int]:
-    """Which values do not lie below the largest; none where all are equal, or there is but one."""
+    """Which values do not lie below the largest; empty if all are equal, or if there is only one."""
     known = {place: value for place, value in enumerate(values) if value is not None and math.isfinite(value.mean)}
     if len({value.mean for value in known.values()}) < 2:
         return frozenset()
@@ -98,7 +97,7 @@ def moving_average(values: np.ndarray, window: int = 5) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it lies in its folder: settings, one dict of raw metrics a round, one dict a client."""
+    """One run as its folder has it: settings, one dict of raw metrics per round, one dict per client."""
 
     name: str
     config: dict[str, Any]
@@ -107,10 +106,10 @@ class Run:
     path: Path
     versions: dict[str, Any] = field(default_factory=dict)
     resolved: dict[str, Any] = field(default_factory=dict)
-    lost: str = ""  # what its log lacks of the rounds that were done
+    lost: str = ""  # the rounds that were done but are missing in its log
 
     def series(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """The rounds in which `key` was measured and its values, two arrays [P]; `bytes` is up + down."""
+        """The rounds in which `key` was measured, and its values: two arrays [P]; `bytes` is up + down."""
         pairs = [(row["round"], value) for row in self.metrics if (value := _value(row, key)) is not None]
         rounds, values = zip(*pairs, strict=True) if pairs else ((), ())
         return np.array(rounds, dtype=int), np.array(values, dtype=float)
@@ -121,7 +120,7 @@ class Run:
         return float(values[-1]) if len(values) else None
 
     def best(self, key: str) -> float | None:
-        """The largest value of what is ranked, the smallest of anything else; NaN if nothing finite was measured."""
+        """The largest value of a ranked metric, the smallest of any other; NaN if no value is finite."""
         values = self.series(key)[1]
         finite = values[np.isfinite(values)]
         pick = np.max if key in BY_KEY and BY_KEY[key].ranked else np.min
@@ -158,7 +157,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """One row of a table: runs that differ in their seed alone."""
+    """One row of a table: runs that differ only in their seed."""
 
     name: str
     runs: tuple[Run, ...]
@@ -178,7 +177,7 @@ class Runs:
         return spread(derive(run) for run in self.runs)
 
     def curve(self, key: str, against: str = "round") -> Curve | None:
-        """`key` over seeds against rounds or another key, at the rounds that all seeds which measure it share."""
+        """`key` over seeds against rounds or another key, at the rounds that all seeds with that metric share."""
         points = [_points(run, key, against) for run in self.runs]
         points = [p for p in points if p]
         if not points:
@@ -187,7 +186,7 @@ class Runs:
         if not rounds:
             return None
         x, y = np.array([[p[t] for t in rounds] for p in points], dtype=float).transpose(2, 0, 1)
-        with np.errstate(invalid="ignore"):  # a run that diverged has infinities: its mean is inf, its band NaN
+        with np.errstate(invalid="ignore"):  # the infinities of a diverged run give the mean inf and the band NaN
             sd = y.std(axis=0, ddof=1) if len(points) > 1 else np.zeros(len(rounds))
             return Curve(x.mean(axis=0), y.mean(axis=0), sd)
 

@@ -1,6 +1,6 @@
 """Run folders read back into plain values (records.py), row by row.
 
-A folder is a run (`run.toml`, `metrics.jsonl`, at its end `clients.json`) or holds runs (`seed-0/`, `seed-1/`, ...).
+A folder is a run (`run.toml`, `metrics.jsonl`, at its end `clients.json`), or it holds runs (`seed-0/`, ...).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "spread",
 ]
 
-DEPTH = 3  # how far below a named folder runs are looked for
+DEPTH = 3  # levels below a named folder where runs are looked for
 
 
 class NotBegun(UserError):
@@ -56,7 +56,7 @@ def read_run(folder: str | Path) -> Run:
 
 
 def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
-    """Read run folders and folders of runs into rows, in order; runs that differ in their seed alone share a row.
+    """Read run folders and folders of runs into rows, in order; runs that differ only in their seed share a row.
 
     UserError if a folder holds no run that has finished a round.
     """
@@ -65,13 +65,13 @@ def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
         raise UserError("No folder was named: name one run folder or several.")
     paths = [Path(folder) for folder in folders]
     found: dict[Path, Run] = {}
-    for folder in [path for path in paths if not path.is_file()] or paths:  # `runs/*` also names the reports among them
+    for folder in [path for path in paths if not path.is_file()] or paths:  # `runs/*` also matches reports
         for path in _find(folder):
             found.setdefault(path.resolve(), read_run(path))
     rows: dict[tuple[str, int], list[Run]] = {}
     for run in found.values():
         same = json.dumps({k: v for k, v in run.config.items() if k not in SEED_KEYS}, sort_keys=True, default=str)
-        repeat = 0  # the same seed again is another row: a repetition is no new seed
+        repeat = 0  # a repeated seed begins another row: a repetition is no new seed
         while any(other.config.get("seed") == run.config.get("seed") for other in rows.get((same, repeat), [])):
             repeat += 1
         rows.setdefault((same, repeat), []).append(run)
@@ -80,8 +80,8 @@ def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
 
 
 def begun(folders: Iterable[str | Path]) -> list[Path]:
-    """The folders that hold a finished round, the others named on stderr, and what logs lack; UserError where there is
-    none at all.
+    """The folders that hold a finished round; on stderr, names the others and what logs lack. UserError if there is no
+    such folder.
     """
     kept, left = [], []
     for path in map(Path, folders):
@@ -99,21 +99,21 @@ def begun(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def tell_lost(runs: Iterable[Run]) -> None:
-    """Say on stderr what the runs' logs lack."""
+    """Print on stderr what the runs' logs lack."""
     for run in runs:
         if run.lost:
             print(f"apiece: {run.lost}.", file=sys.stderr)
 
 
 def differing(rows: Iterable[Runs]) -> list[str]:
-    """The settings in which rows differ, in the order of the files."""
+    """The settings in which rows differ, in the order of run.toml."""
     configs = [row.config for row in rows]
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if len({repr(config.get(key, ...)) for config in configs}) > 1]
 
 
 def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
-    """The runs in a folder that has one or holds some; one whose log is lost is among them, to be refused by name."""
+    """The run that a folder is, or the runs in it; one without its log is included, for an error to name it."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: name a run folder, or a folder that holds seed-0/, seed-1/, ...")
     if (folder / "metrics.jsonl").is_file():
@@ -121,7 +121,7 @@ def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
     paths = _walk(folder, depth)
     if not paths and not (folder / "run.toml").is_file():
         raise NotBegun(f"{folder} holds no run that has finished a round: name a folder that `apiece run` wrote.")
-    return paths or [folder]  # a run that did not get far is refused by name where it is read
+    return paths or [folder]  # reading a run that hardly began raises an error that names it
 
 
 def _walk(folder: Path, depth: int) -> list[Path]:
@@ -138,7 +138,7 @@ def _order(path: Path) -> tuple[str, int]:  # seed-2 before seed-10
 
 
 def _read_metrics(path: Path, lost: str) -> list[dict[str, Any]]:
-    rounds = {row["round"]: row for row in log.logged(path)}  # after a resume the later line counts
+    rounds = {row["round"]: row for row in log.logged(path)}  # after a resumption the later line counts
     if not rounds and lost:
         raise UserError(f"{lost}: put it back from a copy, or leave this folder out.")
     if not rounds:
@@ -159,7 +159,7 @@ def _read_clients(path: Path) -> list[dict[str, Any]]:
 
 
 def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
-    """A table's values by dotted names; none of what is no table."""
+    """A table's values by dotted names; empty if it is no table."""
     flat: dict[str, Any] = {}
     for key, value in table.items() if isinstance(table, dict) else ():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
@@ -167,7 +167,7 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _labels(rows: list[Runs]) -> list[str]:
-    """Names that tell rows apart: the algorithm, then the settings in which its namesakes differ, then the folder."""
+    """Names that distinguish rows: the algorithm, then the settings in which its namesakes differ, then the folder."""
     labels = []
     for row in rows:
         namesakes = [other for other in rows if other.name == row.name]

@@ -1,4 +1,4 @@
-"""The table of results: one row an algorithm, one column a metric, for the terminal and for the page."""
+"""The table of results: one row per algorithm, one column per metric, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 UNBEATEN = "what Welch's t-test (one-sided, 5 %) does not put below the highest"  # said of bold numbers
-WRITTEN = {"%": percent, "B": amount}  # by unit, what is not a plain number
+WRITTEN = {"%": percent, "B": amount}  # by unit; other units have plain numbers
 
 
 class Column(NamedTuple):
-    """One metric, a cell a row, and which rows no other is above (of accuracies alone)."""
+    """One metric, with a cell per row, and the rows that no other row exceeds (only of accuracies)."""
 
     metric: Metric
     cells: list[str]
@@ -29,14 +29,14 @@ class Column(NamedTuple):
 
 
 def columns(rows: list[Runs]) -> list[Column]:
-    """Every column that at least one row measured; `–` where a row did not."""
+    """Every column that at least one row measured, with `–` in other rows."""
     uneven = len({run.last("round") for row in rows for run in row.runs}) > 1
     shown = (metric for metric in comparable(rows) if metric.column and (uneven or metric.key != "round"))
     return _columns(rows, ((metric, partial(_read, metric)) for metric in shown))
 
 
 def readings(rows: list[Runs]) -> list[Column]:
-    """The global accuracy as different papers read it off a curve."""
+    """The global accuracy, read off a curve in the ways of different papers."""
     ways: tuple[tuple[str, str, str, Callable[[Run], float | None]], ...] = (
         ("Last", "", "the last round", lambda run: run.last("global_accuracy")),
         ("Best", "", "the best round, which looks at the test set", lambda run: run.best("global_accuracy")),
@@ -54,13 +54,13 @@ def readings(rows: list[Runs]) -> list[Column]:
 
 
 def default_target(rows: list[Runs], key: str = "global_accuracy") -> float | None:
-    """A target that tells rows apart: 95 % of the median row's best accuracy, rounded down to a whole per cent."""
+    """A target that distinguishes rows: 95 % of the median row's best accuracy, rounded down to a whole per cent."""
     tops = sorted(s.mean for row in rows if (s := row.over(lambda run: run.best(key))) and math.isfinite(s.mean))
     return math.floor(95 * tops[len(tops) // 2] + 1e-9) / 100 if tops else None
 
 
 def costs(rows: list[Runs], target: float, key: str = "global_accuracy") -> list[Column]:
-    """Rounds, bytes and seconds until every row first reached `target`; how many seeds did where not all."""
+    """Rounds, bytes and seconds until every row first reached `target`, and how many seeds did, if not all."""
     reached = [[run.to_target(target, key) for run in row.runs] for row in rows]
     made = []
     for metric, caption in (
@@ -83,13 +83,14 @@ def costs(rows: list[Runs], target: float, key: str = "global_accuracy") -> list
 def compare(folders: str | Path | Iterable[str | Path], target: float | None = None) -> Group:
     """The results of run folders, to print with rich: what was reached, then what it cost.
 
-    `target`: a global accuracy, whose rounds, bytes and seconds are told too. UserError if a folder holds no run.
+    `target`: a global accuracy; the table says after how many rounds, bytes and seconds it was reached. UserError if a
+    folder holds no run.
     """
     return summary(read_runs(folders), target)
 
 
 def summary(rows: list[Runs], target: float | None = None) -> Group:
-    """`compare` of rows that are at hand."""
+    """`compare` of rows in memory."""
     from rich.console import Group
 
     made = [column for column in columns(rows) if not column.metric.on_page_alone]
@@ -140,8 +141,8 @@ def _read(metric: Metric, run: Run) -> float | None:
 
 
 def comparable(rows: list[Runs]) -> list[Metric]:
-    """All metrics but for one of the two divergences, as one column compares one thing: the one that more rows measured
-    stays, that over all clients if as many.
+    """All metrics, but only one of the two divergences, so that one column compares one thing: the one that more rows
+    measured, or the one over all clients if as many rows measured it.
     """
     keys = [metric.key for metric in METRICS if metric.column == "Divergence"]
     kept = max(keys, key=lambda key: sum(row.over(lambda run: run.last(key)) is not None for row in rows))

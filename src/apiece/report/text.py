@@ -13,7 +13,7 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def short(value: float, unit: str = "") -> str:
-    """A number in short form, three digits.
+    """A number in short form, with three digits.
 
     >>> short(1234567), short(0.01234), short(98_700, "B"), short(12)
     ('1.23 M', '0.0123', '98.7 kB', '12')
@@ -38,7 +38,7 @@ def amount(value: Spread) -> str:
 
 
 def told(value: Spread | None, write: Callable[[float], str]) -> str:
-    """A mean and its deviation over seeds in digits of one's own; nothing where nothing was measured.
+    """A mean and its deviation over seeds, as `write` writes numbers; `–` if nothing was measured.
 
     >>> from apiece.report.records import Spread
     >>> told(Spread(1.0, 0.25, 3), lambda v: f"{v:.1f}")
@@ -50,7 +50,7 @@ def told(value: Spread | None, write: Callable[[float], str]) -> str:
 
 
 def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """A table in Markdown, columns of numbers to the right.
+    """A table in Markdown; columns of numbers are aligned to the right.
 
     >>> print(markdown(["", "accuracy %"], [["`fedavg`", "80.9 ± 0.5"], ["`local`", "–"]]))
     |  | accuracy % |
@@ -74,7 +74,7 @@ def _with_prefix(mean: float, sd: float, unit: str = "") -> str:
     mean, sd = mean / factor, sd / factor
     suffix = f" {prefix}{unit}" if prefix or unit else ""
     decimals = max(0, 2 - math.floor(math.log10(abs(mean)))) if mean else 2
-    if sd < 0.5 * 10.0**-decimals:  # no deviation that these digits could show
+    if sd < 0.5 * 10.0**-decimals:  # these digits would show no deviation
         return _digits(mean) + suffix
     if decimals > 5:
         return f"{mean:.2e} ± {sd:.0e}{suffix}"
