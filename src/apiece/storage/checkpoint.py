@@ -1,7 +1,7 @@
-"""The server's side of a run on disk: one file a checkpoint, whole or not there, the last two kept.
+"""The server's part of a run on disk: one file per checkpoint, whole or absent; the last two are kept.
 
-`checkpoints/round-000012.safetensors` holds the tensors after twelve rounds; its metadata say which run and number it
-is, what else the run wants to know (strings), and the checksum of all of it. To resume:
+`checkpoints/round-000012.safetensors` holds the tensors after twelve rounds; its metadata hold the run, the number,
+further strings of the caller, and the checksum of all of it. To resume:
 
     found, refused = latest(folder, run)
     number = found.number if found else 0
@@ -26,7 +26,7 @@ from apiece.storage.checkpoint_files import metadata, numbers, path_of
 from apiece.system import files
 from apiece.system.device import to_host, to_numpy
 
-OURS = ("run", "number", "sha256")  # metadata that are not `about`
+OURS = ("run", "number", "sha256")  # the metadata that are not `about`
 
 
 class Checkpoint(NamedTuple):
@@ -38,9 +38,9 @@ class Checkpoint(NamedTuple):
 
 
 def write(folder: str | Path, number: int, tensors: Mapping[str, Tensor], about: Mapping[str, str], run: str) -> Path:
-    """Write checkpoint `number` of a run's folder and return its path; then all but it and the one before are removed.
+    """Write checkpoint `number` of a run's folder and return its path; then remove all others but the one before.
 
-    Raises `UserError` where the disk refuses; the checkpoints there are then as they were.
+    Raises `UserError` if the disk refuses; existing checkpoints are then unchanged.
     """
     assert not set(OURS) & set(about), f"{OURS} are the checkpoint's own words"
     path = path_of(folder, number)
@@ -55,7 +55,7 @@ def write(folder: str | Path, number: int, tensors: Mapping[str, Tensor], about:
 
 
 def read(path: str | Path, run: str) -> Checkpoint:
-    """Read one; `UserError` for a file that is torn or damaged (any bit of it) or of another run."""
+    """Read one; `UserError` for a file that is torn, damaged in any bit, or of another run."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -66,7 +66,7 @@ def read(path: str | Path, run: str) -> Checkpoint:
         tensors, checksum = safetensors.torch.load(data), about.pop("sha256")
         whole = checksum == _checksum(tensors, about)
         number, of = int(about.pop("number")), about.pop("run")
-    except Exception as error:  # whatever a damaged file makes of the parsers
+    except Exception as error:  # the parsers may raise anything for a damaged file
         raise UserError(f"{path}: is no whole checkpoint ({error}).") from error
     if not whole:
         raise UserError(f"{path}: the checkpoint is damaged (its checksum differs).")
@@ -78,10 +78,10 @@ def read(path: str | Path, run: str) -> Checkpoint:
 def latest(
     folder: str | Path, run: str, most: int | None = None, agree: Callable[[Checkpoint], None] | None = None
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint of this run (of at most so many rounds, with which all else agrees: `agree` raises
-    UserError), `None` where there is none, and why each newer one was refused.
+    """The newest whole checkpoint of this run, or `None`, and why each newer one was refused. Only checkpoints of at
+    most `most` rounds are taken, and only if `agree` raises no UserError for them.
 
-    `None` with refusals is a run whose checkpoints are all lost, not one that has not begun.
+    `None` with refusals means that all checkpoints of the run are lost, not that it has not begun.
     """
     refused: list[str] = []
     for number in reversed([n for n in numbers(folder) if most is None or n <= most]):
@@ -101,19 +101,19 @@ def latest(
 
 
 def set_aside(folder: str | Path, number: int) -> None:
-    """Rename checkpoints above `number`, which the run now leaves behind, so that no later start takes one for its own.
+    """Rename checkpoints above `number`, which the run now discards, so that no later start uses them.
 
-    To be done before the rows are restored, which drops what those checkpoints would need.
+    This must precede the restoration of the rows, which drops what those checkpoints would need.
     """
     for newer in (other for other in numbers(folder) if other > number):
         path = path_of(folder, newer)
         files.replace(path, path.with_name(path.name + ".left"))
     if (there := path_of(folder, number).parent).is_dir():
-        files.sync_folder(there)  # renamed now, or by a process that died before the flush
+        files.sync_folder(there)  # for renames of now, or of a process that died before the flush
 
 
 def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
-    """SHA-256 of every name, type, shape and byte, and of the metadata beside."""
+    """SHA-256 of every name, type, shape and byte, and of the metadata."""
     shapes = [(name, str(tensors[name].dtype), list(tensors[name].shape)) for name in sorted(tensors)]
     total = hashlib.sha256(json.dumps([dict(sorted(about.items())), shapes]).encode())
     for name in sorted(tensors):

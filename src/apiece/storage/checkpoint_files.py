@@ -1,4 +1,4 @@
-"""Where a run's checkpoints lie, and what they say of themselves: read without torch, for reports."""
+"""Where a run's checkpoints lie, and what their metadata say: read without torch, for reports."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ def path_of(folder: str | Path, number: int) -> Path:
 
 
 def numbers(folder: str | Path) -> list[int]:
-    """The numbers that the folder has a file for, whole or not, in order."""
+    """The numbers of the checkpoint files in the folder, whole or not, in order."""
     names = (path.name for path in path_of(folder, 0).parent.glob("round-*.safetensors"))
     return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"round-(\d{6,})\.safetensors", name)))
 
 
 def done(folder: str | Path) -> int:
-    """After how many rounds the newest checkpoint was written, 0 where there is none."""
+    """The number of rounds in the newest checkpoint, 0 if there is none."""
     return max(numbers(folder), default=0)
 
 
 def metadata(data: bytes) -> dict[str, str]:
-    """What the head of a safetensors file says beside its tensors; ValueError and the like for bytes that are none."""
+    """The metadata at the head of a safetensors file; raises ValueError and the like for other bytes."""
     return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
 
 

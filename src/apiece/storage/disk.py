@@ -1,23 +1,23 @@
 """Rows on disk, in one file that a crash cannot spoil: copy on write, no journal.
 
-The file is a block that says whose it is, then groups of `GROUP` headers followed by `GROUP` rows of fixed size; slot s
-is the s-th header and the s-th row. A new row goes to a free slot, its bytes first and its header after; what the last
-two checkpoints need is never written over. So there is nothing to undo: the rows of checkpoint n are, for each client,
-the newest one written in a round below n. Chosen over an undo file because it writes every row once, needs no flush in
-`commit` and takes changes as a stream; the price is up to three slots a client, and one a row of the round. Headers lie
-together so that opening reads 64 bytes a client, in large pieces, and no row.
+The file begins with a block that names its run; then come groups of `GROUP` headers followed by `GROUP` rows of fixed
+size. Slot s is the s-th header and the s-th row. A new row goes to a free slot, first its bytes and then its header;
+what the last two checkpoints need is never overwritten. So nothing has to be undone: the rows of checkpoint n are, for
+each client, the newest row written in a round below n. Compared with an undo file, this writes every row once, needs no
+flush in `commit` and takes changes as a stream; the price is up to three slots per client, and one per row of the
+round. Headers lie together, so that opening the file reads 64 bytes per client in large pieces, and no row.
 
-Why it is right. A header has a checksum of its own, and one that does not match is a free slot. A *killed process*
-leaves all it wrote, in order: at worst one row without its header. A *power cut* leaves any part of what was written
-since the last `fsync`, in any order: a header may be there and its row not. But such rows are of rounds at or after the
-last checkpoint, for rows are synced before a checkpoint is written, and `restore` drops those unread. It drops them by
-erasing their headers, else a run that went on differently would find them at a later checkpoint; the next sync makes
-that durable before the next checkpoint can count on it, and until then they are dropped again. A row staged and then
-forgotten is erased likewise. Freed slots keep their old headers: harmless, as a checkpoint that could find one has a
-newer row of that client, and `sequence` tells which is newer. A header names the two checkpoints of its time, so the
-file itself knows at opening what it must keep, and refuses a checkpoint whose rows it has begun to reuse. Taken for
-granted: a disk sector is written whole or not at all. A header that rots later is seen by `digest`, a row that rots by
-its checksum: when it is read, and when a run goes on, as all rows of its checkpoint are then read once (`check`).
+Why it is right. A header has its own checksum, and a header with a wrong checksum is a free slot. A *killed process*
+leaves all that it wrote, in order: at worst one row without its header. A *power cut* leaves any part of what was
+written since the last `fsync`, in any order: a header may be there without its row. But such rows are of rounds at or
+after the last checkpoint, because rows are synced before a checkpoint is written, and `restore` drops them unread. It
+erases their headers; otherwise a run that continued differently would find them at a later checkpoint. The next sync
+makes that durable before the next checkpoint relies on it, and until then they are dropped again. A row that was staged
+and then forgotten is erased in the same way. Freed slots keep their old headers; they do no harm, because a checkpoint
+that could find one has a newer row of that client, and `sequence` tells which is newer. A header names the two
+checkpoints of its time, so that the file shows at opening what must be kept, and refuses a checkpoint whose rows were
+reused. One assumption: a disk sector is written whole or not at all. Later damage of a header is detected by `digest`;
+damage of a row by its checksum, when it is read, and when a run resumes, as this reads all rows once (`check`).
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from apiece.system import files
 __all__ = ["DiskRows", "RowFormat", "MemoryRows", "Row", "Rows", "StoreError"]
 
 NAME = "clients.rows"
-START = 4096  # bytes of the first block
+START = 4096  # the size of the first block in bytes
 GROUP = 1024  # slots whose headers lie together
 MAGIC = b"one row\n"
-HEADER = struct.Struct("<8s6q")  # magic, then the fields of Header; then its own checksum, padded to HEADER_SIZE
+HEADER = struct.Struct("<8s6q")  # magic, the fields of Header; its own checksum follows, padded to HEADER_SIZE
 HEADER_SIZE = 64
 
 
 class Header(NamedTuple):
-    """What is known of a row unread; `older` and `newer` were the last two checkpoints when it was written."""
+    """What is known of an unread row; `older` and `newer` were the last two checkpoints when it was written."""
 
     client: int
     round: int
@@ -60,7 +60,7 @@ class Header(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> Header | None:
-        """The header, or `None` where there is none or a torn one."""
+        """The header, or `None` if there is none or a torn one."""
         body, crc = data[: HEADER.size], data[HEADER.size : HEADER.size + 4]
         if not data.startswith(MAGIC) or zlib.crc32(body).to_bytes(4, "little") != crc:
             return None
@@ -68,11 +68,10 @@ class Header(NamedTuple):
 
 
 class DiskRows(Rows):
-    """Rows in `folder/clients.rows`, of one run: what is on disk and in memory is of the clients touched, not of all.
+    """Rows in `folder/clients.rows`, of one run; disk and memory hold only the clients that have a row.
 
-    A file that is there already is opened for reading what was written last, counted or not; to go on writing,
-    `restore` it first (`restore(0)`: from nothing). Raises `StoreError` for a file of another run or layout, or one
-    that is no such file.
+    An existing file is opened for reading the newest rows, counted or not; before anything is written, `restore` it
+    (`restore(0)`: to nothing). Raises `StoreError` for a file of another run or layout, or a file that holds no rows.
     """
 
     def __init__(self, folder: str | Path, layout: RowFormat, run: str) -> None:
@@ -106,7 +105,7 @@ class DiskRows(Rows):
     def _read(self, place: int) -> bytes:
         if self._file.descriptor >= 0:
             return files.pread(self._file, self.layout.size, self._row_at(place))
-        file = files.open_existing(self._file.path)  # of a run that has ended
+        file = files.open_existing(self._file.path)  # the run has ended
         try:
             return files.pread(file, self.layout.size, self._row_at(place))
         finally:
@@ -130,21 +129,21 @@ class DiskRows(Rows):
         try:
             files.fsync(self._file)
         except Exception:
-            self.close()  # what was lost is unknown, and a second fsync would not say so
+            self.close()  # what was lost is unknown, and a second fsync would not report it
             raise
 
     def check(self, number: int, digest: str | None = None) -> None:
         _, kept = self._of(number, digest)
         newest = {header.client: _written(slot, header) for slot, header in kept.items()}
-        for client, written in sorted(newest.items(), key=lambda item: item[1].place):  # as they lie
+        for client, written in sorted(newest.items(), key=lambda item: item[1].place):  # in the order of the file
             self._whole(client, written)
 
     def _of(self, number: int, digest: str | None) -> tuple[dict[int, Header], dict[int, Header]]:
-        """(all headers, those that checkpoint `number` has), by slot; `StoreError` where its rows are not here."""
+        """(all headers, those of checkpoint `number`), by slot; `StoreError` if its rows are not here."""
         found = self._scan()
         if (oldest := max((header.older for header in found.values()), default=0)) > number:
             raise StoreError(
-                f"{self}: the rows of checkpoint {number} were reused, and those from checkpoint {oldest} on are there."
+                f"{self}: the rows of checkpoint {number} were reused; only those from checkpoint {oldest} on are here."
             )
         kept = {slot: header for slot, header in found.items() if header.round < number}
         newest = {header.client: _written(slot, header) for slot, header in kept.items()}
@@ -161,7 +160,7 @@ class DiskRows(Rows):
         self._writable = True
 
     def _adopt(self, found: dict[int, Header]) -> None:
-        """Take these headers, in the order written, for all there is: the rest is free."""
+        """Take these headers, in the order written, as all that there is: every other slot is free."""
         self._records, self._staged = {}, {}
         for slot, header in found.items():
             self._records.setdefault(header.client, []).append(_written(slot, header))
@@ -172,7 +171,7 @@ class DiskRows(Rows):
         self._free = [slot for slot in range(self._slots) if slot not in used]
 
     def _scan(self) -> dict[int, Header]:
-        """Slot and header of every whole header, in the order written; the next one's number follows the last."""
+        """Slot and header of every whole header, in the order written; sets the number of the next header."""
         found: dict[int, Header] = {}
         first = 0
         while data := files.pread(self._file, GROUP * HEADER_SIZE, self._header_at(first)):
@@ -205,14 +204,14 @@ def _written(slot: int, header: Header) -> Written:
 
 
 def _open(path: Path, layout: RowFormat, run: str) -> files.Handle:
-    """Open the file, or make it with nothing but its first block; `StoreError` where it is not this run's."""
+    """Open the file, or make it with its first block alone; `StoreError` if it is another run's."""
     mine = {"format": "rows 1", "run": run, "layout": layout.hash}
     files.make_folder(path.parent)
     if not path.exists():
         block = json.dumps(mine).encode()
         assert len(block) <= START, "a run's digest is short"
         files.atomic_write(path, block.ljust(START))
-    files.sync_folder(path.parent)  # a file that is there may be of a process that died before the flush
+    files.sync_folder(path.parent)  # an existing file may be of a process that died before the flush
     file = files.open_existing(path)
     try:
         try:

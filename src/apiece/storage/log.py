@@ -1,7 +1,7 @@
-"""metrics.jsonl, a line for each round; every checkpoint holds the hash of the lines before it.
+"""metrics.jsonl, one line per round; every checkpoint holds the hash of the lines before it.
 
-What is written after the newest checkpoint is on nobody's word: a run that goes on writes it anew. What is before it
-must be as it was written: a run does not go on over rounds that are lost, and a report says which these are.
+Nothing vouches for lines after the newest checkpoint: a run that resumes writes them again. Earlier lines must be as
+they were written: a run does not continue if rounds are lost, and a report says which ones these are.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from apiece.storage import checkpoint_files
 from apiece.system import files
 
 NAME = "metrics.jsonl"
-UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # of a line that is no round's
+UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # raised by a line that is no round
 
 
 class Log:
-    """The log of a run that is at work, after the lines that are there: each line is hashed once."""
+    """The log of a running run, after the lines that exist: each line is hashed once."""
 
     def __init__(self, folder: Path, lines: Sequence[bytes] = ()) -> None:
         self._path, self._hash = folder / NAME, hashlib.sha256(b"".join(lines))
 
     @classmethod
     def rewound(cls, folder: Path, lines: Sequence[bytes]) -> Log:
-        """The log with these lines and no others."""
+        """The log with exactly these lines."""
         files.atomic_write(folder / NAME, b"".join(lines))
         return cls(folder, lines)
 
@@ -45,7 +45,7 @@ class Log:
         self._hash.update(data)
 
     def settle(self) -> str:
-        """The hash of all lines, once they are on the disk: for a checkpoint that counts on them."""
+        """The hash of all lines, once they are on the disk: for a checkpoint that relies on them."""
         if self._path.exists():
             file = files.open_existing(self._path)
             try:
@@ -57,9 +57,9 @@ class Log:
 
 
 def kept(folder: Path, rounds: int, digest: str | None) -> list[bytes]:
-    """The log's lines of the first so many rounds, as their checkpoint wants them; UserError where they are not there.
+    """The log's lines of the first `rounds` rounds, as their checkpoint has them; UserError if they are not there.
 
-    A checkpoint from before logs were hashed has no digest: then all that can be read of these rounds.
+    A checkpoint from before logs were hashed has no digest: then all readable lines of these rounds.
     """
     if digest is None:
         return _readable(folder / NAME, rounds)
@@ -69,18 +69,18 @@ def kept(folder: Path, rounds: int, digest: str | None) -> list[bytes]:
 
 
 def damage(folder: Path) -> str:
-    """What a run's log lacks of the rounds that its newest checkpoint counts on, or between others; "" for nothing."""
+    """What a run's log lacks: rounds that its newest checkpoint relies on, or between others; "" for nothing."""
     rounds = checkpoint_files.done(folder)
     try:
         digest = checkpoint_files.metadata(checkpoint_files.head(checkpoint_files.path_of(folder, rounds))).get("log")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        digest = None  # no checkpoint, a torn one, or one that a run at work has just removed
+        digest = None  # no checkpoint, a torn one, or one that the running run has just removed
     return _damage(folder, rounds, digest) if digest is not None else _lacks(folder, rounds)
 
 
 def logged(path: Path) -> Iterator[dict[str, Any]]:
-    """The rounds of a metrics.jsonl, one line after the other, without a last line that a crash cut off; UserError
-    where another cannot be read.
+    """The rounds of a metrics.jsonl, line by line, without a last line that a crash cut off; UserError if another line
+    cannot be read.
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     for number, text in enumerate(lines, start=1):
@@ -100,14 +100,14 @@ def line(info: Mapping[str, Any]) -> bytes:
 
 
 def round_of(text: str | bytes) -> dict[str, Any]:
-    """The inverse of `line`: NaN for null, as JSON has no other word for what is not finite."""
+    """The inverse of `line`: null is NaN, because JSON has no other word for numbers that are not finite."""
     row = json.loads(text)
     row["round"] = int(row["round"])
     return _measured(row)
 
 
 def without_infinities(value: Any) -> Any:
-    """The value with null for numbers that are not finite, which JSON has no words for."""
+    """The value with null for numbers that are not finite, which JSON cannot express."""
     if isinstance(value, Mapping):
         return {key: without_infinities(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -129,7 +129,7 @@ def _readable(path: Path, rounds: int) -> list[bytes]:
     found: list[bytes] = []
     for info in logged(path) if rounds else ():
         found += [line(info)] if info["round"] <= rounds else []
-        if info["round"] >= rounds:  # a crash may have spoilt what comes after a checkpoint
+        if info["round"] >= rounds:  # a crash may have damaged later lines
             break
     return found
 
@@ -141,7 +141,7 @@ def _damage(folder: Path, rounds: int, digest: str) -> str:
 
 
 def _lacks(folder: Path, rounds: int) -> str:
-    """Which rounds, up to this one and the last that there is, have no line that can be read; "" for none."""
+    """Which rounds, up to `rounds` and the last one present, have no readable line; "" for none."""
     path, found = folder / NAME, set[int]()
     for text in _lines(path):
         try:

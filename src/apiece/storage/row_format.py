@@ -1,4 +1,4 @@
-"""How a client's row is laid out, and its bytes."""
+"""The layout of a client's row, and its bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Tensor]
 
 
 class StoreError(UserError):
-    """Rows that cannot be trusted or do not belong here: which, in which file, and what to do."""
+    """Rows that cannot be trusted or do not belong here: which rows, in which file, and what to do."""
 
 
 class Field(NamedTuple):
@@ -45,17 +45,17 @@ class RowFormat:
 
     @classmethod
     def of(cls, row: Mapping[str, Tensor]) -> RowFormat:
-        """The layout that this row has."""
+        """The layout of this row."""
         return cls([(name, tensor.shape, tensor.dtype) for name, tensor in row.items()])
 
     @cached_property
     def size(self) -> int:
-        """Bytes of one row."""
+        """The size of a row in bytes."""
         return sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in self.fields)
 
     @property
     def hash(self) -> str:
-        """A word for it, the same whether what pieces keep goes by number or by name."""
+        """A hash of the layout, the same whether the state of pieces is named by number or by name."""
         fields = zip(numbered(field[0] for field in self.fields), self.fields, strict=True)
         return hashlib.sha256(str(RowFormat([(name, *field[1:]) for name, field in fields])).encode()).hexdigest()
 
@@ -86,5 +86,5 @@ class RowFormat:
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
-    """The tensor's memory as bytes (its own where it is contiguous)."""
+    """The tensor's memory as bytes, without a copy if it is contiguous."""
     return to_numpy(tensor.contiguous().reshape(-1).view(torch.uint8))

@@ -1,14 +1,14 @@
-"""What clients remember, row by row: how a row is laid out, which rows must be kept, and rows kept in memory.
+"""What clients remember, row by row: which rows must be kept, and rows kept in memory.
 
 A row written in round t belongs to every checkpoint numbered above t (a checkpoint's number is the rounds done). A row
-is never overwritten while it may still be needed: for each client the newest row is kept, and the newest of each of the
-last two checkpoints, so at most three, and one that is staged: written, but not yet counted.
+is not overwritten while it may still be needed: for each client, the newest row and the newest row of each of the last
+two checkpoints. So there are at most three, and one that is staged: written, but not yet counted.
 
 The run's side of it:
 
-    rows.restore(n, digest)              once, when a run begins again from checkpoint n (0: from nothing)
-    row = rows.get(client)               a fresh copy, or None for a client never seen
-    rows.commit(t, changes)              after each round; or rows.unstage() before it, rows.stage(t, client, row)
+    rows.restore(n, digest)              once, when a run resumes from checkpoint n (0: from nothing)
+    row = rows.get(client)               a fresh copy, or None for a client without a row
+    rows.commit(t, changes)              after each round; or before it rows.unstage(), then rows.stage(t, client, row)
                                          as the rows come, and rows.commit_staged() when they count
     rows.sync(); write checkpoint t + 1 with rows.digest() in it; rows.checkpoint(t + 1)
 """
@@ -28,7 +28,7 @@ from apiece.storage.row_format import Row, RowFormat, StoreError
 
 
 class Written(NamedTuple):
-    """A row as it was written: when, its checksum, and where it is (the bytes themselves, or a slot)."""
+    """A row as it was written: when, its checksum, and its place (the bytes themselves, or a slot)."""
 
     round: int
     crc: int
@@ -36,18 +36,18 @@ class Written(NamedTuple):
 
 
 class Rows(ABC):
-    """The rows of all clients and what may be forgotten; where their bytes lie is for the two kinds below to say."""
+    """The rows of all clients, and which of them may be forgotten; the two subclasses decide where their bytes lie."""
 
     def __init__(self, layout: RowFormat) -> None:
         self.layout = layout
-        self._records: dict[int, list[Written]] = {}  # of each client touched, in the order written
+        self._records: dict[int, list[Written]] = {}  # of each client with a row, in the order written
         self._staged: dict[int, Written] = {}  # written, and not yet counted
         self._older = self._newer = 0  # the numbers of the last two checkpoints
-        self.names: Sequence[str] = ()  # of the clients, for what is said of them
+        self.names: Sequence[str] = ()  # of the clients, for messages
 
     @abstractmethod
     def _write(self, client: int, round: int, crc: int, payload: bytes) -> Any:
-        """Put the bytes where nothing needed lies, and return that place."""
+        """Write the bytes to a place that is not needed, and return that place."""
 
     @abstractmethod
     def _read(self, place: Any) -> bytes: ...
@@ -58,29 +58,29 @@ class Rows(ABC):
 
     @abstractmethod
     def _erase(self, place: Any) -> None:
-        """The same, and what lies there must not be found again: it never counted."""
+        """This place may be used again, and its content, which never counted, must not be found again."""
 
     @abstractmethod
     def restore(self, number: int, digest: str | None = None) -> None:
-        """Make the rows exactly what they were at checkpoint `number`, one of the last two; later ones are dropped.
+        """Return the rows to what they were at checkpoint `number`, one of the last two; later ones are dropped.
 
-        `digest`: what `digest()` said then. Raises `StoreError`, and changes nothing, where those rows are not here.
+        `digest`: the value of `digest()` then. Raises `StoreError`, and changes nothing, if those rows are not here.
         """
 
     def check(self, number: int, digest: str | None = None) -> None:
-        """Raise `StoreError` unless all rows of that checkpoint are here and whole: those on disk are read, each."""
+        """Raise `StoreError` unless all rows of that checkpoint are here and whole: every row on disk is read."""
         return
 
     @abstractmethod
     def sync(self) -> None:
-        """Return when every row committed so far is on the disk: before the server's checkpoint is written."""
+        """Return when every row committed so far is on the disk: called before the server's checkpoint is written."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the rows."""
+        """Close what the rows hold open."""
 
     def get(self, client: int) -> Row | None:
-        """A fresh copy of the client's row, `None` for one never seen; `StoreError` for a row that is damaged."""
+        """A fresh copy of the client's row, `None` if it has none; `StoreError` if the row is damaged."""
         if client not in self._records:
             return None
         try:
@@ -91,7 +91,7 @@ class Rows(ABC):
             ) from None
 
     def _whole(self, client: int, written: Written) -> bytes:
-        """The row's bytes; `StoreError` where they are not those that were written."""
+        """The row's bytes; `StoreError` if they are not those that were written."""
         payload = self._read(written.place)
         if self._damaged(payload, written):
             name = repr(self.names[client]) if client < len(self.names) else str(client)
@@ -105,11 +105,11 @@ class Rows(ABC):
         return len(payload) != self.layout.size or zlib.crc32(payload) != written.crc
 
     def expect(self, clients: Iterable[int]) -> None:
-        """The rows of these clients will be asked for soon: those that are far away are fetched meanwhile."""
+        """Announce that the rows of these clients will be read soon, so that remote ones can be fetched meanwhile."""
         return
 
     def stage(self, round: int, client: int, row: Row) -> None:
-        """Write a row that counts once the round is committed; one staged before, or in another round, is forgotten."""
+        """Write a row that counts once the round is committed; forget any of this client, or of another round."""
         assert round >= self._newer, f"round {round} is already in checkpoint {self._newer}"
         if any(written.round != round for written in islice(self._staged.values(), 1)):
             self.unstage()
@@ -120,7 +120,7 @@ class Rows(ABC):
         self._staged[client] = Written(round, crc, self._write(client, round, crc, payload))
 
     def unstage(self) -> None:
-        """Forget the rows staged and not committed: of a round that was given up, or is to be done again."""
+        """Forget the rows staged and not committed: their round was abandoned, or will be repeated."""
         while self._staged:
             self._erase(self._staged.popitem()[1].place)
 
@@ -132,7 +132,7 @@ class Rows(ABC):
         self._staged.clear()
 
     def commit(self, round: int, changes: Iterable[tuple[int, Row]]) -> None:
-        """Write the rows that the round changed, one at a time as they come: all count, or after an error none."""
+        """Write the rows that the round changed, one by one as they come: all of them count, or after an error none."""
         self.unstage()
         try:
             for client, row in changes:
@@ -144,7 +144,7 @@ class Rows(ABC):
         self.commit_staged()
 
     def checkpoint(self, number: int) -> None:
-        """The server's checkpoint `number` is on the disk: what is older than the one before it may be forgotten."""
+        """Note that the server's checkpoint `number` is on the disk: rows from before the previous one may go."""
         assert number >= self._newer, f"checkpoint {number} after checkpoint {self._newer}"
         if number > self._newer:
             self._older, self._newer = self._newer, number
@@ -162,7 +162,7 @@ class Rows(ABC):
             self._records[client] = [records[index] for index in kept]
 
     def last_round(self, client: int) -> int:
-        """The round in which the client's row was last written, -1 for never."""
+        """The round in which the client's row was last written, -1 if never."""
         return self._records[client][-1].round if client in self._records else -1
 
     def touched(self) -> list[int]:
@@ -173,12 +173,12 @@ class Rows(ABC):
         return len(self._records)
 
     def digest(self) -> str:
-        """A word for all rows as they are now: clients, rounds and checksums; the same in memory and on disk."""
+        """A hash of all rows as they are now: clients, rounds and checksums; the same in memory and on disk."""
         return _digest({client: records[-1] for client, records in self._records.items()})
 
 
 def _before(records: list[Written], number: int) -> int:
-    """The index of the newest row that checkpoint `number` has, -1 for none."""
+    """The index of the newest row of checkpoint `number`, -1 for none."""
     return next((index for index in reversed(range(len(records))) if records[index].round < number), -1)
 
 
@@ -197,7 +197,7 @@ def refuse_others(newest: Mapping[int, Written], number: int, digest: str | None
 
 
 class MemoryRows(Rows):
-    """Rows in memory: gone with the process, so a run that is to be resumed wants `DiskRows`."""
+    """Rows in memory: gone with the process, so a run that must be resumable needs `DiskRows`."""
 
     def _write(self, client: int, round: int, crc: int, payload: bytes) -> bytes:
         return payload
@@ -206,7 +206,7 @@ class MemoryRows(Rows):
         return place
 
     def _damaged(self, payload: bytes, written: Written) -> bool:
-        return False  # nobody else can write there
+        return False  # no other process can write there
 
     def _release(self, place: bytes) -> None:
         pass
@@ -215,10 +215,10 @@ class MemoryRows(Rows):
         pass
 
     def sync(self) -> None:
-        """There is no disk."""
+        """Do nothing: there is no disk."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: nothing is open."""
 
     def restore(self, number: int, digest: str | None = None) -> None:
         if number not in (self._older, self._newer):

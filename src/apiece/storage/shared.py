@@ -1,7 +1,7 @@
-"""Rows on one disk that several ranks share: each writes the rows of the clients it trained, all know where all lie.
+"""Rows on one disk that several ranks share: each writes the rows of its own clients, and all know where all rows lie.
 
-Free slots are dealt out by rank, from a list that is the same on every rank; after a round the ranks tell each other
-what they wrote. Reads go to the file: the folder must be one that all ranks see alike.
+Free slots are dealt to ranks from a list that is the same on every rank; after a round the ranks tell each other what
+they wrote. Reads go to the file, so all ranks must see the same folder.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from apiece.system.ranks import Ranks
 
 
 class SharedRows(DiskRows):
-    """`DiskRows` of several ranks, in a folder that is the same for all."""
+    """`DiskRows` of several ranks, in a folder that all of them see."""
 
     def __init__(self, folder: Path, layout: RowFormat, run: str, ranks: Ranks) -> None:
-        ranks.first(lambda: DiskRows(folder, layout, run).close())  # one makes the file
+        ranks.first(lambda: DiskRows(folder, layout, run).close())  # one rank makes the file
         self.ranks = ranks
         super().__init__(folder, layout, run)
-        ranks.everyone(None)  # all have looked before one writes
+        ranks.everyone(None)  # every rank has read the file before any writes
         self._deal()
 
     def _write(self, client: int, round: int, crc: int, payload: bytes) -> int:
-        """In this rank's next free slot: every `world`-th of the free ones, then of those beyond the last."""
+        """Write to this rank's next free slot: every `world`-th of the free slots, then of those beyond the last."""
         slot = next(self._dealt)
         self._put(slot, client, round, crc, payload)
         return slot
 
     def _deal(self) -> None:
-        """From now on the slots free on every rank are dealt out, this rank's in their order."""
+        """Deal the free slots, which all ranks know; this rank takes every `world`-th."""
         slots = chain(sorted(self._free), count(self._slots))
         self._dealt = islice(slots, self.ranks.rank, None, self.ranks.world)
 
     def _erase(self, place: int) -> None:
-        """Its header goes; the slot was dealt, and is dealt again once the round is over."""
+        """Erase the header; the slot was dealt, and is dealt again after the round."""
         self._clear(place)
 
     def unstage(self) -> None:
@@ -60,10 +60,10 @@ class SharedRows(DiskRows):
         self._deal()
 
     def restore(self, number: int, digest: str | None = None) -> None:
-        self.ranks.everyone(None)  # nobody writes any more
+        self.ranks.everyone(None)  # no rank is still writing
         self.ranks.first(lambda: super(SharedRows, self).restore(number, digest))
         if not self.ranks.leads:
-            super().restore(number, digest)  # what is to be dropped has been
+            super().restore(number, digest)  # the rows to drop are dropped already
         self._deal()
 
     def checkpoint(self, number: int) -> None:
@@ -72,14 +72,14 @@ class SharedRows(DiskRows):
 
     def sync(self) -> None:
         super().sync()
-        self.ranks.everyone(None)  # a checkpoint counts on everyone's rows
+        self.ranks.everyone(None)  # a checkpoint relies on the rows of all ranks
 
 
 def refuse_unshared(folder: Path, ranks: Ranks) -> None:
-    """Raise UserError where the run's folder is not the same for all ranks; nothing is left of the look."""
+    """Raise UserError unless the run's folder is the same for all ranks; the test leaves no file behind."""
     if ranks.world == 1:
         return
-    there = next(path for path in (folder, *folder.parents) if path.is_dir())  # a refused start makes no folder
+    there = next(path for path in (folder, *folder.parents) if path.is_dir())  # a refused start creates no folder
     path = ranks.everyone(there / f"shared-{secrets.token_hex(8)}")[0]
     ranks.first(lambda: files.atomic_write(path, b""))
     try:

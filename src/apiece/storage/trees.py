@@ -1,4 +1,4 @@
-"""Trees of tensors by name: what they are stored as."""
+"""Trees of tensors by name, as they are stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_structure, tree_unflatten
 
 
 def numbered(names: Iterable[str]) -> Iterator[str]:
-    """The names that leaves had on the disk before pieces gave them theirs: `memory.0`, `memory.1`, ..."""
+    """The earlier names of leaves on the disk, before pieces named them: `memory.0`, `memory.1`, ..."""
     counts: dict[str, count[int]] = {}
     for name in names:
         kind, named, _ = name.partition(".")
@@ -19,7 +19,7 @@ def numbered(names: Iterable[str]) -> Iterator[str]:
 
 
 def flatten(prefix: str, tree: Any) -> dict[str, Tensor]:
-    """The leaves of a tree by their fields and keys, in a tuple without names by number: `memory.Scaffold.variate`."""
+    """The leaves of a tree by fields and keys, in a plain tuple by number: `memory.Scaffold.variate`."""
     if not isinstance(tree, (tuple, list, dict)):
         return {prefix: tree}
     parts = tree.items() if isinstance(tree, dict) else zip(getattr(tree, "_fields", range(len(tree))), tree)
@@ -27,7 +27,7 @@ def flatten(prefix: str, tree: Any) -> dict[str, Tensor]:
 
 
 def restore(template: Any, named: Mapping[str, Tensor], prefix: str) -> Any:
-    """The tree of that template from leaves by name: the inverse of `flatten`, for what was kept by number too."""
+    """The tree of the template's structure from its leaves by name, also by number: the inverse of `flatten`."""
     names = list(flatten(prefix, template))
     if not named.keys() >= set(names):
         names = list(numbered(names))
