@@ -1,5 +1,5 @@
-"""Memory: what is freed is kept for the next step, for glibc would hand it back to the system and fetch it again, a
-fault a page; and what asks for more than there is, is refused.
+"""Memory: freed memory is kept for the next step, because glibc would return it to the system and fetch it again at one
+fault per page; and a request for more memory than there is becomes a UserError.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from apiece.errors import UserError, said
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # mallopt's numbers, from malloc.h
-KEPT, FROM_HEAP = 1 << 28, 1 << 26  # bytes free at the heap's end that are kept; the largest block taken from the heap
+KEPT, FROM_HEAP = 1 << 28, 1 << 26  # free bytes kept at the heap's end; the largest block taken from the heap
 
 
-LACKING = ("allocate memory", "out of memory", "size calculation overflowed", "unpacking long")  # as torch says it
+LACKING = ("allocate memory", "out of memory", "size calculation overflowed", "unpacking long")  # torch's words
 
 
 def keep_freed() -> bool:
-    """Tell this process's allocator to keep what is freed; whether it can be told (glibc alone).
+    """Make this process's allocator keep what is freed; returns whether that is possible (only with glibc).
 
-    Threads share one heap: a heap of their own ends at 64 MiB, and what is beyond comes from the system every time.
+    Threads then share one heap: a thread's own heap ends at 64 MiB, and larger blocks come from the system every time.
     Measured on a step of a LeNet and of a perceptron with 200,000 parameters: a tenth to a seventh less time.
     """
     try:
@@ -33,7 +33,7 @@ def keep_freed() -> bool:
 
 @contextmanager
 def enough(what: str) -> Iterator[None]:
-    """Raise UserError where this asks for more memory than there is, or for tensors of more numbers than have one."""
+    """Raise UserError if the code in this context needs more memory than there is, or tensors of impossible size."""
     try:
         yield
     except (MemoryError, RuntimeError, TypeError) as error:

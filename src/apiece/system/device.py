@@ -1,8 +1,8 @@
 """Where tensors are: on the host, which draws, packs and writes them, or on the run's device, which computes with them.
 
-They cross here and nowhere else. In: the data once, a client's task when it is made (`clients.local_work`), a
-checkpoint that is read. Out: rows as they are packed, models and checkpoints as they are written. All that is between
-makes its tensors where its inputs are, and names no device.
+Tensors cross here and nowhere else. To the device: the data once, a client's task when it is made
+(`clients.local_work`), and a checkpoint that is read. To the host: rows as they are packed, models and checkpoints as
+they are written. Everything else makes tensors where its inputs are, and names no device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apiece.errors import UserError
 
 
 def named(name: str) -> torch.device:
-    """The device of this name, once it is known to be there: cpu, cuda, cuda:1. Raises UserError."""
+    """The device of this name, after a check that it exists: cpu, cuda, cuda:1. Raises UserError."""
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -40,8 +40,8 @@ def named(name: str) -> torch.device:
 
 @contextmanager
 def multiplying(precision: str) -> Iterator[None]:
-    """Within it, a GPU rounds what it multiplies of float32 to TF32's ten bits where this is the precision, and to
-    nothing else. Torch's own default is TF32 for what cuDNN computes, and not for other products.
+    """In this context a GPU rounds float32 factors to TF32's ten bits if this is the precision, and otherwise not
+    at all. Torch's own default is TF32 for cuDNN alone.
     """
     settings: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [setting.allow_tf32 for setting in settings]
@@ -55,7 +55,7 @@ def multiplying(precision: str) -> Iterator[None]:
 
 
 def to_device(tree: Any, device: torch.device | str) -> Any:
-    """The tree, which the host made, with its tensors on the device; numbers stay numbers."""
+    """The tree, made by the host, with its tensors on the device; numbers stay numbers."""
     if torch.device(device).type == "cpu":
         return tree
     return tree_map(lambda x: x.to(device, non_blocking=True) if isinstance(x, Tensor) else x, tree)
@@ -63,20 +63,20 @@ def to_device(tree: Any, device: torch.device | str) -> Any:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Something with tensors on their way to the host: before they have arrived nothing may read them."""
+    """An object with tensors on their way to the host: they must not be read before they have arrived."""
 
     thing: Any
-    events: tuple[Any, ...] = ()  # of torch.cuda, after the last copies from each GPU
+    events: tuple[Any, ...] = ()  # of torch.cuda: after the last copies from each GPU
 
     def arrived(self) -> Any:
-        """The thing, once its tensors are there."""
+        """The object, once its tensors have arrived."""
         for event in self.events:
             event.synchronize()
         return self.thing
 
 
 def crossing(tree: Any) -> Crossing:
-    """Begin to bring the tree's tensors to the host, from a GPU without waiting."""
+    """Start to copy the tree's tensors to the host; copies from a GPU are not waited for."""
     devices = set[torch.device]()
 
     def begin(x: Any) -> Any:
@@ -91,13 +91,13 @@ def crossing(tree: Any) -> Crossing:
 
 
 def to_host(tree: Any) -> Any:
-    """The tree with its tensors on the host, where files and messages are made. Waits for the device, once for all."""
+    """The tree with its tensors on the host, where files and messages are made. Waits once for the whole device."""
     return crossing(tree).arrived()
 
 
 def in_turn(begun: Iterable[Crossing]) -> Iterator[Any]:
-    """The things, in order. One that comes from a GPU is waited for only after the GPU was given the work for the next
-    one, so that it never idles meanwhile. One that is here already is given at once.
+    """The objects, in order. One that comes from a GPU is waited for only after the GPU has the work for the next one,
+    so that it is never idle. One that is on the host already is yielded at once.
     """
     before: Crossing | None = None
     for one in begun:
@@ -111,12 +111,12 @@ def in_turn(begun: Iterable[Crossing]) -> Iterator[Any]:
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """A tensor as an array; its own memory where that is the host's."""
+    """A tensor as an array, which shares the tensor's memory if that is on the host."""
     return tensor.detach().cpu().numpy()
 
 
 def scalar(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A number as a tensor [] where `like` is, filled there; what vmap has made a tensor of stays one."""
+    """A number as a tensor [] on the device of `like`, created there; a tensor made by vmap is returned as it is."""
     if isinstance(value, Tensor):
         return value if dtype is None else value.to(dtype)
     return torch.full((), value, dtype=dtype, device=like.device)

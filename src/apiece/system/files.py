@@ -1,7 +1,7 @@
-"""The disk: the few operations that everything durable is made of, and the atomic write.
+"""The disk: the few operations from which everything durable is made, and the atomic write.
 
-A crash can come between any two of them, in the middle of one, and, when the power goes, nothing is sure but what came
-before the last `fsync` of that file (`sync_folder` for names). The tests put a crash at each one.
+A crash may come between any two operations or in the middle of one; after a power cut only what precedes the last
+`fsync` of a file (`sync_folder` for names) is certain. The tests put a crash at each operation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from apiece.errors import UserError, said
 
 
 class Handle(NamedTuple):
-    """An open file and the name to give it in a message."""
+    """An open file and its name for messages."""
 
     descriptor: int
     path: Path
@@ -27,7 +27,7 @@ class Handle(NamedTuple):
 
 @contextmanager
 def _plainly(done: str, path: Path, needed: int = 0) -> Iterator[None]:
-    """Say what the system refused in one sentence: which file, what was to be done, how much room was needed."""
+    """Report in one sentence what the system refused: the file, the operation, the room that was needed."""
     try:
         yield
     except OSError as error:
@@ -35,13 +35,13 @@ def _plainly(done: str, path: Path, needed: int = 0) -> Iterator[None]:
             free = shutil.disk_usage(path.parent).free
             raise UserError(
                 f"{path}: the disk is full: {needed:,} bytes were needed and {free:,} are free; "
-                "make room and resume, what was there before is unharmed."
+                "make room and resume; what was there before is unharmed."
             ) from error
         raise UserError(f"{path}: could not be {done}: {error.strerror or error}.") from error
 
 
 def create(path: Path) -> Handle:
-    """Open an empty file of that name, whatever lay there before."""
+    """Open an empty file of that name, in place of any earlier one."""
     with _plainly("created", path):
         return Handle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666), path)
 
@@ -68,7 +68,7 @@ def pread(file: Handle, size: int, offset: int) -> bytes:
 
 
 def will_read(file: Handle, size: int, offset: int) -> None:
-    """Let the system fetch these bytes while the process goes on; nothing where it has no such call."""
+    """Let the system fetch these bytes in the background; does nothing if the system has no such call."""
     if advise := getattr(os, "posix_fadvise", None):
         advise(file.descriptor, offset, size, os.POSIX_FADV_WILLNEED)
 
@@ -89,7 +89,7 @@ def fsync(file: Handle) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename, at one stroke, over whatever bore the name."""
+    """Rename the file, atomically, in place of any file of the new name."""
     with _plainly("renamed", source):
         os.replace(source, target)
 
@@ -101,11 +101,11 @@ def remove(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when the folder's names (created, renamed, removed) are on the disk, where that can be asked for."""
+    """Return when the folder's names (created, renamed, removed) are on the disk, if the system can say so."""
     with _plainly("flushed to the disk", folder):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except PermissionError:  # a folder above ours that one may pass but not read
+        except PermissionError:  # a folder above ours that may be passed but not read
             return
         try:
             os.fsync(descriptor)
@@ -123,7 +123,7 @@ def make(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, to stay: one that is there may be of a process that died before the flush."""
+    """Make a folder and those above it durable: an existing one may be of a process that died before the flush."""
     if not folder.is_dir():
         make_folder(folder.parent)
         make(folder)
@@ -131,10 +131,10 @@ def make_folder(folder: Path) -> None:
 
 
 def atomic_write(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash at any moment the old one or the new one is there, whole.
+    """Write a file so that after a crash at any moment either the old or the new file is there, whole.
 
-    Raises `UserError` where the disk refuses (full: how much was needed and is free); the old file then stays, as it
-    does where Ctrl-C comes.
+    Raises `UserError` if the disk refuses (full: how much was needed and is free); the old file then stays, as it does
+    after Ctrl-C.
     """
     half = path.with_name(path.name + ".tmp")
     try:
@@ -153,12 +153,12 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The tables of a TOML file; raises UserError where there is none."""
+    """The tables of a TOML file; raises UserError if it cannot be read."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
-    except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, a path that no file has
+    except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, an impossible path
         raise UserError(f"{repr(str(path))[1:-1]} is no TOML file: {said(error).partition('; use sys.')[0]}.") from None
     except RecursionError:
-        raise UserError(f"{path} is no file of settings: it has brackets in brackets, thousands deep.") from None
+        raise UserError(f"{path} is no file of settings: its brackets are nested thousands deep.") from None

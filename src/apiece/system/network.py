@@ -1,7 +1,7 @@
-"""The network between ranks: by which interface they meet, and how soon a machine that has gone is missed.
+"""The network between ranks: the interface through which they connect, and how soon a lost machine is noticed.
 
-Left to itself gloo meets at the address of this machine's own name, which is often its loopback, and waits for a
-machine that has gone as long as for one that is at work.
+By default gloo uses the address of this machine's own name, which is often its loopback, and it waits for a lost
+machine as long as for a busy one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 
 from torch.distributed.distributed_c10d import Store
 
-MISSED = 60  # seconds after which a machine without a sign of life has gone
+MISSED = 60  # seconds without a sign of life after which a machine counts as lost
 ADDRESS_OF = 0x8915  # SIOCGIFADDR of Linux: the IPv4 address of an interface
 
 
 def name_interface(store: Store, rank: int, world: int) -> None:
-    """Tell gloo the interface by which other machines reach this one, unless GLOO_SOCKET_IFNAME does.
+    """Tell gloo through which interface other machines reach this one, unless GLOO_SOCKET_IFNAME does.
 
-    It is the one towards the first rank. Where that is a loopback, this is the first rank's machine: the others have
-    reached it, and say at which address.
+    It is the interface towards the first rank. If that is a loopback, this is the first rank's machine: the other ranks
+    have reached it, and tell it the address that they used.
     """
     here, first = _way(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     store.set(f"way-{rank}", f"{here} {first}")
@@ -38,7 +38,7 @@ def name_interface(store: Store, rank: int, world: int) -> None:
 
 
 def _way(host: str, port: int) -> tuple[str, str]:
-    """This machine's address on the way there, and the address there; loopbacks where there is none of IPv4."""
+    """This machine's address on the way to a host, and the host's address; loopbacks if there is no IPv4 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, port))  # sends nothing
@@ -55,16 +55,14 @@ def _address(interface: str) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             found = fcntl.ioctl(probe, ADDRESS_OF, struct.pack("256s", interface.encode()))
-        except OSError:  # it has none
+        except OSError:  # this interface has no address
             return None
     return socket.inet_ntoa(found[20:24])
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Of the connections that are made in here the system asks whether the other machine is there, and ends them
-    where it is not.
-    """
+    """The system probes the connections that are made in this context, and ends those whose other machine is gone."""
     before = _sockets()
     yield
     for number, _ in _sockets() - before:
@@ -77,11 +75,11 @@ def watched() -> Iterator[None]:
 
 
 def _sockets() -> set[tuple[int, str]]:
-    """This process's sockets: their numbers, which are used again, with the system's names, which are not."""
+    """This process's sockets: their numbers, which are reused, with the system's names, which are not."""
     files = Path("/proc/self/fd")
     found = set()
-    for file in files.iterdir() if files.is_dir() else ():  # Linux alone lists them there
-        with suppress(OSError):  # the list itself, closed by now
+    for file in files.iterdir() if files.is_dir() else ():  # only Linux lists them there
+        with suppress(OSError):  # the list's own entry is closed by now
             if (name := os.readlink(file)).startswith("socket:"):
                 found.add((int(file.name), name))
     return found

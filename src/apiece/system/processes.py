@@ -1,6 +1,6 @@
-"""Processes of our own: begun from a server that has torch imported, and that never ran the user's script.
+"""Our own processes: they start from a server that has imported torch and never executes the user's script.
 
-A `Pool` is what all who speak to such processes share: how long an answer is waited for, and that no process is left.
+A `Pool` is what all users of such processes share: how long to wait for an answer, and that no process remains.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import logging
 import multiprocessing
-import multiprocessing.util  # before our own atexit: processes are ended before it waits for them
+import multiprocessing.util  # before our own atexit: our processes must end before it waits for them
 import os
 import signal
 import socket
@@ -44,13 +44,13 @@ class Ended(Lost):
 
 
 class Silent(Lost):
-    """A process said nothing for longer than the run has patience, and was ended."""
+    """A process was silent for longer than the run's patience, and was ended."""
 
-    advice = "take a longer --patience where its work takes so long"
+    advice = "take a longer --patience if its work takes so long"
 
 
 class Live(NamedTuple):
-    """A process that runs, and the bytes to and from it."""
+    """A running process, and the pipe to it."""
 
     process: Any
     pipe: Connection
@@ -62,8 +62,8 @@ class Live(NamedTuple):
 
 
 class Pool:
-    """Processes that each run serve(pipe, *arguments). An answer is waited for `patience` seconds longer than the
-    slowest one so far took.
+    """Processes that each run serve(pipe, *arguments). An answer may take `patience` seconds longer than the slowest
+    answer so far.
     """
 
     def __init__(self, preload: Iterable[str], serve: Callable, patience: float = PATIENCE) -> None:
@@ -74,7 +74,7 @@ class Pool:
         _pools.add(self)
 
     def begin(self, *arguments: Any) -> Live:
-        """A new process; raises Ended where the pool is closed."""
+        """A new process; raises Ended if the pool is closed."""
         live = None if self.closed else begin(self._context, self._serve, *arguments)
         with self._lock:
             if live is not None and not self.closed:
@@ -91,7 +91,7 @@ class Pool:
 
     @contextmanager
     def speaking(self, live: Live) -> Iterator[None]:
-        """In here a process is sent a message and its answer is received; raises Ended or Silent, and ends it."""
+        """In this context a process gets a message and answers it; raises Ended or Silent, and ends the process."""
         most, began = self._slowest + self.patience, time.monotonic()
         try:
             _wait_at_most(live.pipe, most)
@@ -105,8 +105,8 @@ class Pool:
         self._slowest = max(self._slowest, time.monotonic() - began)
 
     def twice(self, who: str, ask: Callable[[], T]) -> T:
-        """What `ask` gives; it is asked again where the first process was lost, and raises what happens to the second:
-        Ended or Silent.
+        """What `ask` returns. If its process is lost, `ask` is called once more; if the second is lost too, raises its
+        error: Ended or Silent.
         """
         try:
             return ask()
@@ -127,7 +127,7 @@ class Pool:
         return [process.pid for process in self._processes]
 
     def close(self) -> None:
-        """End all processes, those at work too; who waits for one is told that it ended. No more are begun."""
+        """End all processes, also those at work; whoever waits for one gets Ended. No more are started."""
         with self._lock:
             self.closed = True
         _kill_all(self._processes)
@@ -143,7 +143,7 @@ def _close_all() -> None:
 
 
 def context(preload: Iterable[str]) -> Any:
-    """Where processes come from: a server that imported these modules, or a new interpreter where there is none."""
+    """Where processes start: a server that imported these modules, or a new interpreter if there is no server."""
     quick = "forkserver" in multiprocessing.get_all_start_methods()
     made: Any = multiprocessing.get_context("forkserver" if quick else "spawn")
     if quick:
@@ -152,7 +152,7 @@ def context(preload: Iterable[str]) -> Any:
 
 
 def begin(context: Any, serve: Callable, *arguments: Any) -> Live:
-    """A process that runs serve(pipe, *arguments) and goes with this one."""
+    """A process that runs serve(pipe, *arguments), and ends with this one."""
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
     with _starting, _without_script(), _deaf():
@@ -166,7 +166,7 @@ _starting = Lock()
 
 @contextmanager
 def _without_script() -> Iterator[None]:
-    """Start a process that does not import the script that runs: it needs nothing of it, and must not run it again."""
+    """Start processes without importing the main script: they need nothing from it, and must not execute it again."""
     script, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
     try:
         yield
@@ -176,10 +176,10 @@ def _without_script() -> Iterator[None]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started in here does not hear the signals that end a run, which often go to all its processes: the run
-    ends its own.
+    """What starts in this context ignores the signals that end a run, which often reach all its processes: the run ends
+    its own processes.
     """
-    resource_tracker.ensure_running()  # starting it lets the signals through again
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING)
     try:
         yield
@@ -188,7 +188,7 @@ def _deaf() -> Iterator[None]:
 
 
 def _wait_at_most(pipe: Connection, seconds: float) -> None:
-    """From now on whoever reads or writes so long without a byte gets a BlockingIOError."""
+    """From now on a read or write that moves no byte for `seconds` raises BlockingIOError."""
     limit = struct.pack("ll", *divmod(max(1, round(seconds * 1e6)), 1_000_000))
     with socket.socket(fileno=os.dup(pipe.fileno())) as end:
         for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -204,4 +204,4 @@ def _kill_all(processes: set[Any]) -> None:
 
 def _kill(process: Any) -> None:
     process.kill()
-    process.join(1.0)  # who tells of its end may itself hang
+    process.join(1.0)  # whoever reports its end may itself hang

@@ -1,4 +1,4 @@
-"""What a result was made with: the versions of Python, of packages and of what adds algorithms."""
+"""What a result was made with: the versions of Python, of packages and of plug-in packages with algorithms."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 PACKAGES = ("apiece", "torch", "numpy", "scikit-learn", "safetensors")
-GROUP = "apiece.algorithms"  # of the entry points that add algorithms
+GROUP = "apiece.algorithms"  # the entry points that add algorithms
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python, of these packages where they are installed, and of those that add algorithms."""
+    """The versions of Python, of our packages that are installed, and of those that add algorithms."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     found |= {point.dist.name: point.dist.version for point in entry_points(group=GROUP) if point.dist}
     for package in PACKAGES:
@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
 
 
 def packages() -> dict[str, str]:
-    """What must be the same for all ranks: the packages and this one's code. Python and the machine may differ."""
+    """What must be equal on all ranks: the packages and apiece's own code. Python and the machine may differ."""
     found = {name: version for name, version in versions().items() if name not in ("python", "machine")}
     code = b"".join(path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py")))
     return found | {"the fingerprint of apiece's code": f"{zlib.crc32(code):08x}"}

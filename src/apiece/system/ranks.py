@@ -1,8 +1,8 @@
 """One run in several processes or on several machines: `torchrun --nproc-per-node 2 -m apiece run ...`.
 
-Every rank runs the same server; each trains its share of a cohort's positions, and the sums of all are one `all_reduce`
-in float64. What only one may do (folders, logs, checkpoints) the first rank does. The sums' order depends on the number
-of ranks: the same run within rounding.
+Every rank runs the same server; each trains its share of a cohort, and one `all_reduce` in float64 adds the sums of
+all. Only the first rank does what must be done once (folders, logs, checkpoints). The order of summation depends on the
+number of ranks: the run is the same within rounding.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from apiece.errors import UserError
 from apiece.system import network
 from apiece.system.provenance import packages as _packages
 
-MEETING = timedelta(minutes=1)  # for ranks that are all there to connect
+MEETING = timedelta(minutes=1)  # to connect, once all ranks have started
 PATIENCE = timedelta(minutes=30)  # for a rank that trains or measures longer than the others
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place among those of the run; one process alone waits for nobody."""
+    """This process's place among the run's ranks; a single process waits for no other."""
 
     rank: int = 0
     world: int = 1
@@ -43,11 +43,11 @@ class Ranks:
         return self.rank == 0
 
     def share(self, positions: Sequence[int]) -> list[int]:
-        """This rank's share."""
+        """The positions that this rank trains."""
         return list(positions[self.rank :: self.world])
 
     def everyone(self, value: Any) -> list[Any]:
-        """What each rank gives here, in the order of ranks; all wait for all."""
+        """The values of all ranks, in the order of ranks; every rank waits for all."""
         if self.world == 1:
             return [value]
         found: list[Any] = [None] * self.world
@@ -64,7 +64,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Nobody goes on before all have done what is in here; what goes wrong on one rank is raised on all."""
+        """No rank leaves this context before all have done its work; an error of one rank is raised on all."""
         mine = None
         try:
             yield
@@ -76,24 +76,22 @@ class Ranks:
                 raise error
 
     def first(self, action: Callable[[], Any]) -> Any:
-        """What the first rank gets from doing this, and nothing elsewhere; what goes wrong there is raised on all."""
+        """The first rank's result of this action, None elsewhere; an error there is raised on all."""
         with self.together():
             return action() if self.leads else None
 
     def from_first(self, action: Callable[[], Any]) -> Any:
-        """What the first rank gets from doing this, told to all."""
+        """The first rank's result of this action, on all ranks."""
         return self.everyone(self.first(action))[0]
 
     def refuse_others(self, given: Mapping[str, Any]) -> None:
-        """Raise UserError on all where one rank was given something else than the first, under some name."""
+        """Raise UserError on all ranks if one was given another value than the first rank under some name."""
         first = self.everyone(given)[0]
         with self.together():
             differ = [name for name in {**first, **given} if repr(first.get(name)) != repr(given.get(name))]
             if differ:
                 told = (f"{name} is {given.get(name)} here and {first.get(name)} on the first rank" for name in differ)
-                raise UserError(
-                    f"{'; '.join(told)}: begin all ranks with the same words, on the same data, with the same packages."
-                )
+                raise UserError(f"{'; '.join(told)}: begin all ranks with the same arguments, data and packages.")
 
 
 def join() -> Ranks:
@@ -103,25 +101,25 @@ def join() -> Ranks:
     if not dist.is_initialized():
         with _told(UNMET):
             store, rank, world = next(rendezvous("env://"))
-            # a restart must not read the addresses of those who died
+            # a restart must not read the addresses of the processes that died
             own = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
             network.name_interface(own, rank, world)
-            # its functions' defaults keep the group that is there when it is imported, and the group's threads with it
+            # its functions' defaults hold the group that exists when it is imported, and so the group's threads
             import_module("torch.distributed.nn.functional")
             with network.watched():
                 dist.init_process_group("gloo", store=own, rank=rank, world_size=world, timeout=MEETING)
         _set_pg_timeout(PATIENCE)
-        atexit.register(dist.destroy_process_group)  # else its threads may abort the process at its end
-        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # else the command line says it
+        atexit.register(dist.destroy_process_group)  # otherwise its threads may abort the process at its end
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # otherwise the command line reports it
             signal.signal(signal.SIGTERM, lambda *_: _lost(LOST, "torchrun ended this one"))
-            atexit.register(signal.signal, signal.SIGTERM, signal.SIG_DFL)  # nobody hears what is raised at the end
+            atexit.register(signal.signal, signal.SIGTERM, signal.SIG_DFL)  # an error raised at exit is not shown
         Ranks(rank, world).refuse_others(_packages())
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """In here this process is alone, as if torchrun had not begun it."""
+    """In this context the process is alone, as if torchrun had not begun it."""
     world, os.environ["WORLD_SIZE"] = os.environ["WORLD_SIZE"], "1"
     try:
         yield
@@ -130,7 +128,7 @@ def alone() -> Iterator[None]:
 
 
 def restarted() -> bool:
-    """Whether torchrun began this process anew after one was lost."""
+    """Whether torchrun restarted this process after one was lost."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
@@ -143,8 +141,8 @@ LOST = (
     "`apiece resume` and the run's folder; it goes on from the last checkpoint."
 )
 UNMET = (
-    "this rank does not reach all others ({}): let the machines connect to each other on every port, and where one "
-    "has several networks, say by GLOO_SOCKET_IFNAME there which interface is meant."
+    "this rank does not reach all others ({}): let the machines connect to each other on every port; if a machine "
+    "has several networks, name the right interface there by GLOO_SOCKET_IFNAME."
 )
 
 
@@ -154,7 +152,7 @@ def _told(sentence: str = LOST) -> Iterator[None]:
         yield
     except (RuntimeError, dist.DistError) as error:
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        _lost(sentence, said.rpartition("] ")[2].partition(". ")[0])  # without gloo's source line and its advice
+        _lost(sentence, said.rpartition("] ")[2].partition(". ")[0])  # without gloo's source line and advice
 
 
 def _lost(sentence: str, said: str) -> NoReturn:

@@ -1,8 +1,8 @@
-"""The signals that end a process, for the command line alone: Ctrl-C, and what queues, containers and terminals send.
+"""The signals that end a process, for the command line alone: Ctrl-C, and those of queues, containers and terminals.
 
-Each is raised in the main thread as an `Interrupted`, so that all that is open is closed. Threads, a long operation or
-processes that hang may keep that from happening: `GRACE` seconds after the signal the process is ended all the same. A
-run that is ended at any moment goes on from its last checkpoint.
+Each signal raises `Interrupted` in the main thread, so that everything open is closed. Threads, a long operation or
+hanging processes may prevent that: `GRACE` seconds after the signal the process ends in any case. A run that ends at
+any moment can be resumed from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from types import FrameType
 from typing import NoReturn
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GRACE, LEAVING = 3.5, 0.5  # seconds: to close what is open; for what is done at a process's end
+GRACE, LEAVING = 3.5, 0.5  # seconds: to close what is open; for the exit handlers
 
 
 class Interrupted(KeyboardInterrupt):
-    """One of these signals came."""
+    """One of these signals has arrived."""
 
     def __init__(self, number: int):
         super().__init__()
@@ -36,13 +36,13 @@ _came: list[int] = []
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """In here these signals end this process with their code, but for those that it was begun to ignore (`nohup`)."""
+    """In this context these signals end the process with their code, except those that it ignores (`nohup`)."""
     heard, told = os.pipe()
     os.set_blocking(told, False)
     mine = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
     for number in mine:
         signal.signal(number, _interrupt)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # told at once, whatever the main thread is at
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # written at once, whatever the main thread does
     Thread(target=_end_in_time, args=(heard,), daemon=True).start()
     try:
         yield
@@ -54,13 +54,13 @@ def heeded() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """From now on these signals do nothing here: the process is ending, or another one ends it."""
+    """From now on these signals do nothing here: the process is ending, or another process ends it."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with what is to be done at its end, but without waiting for threads that are at work."""
+    """End the process with its exit handlers, but without waiting for busy threads."""
     Thread(target=lambda: (time.sleep(LEAVING), os._exit(code)), daemon=True).start()
     for child in multiprocessing.active_children():
         child.kill()

@@ -1,4 +1,4 @@
-"""A folder that goes when its process does, however that ends."""
+"""A folder that is removed when its process ends, however that happens."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import tempfile
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
-WAIT = 'cat; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf "$0" && exit; sleep 1; done'  # a client may write yet
+WAIT = 'cat; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf "$0" && exit; sleep 1; done'  # a client may still be writing
 
 
 class TemporaryFolder:
     """A new folder of this process alone.
 
-    A shell waits at the end of a pipe, which the system closes for a process that is killed, and then removes the
-    folder. It has a session of its own: what a terminal tells its processes does not end it.
+    A shell waits at the end of a pipe, which the system closes even if the process is killed, and then removes the
+    folder. The shell has its own session, so that signals of the terminal do not end it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Functions of PyTorch whose own types say nothing, with types."""
+"""Functions of PyTorch that lack types, with types."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from torch.utils._pytree import tree_map
 
 
 def map_tree(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """The tree with every leaf x as function(x)."""
+    """The tree with function(x) for every leaf x."""
     return tree_map(function, tree)
 
 
 def map_trees(function: Callable[[Tensor, Tensor], Any], one: Any, two: Any) -> Any:
-    """The tree of function(x, y) for the leaves x, y that two trees of one form have in the same place."""
+    """The tree of function(x, y) for the leaves x, y in the same place of two trees of one structure."""
     return tree_map(function, one, two)
 
 
 def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(the distinct values of x in ascending order, the place of each of x's entries among them)."""
+    """(the distinct values of x in ascending order, the position of each entry of x among them)."""
     values, places = torch.unique(x, return_inverse=True)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     return values, places  # pyright: ignore[reportUnknownVariableType]
 
 
 @contextmanager
 def torch_seeded(seed: int) -> Iterator[None]:
-    """Within it torch's own generator of the CPU begins from this seed; afterwards it is as it was."""
+    """In this context torch's CPU generator starts from this seed; afterwards it has its earlier state."""
     with torch.random.fork_rng(devices=()):  # pyright: ignore[reportUnknownMemberType]
         torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
         yield
@@ -42,15 +42,15 @@ def norm(x: Tensor) -> Tensor:
 
 
 def numbers(x: Tensor) -> list[Any]:
-    """The tensor as a list of Python's own numbers."""
+    """The tensor as a list of Python numbers."""
     return x.tolist()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 def from_array(array: np.ndarray) -> Tensor:
-    """A tensor on the array's own memory."""
+    """A tensor that shares the array's memory."""
     return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType]
 
 
 def divided(x: Tensor, size: int | list[int]) -> tuple[Tensor, ...]:
-    """Stretches of this size, the last one maybe smaller, or of these sizes."""
+    """Parts of this size, the last one possibly smaller, or of these sizes."""
     return x.split(size)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportReturnType]
