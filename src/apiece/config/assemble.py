@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -126,11 +126,9 @@ def assemble(
     shape = tuple(clients.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else class_count(clients, loss is None, module is None)
     setting = FederationFacts(shape, classes, clients.names, clients.participants, config.seed)
-    module, federated = federated_of(config, setting, module, loss, metric, chosen)
-    clients = clients.on(federated.setup.initial.device)
-    check_outputs(
-        federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, classes, loss is None
-    )
+    clients = clients.on(device.named(config.device))
+    fitting = partial(check_outputs, clients=clients, classes=classes, usual=loss is None)
+    module, federated = federated_of(config, setting, module, loss, metric, chosen, fitting)
     size = _cohort_size(config, len(clients.participants))
     check_small_batches(
         federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
@@ -147,8 +145,11 @@ def federated_of(
     loss: Any = None,
     metric: Any = None,
     custom: Algorithm | None = None,
+    fitting: Callable[[Task, torch.Tensor, torch.Tensor], Task] = lambda task, *_: task,
 ) -> tuple[nn.Module, Federated]:
-    """The model and the algorithm on its task, for this federation; objects replace what the text names."""
+    """The model and the algorithm on its task, for this federation; objects replace what the text names; `fitting` makes
+    of the task, the parameters and the buffers the task that fits the clients' samples.
+    """
     chosen, shape = custom or chosen_algorithm(config.algorithm, config.plugin), setting.shape
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
@@ -161,6 +162,7 @@ def federated_of(
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
         theta, buffers = _read_model(config.init, space)
+    task = fitting(task, theta, buffers)
     client = one("optimizer", config.optimizer)
     server = one("server", config.server)
     if server != Descent() and (chosen.server is not None or not chosen.broadcast.common):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,9 +15,11 @@ from apiece.algebra.composition import Algorithm
 from apiece.algebra.piece import Piece
 from apiece.config.settings import shown
 from apiece.data.federation import Federation
+from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError, said
-from apiece.vector.task import Task, accuracy
+from apiece.vector.drawing import Drawing
+from apiece.vector.task import Passes, Task, accuracy
 
 LARGE = 1000.0  # a larger feature was most likely not scaled
 FEW = 1000  # labels may exceed the number of samples up to here: a small sample may have many classes
@@ -77,8 +81,10 @@ def class_count(clients: Any, usual: bool, named: bool) -> int:
 
 def check_outputs(
     task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool
-) -> None:
-    """Raise UserError if the model, the loss or the metric does not fit the first client's samples."""
+) -> Task:
+    """The task, told whether its model draws (`settled`). Raises UserError where the model, the loss or the metric does
+    not fit the first client's samples.
+    """
     client = next((c for c in clients.participants if clients.size(c)), None)
     if client is None:
         raise UserError("no client has a training sample: give more data or fewer clients.")
@@ -123,7 +129,7 @@ def check_outputs(
         raise UserError(
             "the metric must give one value a sample, as a tensor: their mean is taken over each client's own samples."
         )
-    _check_draws(task, theta, buffers, x)
+    return settled(task, theta, buffers, samples)
 
 
 def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any) -> str:
@@ -137,18 +143,38 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
     return " (numbers are read as features: give a Dataset with tokens as rows of int64, or a Federation of tensors)"
 
 
-def _check_draws(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any) -> None:
-    """Refuse a model that draws random numbers: they come from a hidden generator, and a seed would not fix the run."""
-    if len(tree_leaves(x)[0]) < 2:
-        return  # a batch of one sample may be too small for training
-    with torch.random.fork_rng(devices=()):
-        before = torch.get_rng_state()
-        task.space.training_outputs(theta, x, buffers)
-        if not torch.equal(before, torch.get_rng_state()):
+def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any) -> Task:
+    """The task, told whether its model draws numbers as it trains: looked at once, on two of these samples.
+
+    Raises UserError where numbers come from a generator that is hidden, with which the same seed is another run.
+    """
+    batch, device = samples.batch(samples.index.new_tensor([0, min(1, int(samples.size) - 1)])), buffers.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else ()):
+        hidden = lambda: torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+        states, drawing = [hidden()], Drawing(theta.new_zeros(2, dtype=torch.int64))
+        with drawing:
+            task.space.training_outputs(theta, batch[0], buffers)
+        states.append(hidden())
+        task.space.outputs(theta, batch[0], buffers)
+        states.append(hidden())
+        for when, (before, after) in zip(("trains", "is evaluated"), pairwise(states), strict=True):
+            if not torch.equal(before, after):
+                raise UserError(
+                    f"the model draws random numbers as it {when} that would come from a hidden generator: leave that "
+                    "out, or draw in training alone, by dropout, torch.rand, randn, normal or bernoulli."
+                )
+        if not drawing.draws.count:
+            return replace(task, draws=False)
+        passes, gradients = Passes(task, buffers), list[torch.Tensor]()
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            gradients.append(Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0])
+        if not torch.allclose(*gradients, rtol=1e-3, equal_nan=True):
             raise UserError(
-                "the model draws random numbers as it trains (dropout, noise), which would come from a hidden "
-                "generator: leave that out, or set its p to 0."
+                "the model's gradients are drawn from a hidden generator, as where a forward pass is run again for "
+                "them (activation checkpointing) or a loss draws: leave that out, or dropout."
             )
+    return task
 
 
 def unscaled(clients: Any) -> str:
@@ -172,7 +198,8 @@ def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, 
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:
-        task.space.training_outputs(theta, x, buffers)
+        with task.stream().drawing():
+            task.space.training_outputs(theta, x, buffers)
     except UserError as error:
         for client, name in enumerate(clients.names):
             size = clients.size(client)

@@ -23,8 +23,8 @@ from apiece.vector.task import Passes
 def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
     """Everything that one client does in one round."""
     row, at = client.row, Interval.of(setup, shared, client)
-    passes = Passes(setup.task, at.buffers)
     view = first_view(setup, stepping, shared, client, at.buffers, at.sent, at.model, at.begin)
+    passes = Passes(setup.task, at.buffers, view.task.stream, len(client.batches))
     view = view._replace(steps=at.steps, step=lambda: passes.step)
     views = Views(setup.pieces, client.draws, at.from_server, row.memory, setup.mean_is_uniform)
 

@@ -30,7 +30,7 @@ from apiece.storage.row_format import RowFormat
 from apiece.storage.rows import MemoryRows, Rows
 from apiece.system.device import to_device
 from apiece.system.ranks import Ranks
-from apiece.system.typed import map_tree
+from apiece.system.typed import from_array, map_tree
 
 
 class NotFinite(UserError):
@@ -196,7 +196,8 @@ def local_work(
     )
     described = work.described(seed, round, name, samples.size) if setup.broadcast.own_batch else ()
     weight = setup.weight(samples.size)
-    task = ClientTask(sent, who, last_round, kept, samples, batches, steps, augment, draws, weight, described)
+    key = from_array(generator(seed, "model", round, name).integers(2**32, size=2)) if setup.task.draws else ()
+    task = ClientTask(sent, who, last_round, kept, samples, batches, steps, augment, draws, weight, described, key)
     return to_device(task, setup.initial.device)
 
 

@@ -64,7 +64,7 @@ def descend(
     moves = getattr(recipe.optimizer, "moves", None)
     for k, active in stepping.steps(steps):
         batch = feed(k)
-        passes.buffers, passes.step = here.buffers, k
+        passes.at(k, here.buffers)
         g, loss, buffers = stepping.differentiate(passes.with_buffers(objective, batch), here.theta)
         if recipe.clip is not None:
             g = clip(g, recipe.clip)

@@ -48,6 +48,7 @@ class ClientTask(NamedTuple):
     draws: tuple[Mapping[str, Tensor], ...]  # of each piece
     weight: float
     described: Tensor | tuple[()] = ()  # rows [B] of the samples that were drawn for a descriptor
+    key: Tensor | tuple[()] = ()  # of the stream that the model draws from as it trains, int64 [2]
 
 
 class Reply(NamedTuple):

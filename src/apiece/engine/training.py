@@ -15,6 +15,7 @@ from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Stepping
 from apiece.system.typed import map_tree
+from apiece.vector.drawing import Still, Stream
 from apiece.vector.task import Passes
 
 
@@ -43,6 +44,7 @@ class Retraining(NamedTuple):
     stepping: Stepping
     client: ClientTask
     buffers: Tensor
+    stream: Stream | Still
     lr: Rate
     made: list[Local]
 
@@ -58,10 +60,11 @@ class Retraining(NamedTuple):
         """Where local training from `start` [D] ends: see `Descend`."""
         setup, client, buffers = self.setup, self.client, self.buffers_of(start)
         recipe = setup.recipe._replace(optimizer=optimizer or setup.optimizer, gradient=False)
-        passes = Passes(setup.task, buffers)
+        passes = Passes(setup.task, buffers, self.stream)
         rules: list[tuple[int, Rule]] = [] if correct is None else [(0, correct)]
         first = recipe.begin(start, buffers, ((),) * len(rules))
         chosen = client.batches if batches is None else batches
+        self.stream.begin(len(chosen))
 
         def others(k: int) -> Any:
             return client.samples.batch(chosen[k])

@@ -29,7 +29,7 @@ def first_view(
     at: Tensor,
 ) -> View:
     """What every piece may know before training: of a client that was sent `sent`, last kept `model`, and is `at`."""
-    lr = setup.step_size(shared.lr)
+    lr, stream = setup.step_size(shared.lr), setup.task.stream(client.key)
     return View(
         sent=sent,
         model=model,
@@ -45,8 +45,8 @@ def first_view(
         data=client.samples,
         planned=scalar(client.steps, at, at.dtype),
         batches=client.batches,
-        task=TaskView(setup.task, buffers, stepping.differentiate),
-        descend=Retraining(setup, stepping, client, buffers, lr, []),
+        task=TaskView(setup.task, buffers, stepping.differentiate, stream),
+        descend=Retraining(setup, stepping, client, buffers, stream, lr, []),
         step=lambda: 0,
         equal_steps=setup.equal_steps,
     )

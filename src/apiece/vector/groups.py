@@ -14,7 +14,6 @@ from apiece.vector.layout import Entry, owner
 Selector = str | int | Callable[[str], bool] | None
 EVERYTHING = "*"  # the pattern that every parameter matches
 BATCH_NORMS = nn.modules.batchnorm._NormBase  # pyright: ignore[reportPrivateUsage]
-DROPOUT = nn.modules.dropout._DropoutNd  # pyright: ignore[reportPrivateUsage]
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # InstanceNorm is one of the first
 
 

@@ -21,7 +21,7 @@ from apiece.errors import UserError
 from apiece.randomness import generator
 from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
-from apiece.vector.groups import BATCH_NORMS, DROPOUT, NORMS, Names, Selector, chooser
+from apiece.vector.groups import BATCH_NORMS, NORMS, Names, Selector, chooser
 from apiece.vector.layout import Entry, by_layer, channels_last, entries_of, layers_of, layers_of_owners, owner, views
 
 BUFFERS = ("average", "local", "drop")
@@ -31,9 +31,9 @@ class Space:
     """The vector space of a module's parameters: names, shapes, layers, and where each lies in the vector.
 
     `buffers` is a policy by name: "average" synchronizes BatchNorm's statistics with their layer, "local" leaves them
-    with the client, "drop" normalizes by the batch, at evaluation too. Raises UserError for active dropout (it would
-    draw from a hidden generator), for a module without trainable parameters, and for one that cannot be copied or
-    called at parameters of ours (scripted, lazy, or with the older weight_norm).
+    with the client, "drop" normalizes by the batch, at evaluation too. Raises UserError for a module without trainable
+    parameters, and for one that cannot be copied or called at parameters of ours (scripted, lazy, or with the older
+    weight_norm).
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class Space:
             )
         self.policy, self.dtype, self.device = buffers, dtype, torch.device(device)
         self.module = _copy(module).to(device=self.device, dtype=dtype)
-        _refuse_dropout(self.module)
         whole = dict(self.module.state_dict())
         if buffers == "drop":
             _drop_statistics(self.module)
@@ -224,15 +223,6 @@ def _copy(module: nn.Module) -> nn.Module:
 
 def _parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     yield from module.named_modules()  # pyright: ignore[reportUnknownMemberType]
-
-
-def _refuse_dropout(module: nn.Module) -> None:
-    for name, part in _parts(module):
-        if isinstance(part, DROPOUT) and part.p > 0:
-            raise UserError(
-                f"the layer {name!r} is dropout with p={part.p}, which would draw from a hidden generator: "
-                f"set its p to 0 or leave it out."
-            )
 
 
 def _drop_statistics(module: nn.Module) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from apiece.data.tokens import IGNORED
+from apiece.vector.drawing import Still, Stream
 from apiece.vector.space import Space
 
 Differentiate = Callable[[Callable[[Tensor], tuple[Tensor, Any]], Tensor], tuple[Tensor, Tensor, Any]]
@@ -49,28 +50,43 @@ class Task:
     """A model's vector space, the loss of (outputs, y), a metric of (outputs, y) with one value a sample, and
     augmentation.
 
-    `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only.
+    `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only. `draws`
+    says whether the model draws numbers as it trains (dropout, noise): one that does not is called without a look.
     """
 
     space: Space
     loss: Callable[[Any, Any], Tensor] = cross_entropy
     metric: Callable[[Any, Any], Tensor] = accuracy
     augment: Any = None
+    draws: bool = True
+
+    def stream(self, key: Tensor | tuple[()] = ()) -> Stream | Still:
+        """What the model draws from where a client's key is this, int64 [2]; or the same for everyone."""
+        if not self.draws:
+            return Still()
+        return Stream(key if isinstance(key, Tensor) else torch.zeros(2, dtype=torch.int64, device=self.space.device))
 
 
 class Passes:
-    """The base loss of one descent: a training forward pass that reads and moves the buffers.
+    """The base loss of one descent: a training forward pass that reads and moves the buffers, and draws from `stream`.
 
     Under vmap and grad a moved buffer belongs to the transformed call, so it is handed out beside the loss as its
     auxiliary value and never kept in the closure.
     """
 
-    def __init__(self, task: Task, buffers: Tensor):
+    def __init__(self, task: Task, buffers: Tensor, stream: Stream | Still | None = None):
         self.task, self.buffers, self.moved, self.step = task, buffers, buffers, 0
+        self.stream = stream or task.stream()
+
+    def at(self, step: int, buffers: Tensor) -> None:
+        """From here on the local step of this number, which begins with these buffers."""
+        self.step, self.buffers = step, buffers
+        self.stream.step(step)
 
     def loss(self, theta: Tensor, batch: Any) -> Tensor:
         x, y = batch
-        outputs, self.moved = self.task.space.training_outputs(theta, x, self.buffers)
+        with self.stream.drawing():
+            outputs, self.moved = self.task.space.training_outputs(theta, x, self.buffers)
         return self.task.loss(outputs, y)
 
     def with_buffers(
@@ -95,6 +111,7 @@ class TaskView(NamedTuple):
     task: Task
     buffers: Tensor
     differentiate: Differentiate
+    stream: Stream | Still | None = None
 
     def outputs(self, theta: Tensor, x: Any) -> Tensor:
         return self.task.space.outputs(theta, x, self.buffers)
@@ -113,6 +130,8 @@ class TaskView(NamedTuple):
         return self.task.space.by_tensor(function, *vectors)
 
     def gradient(self, theta: Tensor, batch: Any) -> Tensor:
-        """The task gradient [D] on a batch, in training mode, the buffers left as they are."""
-        passes = Passes(self.task, self.buffers)
+        """The task gradient [D] on a batch, in training mode, the buffers left as they are; within a local step with
+        the masks of that step.
+        """
+        passes = Passes(self.task, self.buffers, self.stream)
         return self.differentiate(passes.with_buffers(passes.loss, batch), theta)[0]

@@ -14,6 +14,7 @@ import tomllib
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.generators import Pipeline
 from apiece.config.assemble import federated_of, work_of
+from apiece.config.checks import settled
 from apiece.config.tables import from_table
 from apiece.data.federation import Numbered
 from apiece.data.samples import Samples
@@ -66,9 +68,9 @@ class Client:
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
         names = Numbered(resolved["clients"])  # it knows only the number of the other clients
         setting = FederationFacts(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
-        federated = federated_of(config, setting)[1]
         who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
         samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))
+        federated = federated_of(config, setting, fitting=partial(settled, samples=samples))[1]
         return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed)
 
     def answer(self, message: bytes) -> bytes:

@@ -1,0 +1,72 @@
+"""What a module draws as it trains, from named streams in place of torch's hidden generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from apiece.errors import UserError
+from apiece.vector.drawn import OPENED, WRITTEN
+from apiece.vector.draws import Draws, bits
+
+
+class Drawing(TorchFunctionMode):
+    """Within it, in this thread, functions of torch that draw are those of `drawn.py`, from the stream of a key.
+
+    Raises UserError for a draw from a generator that the module holds.
+    """
+
+    def __init__(self, key: Tensor):
+        super().__init__()
+        self.draws = Draws(key)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in OPENED:
+            with self:
+                return OPENED[func](*args, **kwargs)
+        if func not in WRITTEN:
+            return func(*args, **kwargs)
+        if kwargs.pop("generator", None) is not None:
+            raise UserError("the model draws from a generator of its own, which is hidden: let it draw without one.")
+        return WRITTEN[func](self.draws, *args, **kwargs)
+
+
+class Stream:
+    """What one client's module draws in one round; every forward pass of a local step draws the same, as one function
+    of the model: a gradient at two models on one batch differs by the models alone.
+    """
+
+    def __init__(self, key: Tensor):
+        self._root, self._key, self._descents = key, key, 0
+        self._keys: Sequence[Tensor] = ()
+
+    def begin(self, steps: int) -> None:
+        """From here on the local steps of another descent: their keys are made before all of them, which are alike."""
+        self._descents += 1
+        words = (bits(self._root, -2 * self._descents + word, steps) for word in (0, 1))
+        self._keys = torch.stack([*words], 1).unbind() if steps else ()
+
+    def step(self, k: int) -> None:
+        """From here on step k."""
+        self._key = self._keys[k]
+
+    def drawing(self) -> AbstractContextManager[Any]:
+        """Around one forward pass."""
+        return Drawing(self._key)
+
+
+class Still:
+    """The stream of a module that draws nothing."""
+
+    def begin(self, steps: int) -> None: ...
+
+    def step(self, k: int) -> None: ...
+
+    def drawing(self) -> AbstractContextManager[Any]:
+        return nullcontext()
