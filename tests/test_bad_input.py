@@ -276,7 +276,7 @@ def test_models_and_losses_that_do_not_fit():
     refused("loss gives numbers of shape [2]", loss=lambda o, y: nn.functional.cross_entropy(o, y, reduction="none"))
     refused("metric must give one value a sample", metric=lambda outputs, y: outputs.mean())
     refused("no trainable parameter", model=nn.Flatten())
-    refused("dropout", model=nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3)))
+    refused("hidden generator", "leave that out", model=nn.Sequential(nn.RReLU(), nn.Linear(4, 3)))
     refused("augment='flip' is for images", augment="flip")
     refused("seeds=[0, 1]", "one run", seeds=(0, 1))
     refused("no setting 'round'", "did you mean 'rounds'", round=3)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from safetensors.torch import save_file
 from support.outer import config
 from torch import Tensor, nn
@@ -106,25 +107,46 @@ def test_a_model_of_ours_that_bfloat16_keeps_from_being_vectorized():
 
 
 class Noisy(nn.Linear):
+    """Draws as it is evaluated too."""
+
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input + torch.randn_like(input) * self.training)
 
 
+class Holding(nn.Linear):
+    """Draws from a generator of its own."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input + torch.rand(20, generator=torch.Generator()) if self.training else input)
+
+
+class Again(nn.Sequential):
+    """Its forward pass is run once more for gradients, when nothing is drawn from where it was."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.utils.checkpoint.checkpoint(super().forward, input, use_reentrant=False)
+
+
 @pytest.mark.parametrize(
-    "module",
+    ("module", "said"),
     [
-        Noisy(20, 3),
-        nn.Sequential(nn.Linear(20, 8), nn.RReLU(), nn.Linear(8, 3)),
-        Recurrent(nn.LSTM, num_layers=2, dropout=0.5),
+        (Noisy(20, 3), "draws random numbers as it is evaluated"),
+        (nn.Sequential(nn.Linear(20, 8), nn.RReLU(), nn.Linear(8, 3)), "draws random numbers as it trains"),
+        (Holding(20, 3), "a generator of its own"),
+        (Again(nn.Linear(20, 99), nn.Dropout(), nn.Linear(99, 3)), "activation checkpointing"),
     ],
-    ids=["noise", "randomized relu", "dropout between layers"],
+    ids=["evaluated", "randomized relu", "own generator", "checkpointing"],
 )
-def test_a_model_that_draws_for_itself_is_refused(module):
-    with pytest.raises(UserError, match="draws random numbers"):
+def test_what_would_be_drawn_from_a_hidden_generator_is_refused(module, said):
+    with pytest.raises(UserError, match=said):
         federate(module, (X, Y), **QUICK)
-    plain, state = nn.Linear(20, 3), torch.get_rng_state()
-    federate(plain, (X, Y), **QUICK)
-    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_torchs_own_generator_is_left_as_it_was():
+    for module in (nn.Linear(20, 3), nn.Sequential(nn.Linear(20, 8), nn.Dropout(), nn.Linear(8, 3))):
+        state = torch.get_rng_state()
+        federate(module, (X, Y), **QUICK)
+        assert torch.equal(state, torch.get_rng_state())
 
 
 def test_losses_metrics_and_outputs_of_another_kind():

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from apiece.vector.draws import Draws
 
+Function = Callable[..., Any]  # of torch; or the same with `Draws` before its arguments
+
 
 def _elements(x: Tensor) -> Sequence[int]:
     return x.shape
@@ -34,7 +36,7 @@ def _to_least(input: Tensor, kept: Tensor, p: float) -> Tensor:
     return input * (kept * scale) + (1 - kept - p) * (least * scale)
 
 
-def _dropout(shape: Callable, dropped: Callable) -> Callable:
+def _dropout(shape: Function, dropped: Function) -> Function:
     """`torch.dropout` and its like, with a mask of this shape; p = 0 draws nothing."""
 
     def dropout(draws: Draws, input: Tensor, p: float, train: bool) -> Tensor:
@@ -69,7 +71,7 @@ def _attention(
     return weights @ (value.repeat_interleave(query.shape[-3] // value.shape[-3], -3) if enable_gqa else value)
 
 
-def _recurrent(cell: Callable) -> Callable:
+def _recurrent(cell: Function) -> Function:
     """`torch.lstm` and its like, layer by layer, with dropout between layers; of packed sequences as it is."""
 
     def run(draws: Draws, x: Tensor, state: Any, weights: Any, *rest: Any) -> Any:
@@ -87,7 +89,7 @@ def _recurrent(cell: Callable) -> Callable:
     return run
 
 
-def _own(make: Callable) -> Callable:
+def _own(make: Function) -> Function:
     """What may be filled by draws is each client's own, where many are in one call of vmap."""
 
     def made(draws: Draws, *args: Any, **kwargs: Any) -> Tensor:
@@ -97,11 +99,14 @@ def _own(make: Callable) -> Callable:
     return made
 
 
-def _new(empty: Callable, draw: Callable) -> Callable:
-    return lambda draws, *args, **kwargs: draw(draws, empty(*args, **kwargs))
+def _new(empty: Function, draw: Function) -> Function:
+    def drawn(draws: Draws, *args: Any, **kwargs: Any) -> Tensor:
+        return draw(draws, empty(*args, **kwargs))
+
+    return drawn
 
 
-def _into(draw: Callable) -> Callable:
+def _into(draw: Function) -> Function:
     def filled(draws: Draws, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         new = draw(draws, x, *args, **kwargs)
         return x if new is x else x.copy_(new)
@@ -117,13 +122,13 @@ def _normal(draws: Draws, mean: Any, std: Any = 1.0, size: Any = None, **options
     return draws.normal(mean + std if size is None else torch.empty(size, **options), mean, std)
 
 
-_DROPOUTS = {
+_DROPOUTS: dict[str, Function] = {
     "dropout": _drop,
     "feature_dropout": _dropout(_channels, _to_zero),
     "alpha_dropout": _dropout(_elements, _to_least),
     "feature_alpha_dropout": _dropout(_channels, _to_least),
 }
-WRITTEN: dict[Callable, Callable] = {
+WRITTEN: dict[Function, Any] = {
     **{getattr(torch, name): drop for name, drop in _DROPOUTS.items()},
     **{getattr(torch, f"{name}_"): _into(drop) for name, drop in _DROPOUTS.items()},
     **{cell: _recurrent(cell) for cell in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)},
@@ -141,9 +146,15 @@ WRITTEN: dict[Callable, Callable] = {
     Tensor.uniform_: _into(Draws.uniform),
     Tensor.normal_: _into(Draws.normal),
 }
-_AS_IT_IS = {f"has_torch_function{kind}": lambda *_: False for kind in ("", "_unary", "_variadic")}
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+_AS_IT_IS = {f"has_torch_function{kind}": _never for kind in ("", "_unary", "_variadic")}
 _DRAWN_INSIDE = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
-OPENED: dict[Callable, Callable] = {  # functions written in Python, run by their own code under the mode
+OPENED: dict[Function, Any] = {  # functions written in Python, run by their own code under the mode
     function: FunctionType(
         function.__code__, F.__dict__ | _AS_IT_IS, function.__name__, function.__defaults__, function.__closure__
     )
