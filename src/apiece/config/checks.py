@@ -148,7 +148,8 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
 
     Raises UserError where numbers come from a generator that is hidden, with which the same seed is another run.
     """
-    batch, device = samples.batch(samples.index.new_tensor([0, min(1, int(samples.size) - 1)])), buffers.device
+    device = buffers.device
+    batch = samples.batch(torch.arange(2, device=device).clamp(max=int(samples.size) - 1))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else ()):
         hidden = lambda: torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
         states, drawing = [hidden()], Drawing(theta.new_zeros(2, dtype=torch.int64))
