@@ -61,7 +61,7 @@ def noop(options: argparse.Namespace) -> Iterator[Work]:
     space = Space(nn.Linear(620, 100, bias=False))
     nothing, empty = (torch.zeros(0, 620), torch.zeros(0, dtype=torch.int64)), [torch.arange(0)] * CLIENTS
     federation = Federation(nothing, nothing, empty, empty, [f"client-{i:04d}" for i in range(CLIENTS)])
-    federated = Federated(Setup(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers()))
+    federated = Federated(Setup(algorithms.fedavg(), Task(space, draws=False), space.ravel(), space.ravel_buffers()))
     federated.operations["identity"] = identity
     clients, shared = Clients(federated, federation, Idle(), 0, Sequential()), federated.shared(federated.start(), 0.1)
 
@@ -83,7 +83,7 @@ def evaluation(options: argparse.Namespace) -> Iterator[Work]:
     federation, space = Federation(test, test, rows, rows, names), Space(models.lenet(SHAPE, CLASSES))
 
     def measuring(algorithm: Any) -> Callable[[], Any]:
-        federated = Federated(Setup(algorithm, Task(space), space.ravel(), space.ravel_buffers()))
+        federated = Federated(Setup(algorithm, Task(space, draws=False), space.ravel(), space.ravel_buffers()))
         clients = Clients(federated, federation, LocalWork(1, None, TESTED), 0, Sequential())
         fresh = row.write(row.fresh(federated.setup))
         for client in range(CLIENTS) if fresh else ():

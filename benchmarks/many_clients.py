@@ -83,7 +83,7 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
     torch.manual_seed(0)
     allocator.keep_freed()
     space = Space(getattr(models, options.model)(SHAPE, CLASSES))
-    federated = Federated(Setup(algorithms.scaffold(), Task(space), space.ravel(), space.ravel_buffers()))
+    federated = Federated(Setup(algorithms.scaffold(), Task(space, draws=False), space.ravel(), space.ravel_buffers()))
     made = partial(make, wait=options.wait)
     federation, size = MadeFederation(made, registered, SAMPLES, make(0)), min(options.cohort, registered)
     lift, touched, server = by_rule(space, "cpu", size, options.workers), set(), federated.start()

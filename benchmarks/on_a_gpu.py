@@ -54,7 +54,7 @@ def contenders(
     module = models.resnet18_gn(SHAPE, CLASSES).to(device)
     autocast = torch.bfloat16 if precision == "bfloat16" else None
     space = Space(module, device=device, autocast=autocast)
-    federated = Federated(Setup(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers()))
+    federated = Federated(Setup(algorithms.fedavg(), Task(space, draws=False), space.ravel(), space.ravel_buffers()))
     server, plan = federated.start(), Plan(list(range(CLIENTS)), frozenset(), LR)
     data = list(zip(x.split(samples), y.split(samples), strict=True))
     steps = [work.count(0, 0, name, samples) for name in names]

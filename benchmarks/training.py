@@ -163,7 +163,7 @@ def lifts(given: Given) -> dict[str, Entry]:
     orders = [torch.cat(tuple(work.batches(0, 0, name, each, -(-each // work.batch)))) for name in names]
     rows = [number * each + order.argsort() for number, order in enumerate(orders)]
     federation, space = Federation((x, y), (x[:1], y[:1]), rows, rows, names), Space(module)
-    federated = Federated(Setup(algorithms.fedavg(), Task(space), space.ravel(), space.ravel_buffers()))
+    federated = Federated(Setup(algorithms.fedavg(), Task(space, draws=False), space.ravel(), space.ravel_buffers()))
     server, plan = federated.start(), Plan(list(range(problem.cohort)), frozenset(), problem.lr)
     chosen = type(by_rule(space, "cpu", problem.cohort, CORES))
 
@@ -187,7 +187,7 @@ def lifts(given: Given) -> dict[str, Entry]:
         name = f"apiece, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
         out[name] = entry(lift, cores)
     if problem.model == "lenet":  # what `--precision bfloat16` gives: another model, within its rounding
-        half = Federated(replace(federated.setup, task=Task(Space(module, autocast=torch.bfloat16))))
+        half = Federated(replace(federated.setup, task=Task(Space(module, autocast=torch.bfloat16), draws=False)))
         out["in bfloat16: apiece, threaded"] = entry(Threaded(CORES), CORES, half, ALIKE_IN_BFLOAT16)
     return out
 

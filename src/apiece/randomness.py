@@ -1,7 +1,8 @@
 """Randomness is counter-based: words name a stream, and it does not depend on what was drawn before.
 
 `generator(seed, round, client, purpose)` is the same stream on any worker, in any order and after every resumption, so
-no generator state is saved. Nothing else in apiece creates random numbers.
+no generator state is saved. Nothing else in apiece creates random numbers, except a model that draws as it trains: what
+it draws follows from a key of such a stream (`vector/draws.py`).
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from support.helpers import federate as engine
 from support.wired import CONFIG, same
 from torch import Tensor, nn
 
-from apiece import Piece, View, algorithm, federate
-from apiece.engine.work import Work
+from apiece import Piece, Sum, View, algorithm, federate
+from apiece.engine.work import Between, Work
 from apiece.experiment.launch import run_config
 from apiece.experiment.personalize import personalize
 from apiece.language import algorithms as named
 from apiece.lifts.compiled import Compiled
-from apiece.lifts.lift import Sequential
+from apiece.lifts.lift import Sequential, Vectorized
 from apiece.report import page
 
 SMALL: dict[str, Any] = {
@@ -218,6 +218,23 @@ def test_masks_are_each_clients_rounds_steps_and_places_own():
     apart = np.corrcoef(masks.double().numpy())[np.triu_indices(48, 1)]
     assert abs(apart).max() < 0.8 and abs(apart.mean()) < 0.02 and abs(apart.std() * 24**0.5 - 1) < 0.1
     assert len(masks.unique()) > masks.numel() - 3  # no two samples' are one
+
+
+@dataclass(frozen=True)
+class After(Piece):
+    """Says a gradient that it takes when all steps are taken."""
+
+    def report(self, view: View):
+        return Sum(view.task.gradient(view.sent, view.data.batch(view.data.index.new_zeros(4))))
+
+
+def test_what_is_drawn_after_the_steps_is_the_rounds():
+    """However many steps others take in the same call."""
+    work, place, said = Work(Between(1, 4), None, 4), clusters((12,) * 4), []
+    for lift in (Sequential(), Vectorized(4)):
+        ran = run(engine(algorithm(After(), name="after"), drawing()), place, work, [range(4)] * 2, lift=lift)
+        said.append([answer.mean.reports[0].x for answer in ran.answers])
+    assert max(gap(one, other) for one, other in zip(*said, strict=True)) < 1e-12 and gap(*said[0]) > 1e-3
 
 
 def test_they_go_by_a_clients_name_and_not_by_its_number():

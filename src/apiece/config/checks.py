@@ -199,8 +199,7 @@ def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, 
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:
-        with task.stream().drawing():
-            task.space.training_outputs(theta, x, buffers)
+        task.stream().within(task.space.training_outputs)(theta, x, buffers)
     except UserError as error:
         for client, name in enumerate(clients.names):
             size = clients.size(client)

@@ -64,7 +64,8 @@ def descend(
     moves = getattr(recipe.optimizer, "moves", None)
     for k, active in stepping.steps(steps):
         batch = feed(k)
-        passes.at(k, here.buffers)
+        passes.buffers, passes.step = here.buffers, k
+        passes.stream.step(k)
         g, loss, buffers = stepping.differentiate(passes.with_buffers(objective, batch), here.theta)
         if recipe.clip is not None:
             g = clip(g, recipe.clip)
@@ -80,4 +81,5 @@ def descend(
             theta, optimizer = select(mask, (theta, optimizer), (here.theta, here.optimizer))
             count = here.steps + mask.to(here.steps.dtype)
         here = select(active, Local(theta, buffers, optimizer, tuple(scratch), count, total, here.loss + loss), here)
+    passes.stream.leave()
     return here

@@ -60,11 +60,10 @@ class Retraining(NamedTuple):
         """Where local training from `start` [D] ends: see `Descend`."""
         setup, client, buffers = self.setup, self.client, self.buffers_of(start)
         recipe = setup.recipe._replace(optimizer=optimizer or setup.optimizer, gradient=False)
-        passes = Passes(setup.task, buffers, self.stream)
         rules: list[tuple[int, Rule]] = [] if correct is None else [(0, correct)]
         first = recipe.begin(start, buffers, ((),) * len(rules))
         chosen = client.batches if batches is None else batches
-        self.stream.begin(len(chosen))
+        passes = Passes(setup.task, buffers, self.stream, len(chosen))
 
         def others(k: int) -> Any:
             return client.samples.batch(chosen[k])

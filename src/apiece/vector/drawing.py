@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,14 +26,12 @@ class Drawing(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if kwargs.pop("generator", None) is not None:
+            raise UserError("the model draws from a generator of its own, which is hidden: let it draw without one.")
         if func in OPENED:
             with self:
                 return OPENED[func](*args, **kwargs)
-        if func not in WRITTEN:
-            return func(*args, **kwargs)
-        if kwargs.pop("generator", None) is not None:
-            raise UserError("the model draws from a generator of its own, which is hidden: let it draw without one.")
-        return WRITTEN[func](self.draws, *args, **kwargs)
+        return WRITTEN[func](self.draws, *args, **kwargs) if func in WRITTEN else func(*args, **kwargs)
 
 
 class Stream:
@@ -50,15 +47,28 @@ class Stream:
         """From here on the local steps of another descent: their keys are made before all of them, which are alike."""
         self._descents += 1
         words = (bits(self._root, -2 * self._descents + word, steps) for word in (0, 1))
-        self._keys = torch.stack([*words], 1).unbind() if steps else ()
+        self._keys = torch.stack([*words], 1).unbind()
 
     def step(self, k: int) -> None:
         """From here on step k."""
         self._key = self._keys[k]
 
-    def drawing(self) -> AbstractContextManager[Any]:
+    def leave(self) -> None:
+        """From here on no step: draws are the round's."""
+        self._key = self._root
+
+    def drawing(self) -> Drawing:
         """Around one forward pass."""
         return Drawing(self._key)
+
+    def within(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The forward pass with what it draws from here."""
+
+        def drawn(*args: Any) -> Any:
+            with self.drawing():
+                return forward(*args)
+
+        return drawn
 
 
 class Still:
@@ -68,5 +78,7 @@ class Still:
 
     def step(self, k: int) -> None: ...
 
-    def drawing(self) -> AbstractContextManager[Any]:
-        return nullcontext()
+    def leave(self) -> None: ...
+
+    def within(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        return forward

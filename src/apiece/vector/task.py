@@ -61,32 +61,30 @@ class Task:
     draws: bool = True
 
     def stream(self, key: Tensor | tuple[()] = ()) -> Stream | Still:
-        """What the model draws from where a client's key is this, int64 [2]; or the same for everyone."""
+        """What the model draws from in a round of a client with this key, int64 [2]; without one it is everyone's."""
         if not self.draws:
             return Still()
         return Stream(key if isinstance(key, Tensor) else torch.zeros(2, dtype=torch.int64, device=self.space.device))
 
 
 class Passes:
-    """The base loss of one descent: a training forward pass that reads and moves the buffers, and draws from `stream`.
+    """The base loss of one descent, of so many steps: a training forward pass that reads and moves the buffers, and
+    draws from `stream`.
 
     Under vmap and grad a moved buffer belongs to the transformed call, so it is handed out beside the loss as its
     auxiliary value and never kept in the closure.
     """
 
-    def __init__(self, task: Task, buffers: Tensor, stream: Stream | Still | None = None):
+    def __init__(self, task: Task, buffers: Tensor, stream: Stream | Still | None = None, steps: int = 0):
         self.task, self.buffers, self.moved, self.step = task, buffers, buffers, 0
         self.stream = stream or task.stream()
-
-    def at(self, step: int, buffers: Tensor) -> None:
-        """From here on the local step of this number, which begins with these buffers."""
-        self.step, self.buffers = step, buffers
-        self.stream.step(step)
+        self.forward = self.stream.within(task.space.training_outputs)
+        if steps:
+            self.stream.begin(steps)
 
     def loss(self, theta: Tensor, batch: Any) -> Tensor:
         x, y = batch
-        with self.stream.drawing():
-            outputs, self.moved = self.task.space.training_outputs(theta, x, self.buffers)
+        outputs, self.moved = self.forward(theta, x, self.buffers)
         return self.task.loss(outputs, y)
 
     def with_buffers(
