@@ -147,8 +147,8 @@ def federated_of(
     custom: Algorithm | None = None,
     fitting: Callable[[Task, torch.Tensor, torch.Tensor], Task] = lambda task, *_: task,
 ) -> tuple[nn.Module, Federated]:
-    """The model and the algorithm on its task, for this federation; objects replace what the text names; `fitting` makes
-    of the task, the parameters and the buffers the task that fits the clients' samples.
+    """The model and the algorithm on its task, for this federation; objects replace what the text names. `fitting`
+    makes of the task, the parameters and the buffers the task that fits the clients' samples.
     """
     chosen, shape = custom or chosen_algorithm(config.algorithm, config.plugin), setting.shape
     with torch.random.fork_rng(devices=()):
