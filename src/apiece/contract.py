@@ -52,14 +52,10 @@ SAMPLES = (12, 5, 26, 3, 1, 0, 17)
 FEATURES, HIDDEN, CLASSES = 6, 5, 3
 ASKED, ABSENT, ROUNDS, SEED = 5, 0.2, 5, 0
 TOLERANCE = 1e-10
-PLACES = (
-    (),
-    (Period("body", 2),),
-    (Period("head", NEVER),),
-)  # what a piece is tried with: FedAvg alone, a slow group, a personal group
+PLACES = (), (Period("body", 2),), (Period("head", NEVER),)  # a piece alone, beside a slow and a personal group
 PADDED = (
-    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it; where "
-    "clients are stacked, batches are padded to the longest, and view.planned is the client's own number of steps"
+    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it; batches "
+    "are padded to the longest where clients are stacked, and view.planned is the client's own number of steps"
 )
 
 
@@ -93,7 +89,7 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
     _pure(exact)  # first: a round that changed its input would do so under threads while others read it
     alone = exact.run(Sequential(), rounds=3)
-    _threads(exact, alone)
+    _same("law 1 (threaded)", exact, alone, exact.run(Threaded(2), rounds=3))
     alone = exact.further(alone)
     _resumes(exact, alone)
     _declares(exact, alone)
@@ -102,10 +98,6 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
 
 
 # --- the laws, each compared with the run of one client after the other -----------------------------------------------
-def _threads(trial: _Trial, alone: _Here) -> None:
-    _same("law 1 (threaded)", trial, alone, trial.run(Threaded(2), rounds=3))
-
-
 def _vectorized(trial: _Trial, alone: _Here) -> float:
     try:
         return _close("law 1 (vectorized)", trial, alone, trial.run(Vectorized(3), rounds=3))
@@ -126,10 +118,8 @@ def _neutral(trial: _Trial, place: int) -> str:
     value, meaning = declared
     watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is stored, and compared too
     before, after = parts[:place], parts[place + 1 :]
-    one, two = (
-        replace(trial, subject=combine([*before, *there, *after], subject.name), settings=watched)
-        for there in ([value], [])
-    )
+    subjects = (combine([*before, *there, *after], subject.name) for there in ([value], []))
+    one, two = (replace(trial, subject=tried, settings=watched) for tried in subjects)
     left, right = one.run(Sequential()), two.run(Sequential())
     law = f"law 2 ({value!r} is not {meaning})"
     bare = {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
@@ -146,9 +136,7 @@ def _pure(trial: _Trial) -> None:
         once, twice = trial.round(again, t), trial.round(again, t)
         _equal("law 8 (a round changed its input)", trial.subject, before, again.server)
         _equal("law 8 (a round changed the data)", trial.subject, data, again.clients.federation.pool)
-        assert rows == again.clients.rows.digest(), (
-            f"law 8: a round of {trial.subject.name} changed rows before they were committed"
-        )
+        assert rows == again.clients.rows.digest(), "law 8 (a round changed rows before they were committed)"
         _equal("law 8 (a round does not repeat)", trial.subject, once, twice)
         reference, again = trial.step(reference, t), trial.commit(again, t, twice)
         _same("law 8 (a round does not repeat)", trial, reference, again)
@@ -283,9 +271,8 @@ def _rows(here: _Here) -> list[dict[str, Tensor]]:
 
 def _same(law: str, trial: _Trial, one: _Here, two: _Here) -> None:
     _equal(law, trial.subject, one.server, two.server)
-    assert one.clients.rows.digest() == two.clients.rows.digest(), (
-        f"{law}: the clients' rows differ under {trial.subject.name}"
-    )
+    same = one.clients.rows.digest() == two.clients.rows.digest()
+    assert same, f"{law}: the clients' rows differ under {trial.subject.name}"
 
 
 def _equal(law: str, subject: Algorithm, one: Any, two: Any) -> None:
@@ -296,9 +283,8 @@ def _close(law: str, trial: _Trial, one: _Here, two: _Here, rows: list | None = 
     gaps = [0.0]
 
     def close(a: Tensor, b: Tensor) -> bool:
-        gap = float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
-        gaps.append(gap)
-        return gap < TOLERANCE
+        gaps.append(float((a.double() - b.double()).abs().max()) if a.numel() else 0.0)
+        return gaps[-1] < TOLERANCE
 
     _compare(law, trial.subject, (one.server, _rows(one)), (two.server, rows or _rows(two)), close)
     return max(gaps)
