@@ -54,8 +54,8 @@ ASKED, ABSENT, ROUNDS, SEED = 5, 0.2, 5, 0
 TOLERANCE = 1e-10
 PLACES = (), (Period("body", 2),), (Period("head", NEVER),)  # a piece alone, beside a slow and a personal group
 PADDED = (
-    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it; batches "
-    "are padded to the longest where clients are stacked, and view.planned is the client's own number of steps"
+    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it; "
+    "batches are padded to the longest where clients are stacked, and view.planned is the client's own number of steps"
 )
 
 
