@@ -20,7 +20,6 @@ from apiece.config.assemble import assemble
 from apiece.data.federation import Federation
 from apiece.errors import UserError
 from apiece.experiment.run import execute
-from apiece.report import page
 from apiece.vector.space import Space
 
 RNG = np.random.default_rng(0)
@@ -30,10 +29,9 @@ QUICK: dict[str, Any] = {"clients": 10, "split": "iid", "rounds": 1, "steps": 2,
 
 
 @pytest.fixture(autouse=True)
-def alike(monkeypatch):
+def alike(no_report):
     """The same initial modules each time, and no report."""
     torch.manual_seed(0)
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
 
 
 class Recurrent(nn.Module):
@@ -264,7 +262,7 @@ def place_of(labels: Tensor) -> Federation:
         (torch.from_numpy(Y) - 1, "the labels go from -1 to 1"),
         (torch.from_numpy(Y) - 100, "the labels go from -100 to -98"),  # which torch would leave out
         (torch.from_numpy(Y) * 10**9, "the labels go up to 2000000000, among 600 samples"),
-        (torch.from_numpy(Y.astype(np.uint64)), "of type torch.uint64"),
+        (torch.from_numpy(Y.astype(np.uint64)), "the labels are torch.uint64"),
     ],
     ids=["negative", "ignored", "enormous", "unsigned"],
 )

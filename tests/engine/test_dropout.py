@@ -22,7 +22,6 @@ from apiece.experiment.personalize import personalize
 from apiece.language import algorithms as named
 from apiece.lifts.compiled import Compiled
 from apiece.lifts.lift import Sequential, Vectorized
-from apiece.report import page
 
 SMALL: dict[str, Any] = {
     "data": "digits",
@@ -37,9 +36,7 @@ SUMS = ("fedavg", "scaffold", "fedals(2)", "fedavg_p", "scaffold_p", "relaxed_in
 SUMS += ("fedcog(samples=16, steps=5)", "fedsam", "per_fedavg(variant=hessian_free)", "ditto + fine_tune", "apfl")
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_report")
 
 
 def trained(model: str | nn.Module, lift: str = "sequential", **more: Any) -> Any:
