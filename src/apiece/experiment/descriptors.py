@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -30,8 +30,7 @@ def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rou
 
     The server's own optimizer moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
     """
-    federated, table = clients.federated, clients.federated.setup.broadcast
-    assert isinstance(table, Table), "a table alone has rows that a client can lack"
+    federated, table = clients.federated, cast(Table, clients.federated.setup.broadcast)
     eta = table.split(server.params)[1]
     v = to_device(first(clients.seed, clients.federation.names[client], table.width, eta.dtype), eta.device)
     state, traffic, steps = table.optimizer.init(v), Traffic(), 0
