@@ -394,7 +394,7 @@ def test_a_run_of_a_file_resumes_and_its_model_loads_in_transformers(file, tmp_p
 
     served = personalize(stopped, write(tmp_path / "new.jsonl", lines(20)), tmp_path / "new.safetensors", steps=2)
     assert served.samples == 4 and served.steps == 2 and load_file(tmp_path / "new.safetensors").keys() == whole.keys()
-    with pytest.raises(UserError, match="'sea' is no label that is known; allowed: animal, color, sky"):
+    with pytest.raises(UserError, match="'sea' is no known label; allowed: animal, color, sky"):
         personalize(stopped, write(tmp_path / "odd.jsonl", [{"text": "a", "intent": "sea"}] * 9))
 
 

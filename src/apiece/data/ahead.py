@@ -1,4 +1,4 @@
-"""Clients' data that take time to make or to read are made by a thread of their own while others train."""
+"""A thread that makes or reads the data of the next clients while others train."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import Any
 
-MOST = 16  # clients whose data wait to be taken
+MOST = 16  # clients whose data may wait to be taken
 
 
 class Ahead:
-    """`make(client)`, a pure function, of the clients that are expected, in their order."""
+    """Computes `make(client)`, a pure function, for the clients that are expected, in their order."""
 
     def __init__(self, make: Callable[[int], Any]):
         self._make, self._lock, self._thread = make, Lock(), ThreadPoolExecutor(1)
@@ -20,7 +20,7 @@ class Ahead:
         self._coming, self._last = deque[int](), list[int]()
 
     def expect(self, clients: Iterable[int]) -> None:
-        """These are asked for after those that were expected last; who was expected before those is forgotten."""
+        """These clients follow those that were expected last; clients that were expected before those are forgotten."""
         clients = list(clients)
         with self._lock:
             wanted = dict.fromkeys([*self._last, *clients])
@@ -30,7 +30,7 @@ class Ahead:
             self._go_on()
 
     def take(self, client: int) -> Any:
-        """What is made of this client: now, where nobody expected it."""
+        """The data of this client; they are made now if nobody expected it."""
         with self._lock:
             made = self._made.pop(client, None)
             self._go_on()

@@ -1,4 +1,4 @@
-"""Reading .npz files that may be anything."""
+"""Reading .npz files that may be damaged, or of another kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, SyntaxError, MemoryErro
 
 @dataclass(frozen=True)
 class Archive:
-    """An open .npz file: each array is read when it is asked for, and refused in one sentence where it cannot be."""
+    """An open .npz file: an array is read when it is accessed, and refused in one sentence where it cannot be read."""
 
     path: str | Path
     stored: NpzFile
@@ -36,7 +36,7 @@ class Archive:
             array = self.stored[name]
         except _DAMAGED as error:
             raise UserError(
-                f"{self.path}: {name!r} cannot be read: it is torn, or of objects that are no numbers; write the file "
+                f"{self.path}: {name!r} cannot be read: it is damaged, or holds objects, not numbers; write the file "
                 "anew with numpy.savez."
             ) from error
         if not isinstance(array, np.ndarray):
@@ -46,13 +46,13 @@ class Archive:
 
 @contextmanager
 def archive(path: str | Path) -> Iterator[Archive]:
-    """The open archive; UserError for a file that cannot be read, is torn, or is no archive of plain arrays."""
+    """The open archive; UserError for a file that cannot be read, is damaged, or is no archive of plain arrays."""
     with ExitStack() as opened:
         try:
-            stream = opened.enter_context(open(path, "rb"))  # numpy leaves it open where it cannot be read
+            stream = opened.enter_context(open(path, "rb"))  # numpy leaves a file open that it cannot read
             stored = np.load(stream, allow_pickle=False)
         except _DAMAGED as error:
-            reason = getattr(error, "strerror", None) or "it is torn or of another kind"
+            reason = getattr(error, "strerror", None) or "it is damaged or of another kind"
             raise UserError(f"{path}: cannot be read as an .npz file: {reason}; write it with numpy.savez.") from error
         if not isinstance(stored, NpzFile):
             raise UserError(f"{path}: holds one array; give an .npz file of named arrays, as numpy.savez writes.")

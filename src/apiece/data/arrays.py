@@ -1,4 +1,4 @@
-"""Samples and labels as plain arrays: a `Dataset`, what becomes one, and what is held out and measured of it."""
+"""Samples and labels as plain arrays: a `Dataset`, how arrays become one, its held-out part and its moments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apiece.data import sound
 from apiece.errors import UserError
 from apiece.randomness import generator
 
-TEST_SHARE = 0.2  # what is held out, class by class, where the data come without a test set
+TEST_SHARE = 0.2  # the share of each class that is held out where the data have no test set
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +19,10 @@ class Dataset:
     """Samples and labels. Images stay uint8, [n, H, W] or [n, H, W, channels]; text is rows of tokens, int64 [n, T];
     other features are float32.
 
-    Labels are int64 in 0 .. classes - 1. `natural_*` says whose each sample is. `mean` and `std` are per channel of the
-    training pixels scaled to [0, 1], None for features that are no images. `targets_*` are what is to be predicted
-    where that is not the label, by which samples are then only divided: int64 [n, T], IGNORED where there is nothing.
-    `known` is what labels 0 .. classes - 1 were called where they came from, None where that is not known.
+    Labels are int64 in 0 .. classes - 1. `natural_*` names the owner of each sample. `mean` and `std` are per channel
+    of the training pixels scaled to [0, 1], None for features that are no images. Where labels only divide the samples,
+    `targets_*` holds what is predicted instead: int64 [n, T], IGNORED where there is no target. `known` are the
+    original names of labels 0 .. classes - 1, None where these are not known.
     """
 
     name: str
@@ -73,12 +73,11 @@ def from_arrays(
     std: tuple[float, ...] | None = None,
     classes: int | None = None,
 ) -> Dataset:
-    """A data set from arrays; labels may be anything that sorts, and those that are there become 0, 1, ... in that
-    order. With `classes`, labels that are whole numbers are the numbers of so many classes already, and stay as they
-    are.
+    """A data set from arrays. Labels may be anything that sorts, and become 0, 1, ... in that order; with `classes`,
+    labels that are whole numbers are the numbers of so many classes already, and stay as they are.
 
-    Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured.
-    Floats are read as [n, channels, H, W] where their shape leaves no doubt, else as [n, H, W, channels].
+    Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured. Floats
+    are read as [n, channels, H, W] where their shape leaves no doubt, else as [n, H, W, channels].
     """
     x_train, y_train = sound.samples(name, "training", x_train), sound.labels(name, "training", y_train)
     alike = len(x_train) == len(y_train) and (natural_train is None or len(natural_train) == len(x_train))
@@ -98,7 +97,7 @@ def from_arrays(
             clients = "" if natural is None else f" and {len(natural)} client ids"
             held = " once a fifth is held out" if taken else ""
             raise UserError(
-                f"{name}: {len(x)} {part} samples, {len(y)} labels{clients}{held}; give one for each sample, and some."
+                f"{name}: {len(x)} {part} samples, {len(y)} labels{clients}{held}; give one for each, and one or more."
             )
     if x_train.shape[1:] != x_test.shape[1:]:
         raise UserError(
@@ -113,7 +112,7 @@ def from_arrays(
 
 
 def _classes(name: str, labels: np.ndarray, classes: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """(what labels 0, 1, ... are called, each label's number). Numbers that become other numbers are told."""
+    """(the names of labels 0, 1, ..., each label's number). A warning says that numbers become other numbers."""
     known, y = np.unique(labels, return_inverse=True)
     if classes is not None and known.dtype == np.int64:
         if known[0] < 0 or known[-1] >= classes:
@@ -130,17 +129,17 @@ def _classes(name: str, labels: np.ndarray, classes: int | None) -> tuple[np.nda
 
 
 def listed(known: np.ndarray) -> str:
-    """Labels with commas between them, of many the first and the last."""
+    """Labels with commas between them; of many, only the first and the last."""
     words = [str(label) for label in known.tolist()]
     return ", ".join(words if len(words) <= 12 else [*words[:10], "...", words[-1]])
 
 
 def numbered(y: np.ndarray, known: np.ndarray, where: str) -> np.ndarray:
-    """Each label's number among those known."""
+    """The number of each label among the known ones; UserError for any other label."""
     number = {label: i for i, label in enumerate(known.tolist())}
     strange = next((label for label in y.tolist() if label not in number), None)
     if strange is not None:
-        raise UserError(f"{where}: {strange!r} is no label that is known; allowed: {listed(known)}.")
+        raise UserError(f"{where}: {strange!r} is no known label; allowed: {listed(known)}.")
     return np.array([number[label] for label in y.tolist()], dtype=np.int64)
 
 
@@ -157,7 +156,7 @@ def held_out(labels: np.ndarray, share: float) -> np.ndarray:
 def moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation per channel of uint8 images [n, H, W] or [n, H, W, channels], scaled to [0, 1], exactly.
 
-    A channel of one level alone has the deviation 1, so that it becomes 0 and not 0 / 0.
+    A channel with only one level has the deviation 1, so that it becomes 0 and not 0 / 0.
     """
     channels = images[..., None] if images.ndim == 3 else images
     counts = np.zeros((channels.shape[-1], 256))

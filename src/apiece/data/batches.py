@@ -1,7 +1,7 @@
-"""Batches of images on their way to a model: scaled, flipped and cropped by draws made beforehand.
+"""Images of a batch on their way to a model: scaled, flipped and cropped by draws that were made before.
 
-Nothing here holds a generator: `Augmentation.draw` is called at the edge, and the rest are functions of tensors that
-also work under `torch.vmap`. Images are [B, channels, H, W].
+Nothing here holds a generator: `Augmentation.draw` receives one, and the rest are functions of tensors that also work
+under `torch.vmap`. Images are [B, channels, H, W].
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def flip(x: Tensor, flipped: Tensor) -> Tensor:
 
 
 def crop(x: Tensor, offsets: Tensor, padding: int) -> Tensor:
-    """Pad with zeros, then cut the old size at (row, column) = `offsets` [B, 2]; twice `padding`: no change."""
+    """Pad with zeros, then cut the old size at (row, column) = `offsets` [B, 2]; (padding, padding): no change."""
     height, width = x.shape[-2:]
     padded = F.pad(x, (padding,) * 4)
     rows = (offsets[:, :1] + torch.arange(height, device=x.device)).view(-1, 1, height, 1)
@@ -48,7 +48,7 @@ def crop(x: Tensor, offsets: Tensor, padding: int) -> Tensor:
 
 
 class Draws(NamedTuple):
-    """The chance in augmenting B images: flipped [B], bool; offsets [B, 2], int64."""
+    """The random draws that augment B images: flipped [B], bool; offsets [B, 2], int64."""
 
     flipped: Tensor
     offsets: Tensor
@@ -58,7 +58,7 @@ class Draws(NamedTuple):
 class Augmentation:
     """Mirror an image with probability `flip`, then with probability `crop` shift it by up to `padding` pixels.
 
-    The defaults are the usual ones of CIFAR (FedALS, FedCOG); FL-Simulator, hence FedInit, has crop=0.5.
+    The defaults are the usual ones of CIFAR (FedALS, FedCOG); FL-Simulator, and so FedInit, has crop=0.5.
     """
 
     flip: float = 0.5

@@ -1,4 +1,4 @@
-"""What the splitters share: pools of samples, dealing them out by counts, bounded redraws, refusals with numbers."""
+"""Functions that the splitters share: pools of samples, dealing by counts, bounded redraws, refusals with numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apiece.errors import UserError
 
 Parts = list[np.ndarray]  # one array of indices per client
 REDRAWS = 1000
-LEAST, MOST = 1e-6, 1e9  # beyond which Dirichlet shares change no more, and the numbers that make them are lost
+LEAST, MOST = 1e-6, 1e9  # beyond these, Dirichlet shares change no more, and their numbers lose precision
 
 
 def pools(labels: np.ndarray, rng: np.random.Generator) -> Parts:
@@ -53,19 +53,19 @@ def redraw(splitter: object, draw: Callable[[], np.ndarray], minimum: int) -> np
 
 
 def owned(splitter: object, natural: np.ndarray | None, otherwise: str) -> np.ndarray:
-    """Whose each sample is; refused where the data do not say so, of all or of some."""
+    """The owner of each sample; UserError where the data lack the owners of all samples or of some."""
     if natural is None:
         raise UserError(f"{splitter}: this data set does not say whose each sample is; {otherwise}.")
     gone = int(sound.missing(natural).sum())
     if gone:
         raise UserError(
-            f"{splitter}: of {gone} of {len(natural)} samples it is missing whose they are; drop them or {otherwise}."
+            f"{splitter}: {gone} of {len(natural)} samples do not say whose they are; drop them or {otherwise}."
         )
     return natural
 
 
 def check(splitter: object, samples: int, clients: int, minimum: int = 1, **alphas: float) -> None:
-    """Refuse what can never be: alphas that are not positive, more clients than there are samples for."""
+    """Refuse what is impossible: alphas that are not positive, or more clients than there are samples for."""
     for name, alpha in alphas.items():
         if not LEAST <= alpha <= MOST:
             raise UserError(

@@ -1,4 +1,4 @@
-"""The clients' data as the engine reads it: a pool of tensors and each client's rows of it, or data made when asked."""
+"""The clients' data as the engine reads it: a pool of tensors and each client's rows of it, or data made on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apiece.data.split import Split
 from apiece.system.device import to_device, to_numpy
 
 Tree = Any
-MOST = 1 << 20  # classes that are counted one by one
+MOST = 1 << 20  # labels from this number on are not counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +58,14 @@ class Federation:
         return Samples(self.pool, self.train[client], len(self.train[client]))
 
     def expect(self, clients: Iterable[int]) -> None:
-        """The data of these clients will be asked for soon: they are here."""
+        """Announces clients whose data are asked for soon; these data are in memory already."""
 
     def test_rows(self, client: int) -> Tensor:
         """The client's own rows of the test pool."""
         return self.test[client]
 
     def label_counts(self, client: int) -> list[int]:
-        """How many of the client's samples each class has; nothing where its labels are no classes."""
+        """How many of the client's samples each class has; an empty list where its labels are no classes."""
         samples = self.samples(client)
         if not samples.size:
             return []
@@ -76,7 +76,7 @@ class Federation:
 
 @dataclass(frozen=True, eq=False)
 class MadeFederation:
-    """Clients whose data are made when asked: `make(client) -> (x, y)`, a pure function of the client's number that
+    """Clients whose data are made on demand: `make(client) -> (x, y)` is a pure function of the client's number, which
     other threads may call.
     """
 
@@ -115,14 +115,14 @@ class MadeFederation:
         return to_device(made, self.device)
 
     def expect(self, clients: Iterable[int]) -> None:
-        """The data of these clients will be asked for soon: they are made meanwhile."""
+        """Announces clients whose data are asked for soon; a thread makes these data meanwhile."""
         self._ahead.expect(clients)
 
     def test_rows(self, client: int) -> Tensor:
         return torch.zeros(0, dtype=torch.int64)
 
     def label_counts(self, client: int) -> list[int]:
-        """Nothing: its data would have to be made."""
+        """An empty list, for the client's data would have to be made."""
         return []
 
 
@@ -132,11 +132,11 @@ def _but(strangers: Iterable[int], everyone: range) -> list[int]:
 
 
 class Numbered(Sequence):
-    """The names client-0000000, client-0000001, ... without holding them; their order is that of the numbers."""
+    """The names client-0000000, client-0000001, ..., which are not stored."""
 
     def __init__(self, count: int):
         self._numbers = range(count)
-        self.ascending = count <= 10**7  # nobody need sort them
+        self.ascending = count <= 10**7  # whether the names sort as the numbers do
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -153,7 +153,7 @@ def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32)
         return torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
     images = channels_first(sound.channels_last(f"{dataset.name}, samples", x))
     out = torch.empty(images.shape, dtype=dtype)
-    for i in range(0, len(images), 4096):  # scaled in pieces: the integers stay small until they are needed
+    for i in range(0, len(images), 4096):  # scaled in parts, since integers take less memory
         part = images[i : i + 4096]
         out[i : i + 4096] = (
             normalize(part, dataset.mean, dataset.std) if dataset.mean and dataset.std else part.to(dtype)

@@ -1,4 +1,4 @@
-"""A word for a run's data, by which its folder knows them again."""
+"""A checksum of a run's data, by which its folder recognizes them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
 from apiece.system.device import to_numpy
 
-ROWS = 4096  # that are copied at a time
+ROWS = 4096  # copied at a time
 
 
 def fingerprint(clients: Any, dataset: Dataset | None) -> str:
-    """Eight characters for the samples, the labels and whose they are; none for data that are made when asked.
+    """Eight characters for the samples, the labels and the clients' rows; none for data that are made on demand.
 
-    Of a data set as it came, where there is one: what is computed of it may differ in the last bit by machine.
+    A data set's own arrays are used where there is one: numbers computed from them may differ by machine.
     """
     if not isinstance(clients, Federation):
         return ""

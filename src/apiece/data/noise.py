@@ -5,7 +5,7 @@ before normalization, channel c of an image of class y on client i becomes
 
     clip(x_c (1 + a_ic) + b_y, 0, 1),    a_ic ~ N(0, rgb^2),    b_y ~ N(0, brightness^2).
 
-The brightness tells the class, so on test images it would be a leak: train with it only. Strength 0 is the clean image.
+The brightness reveals the class, and would be a leak on test images: train with it only. Strength 0 is the clean image.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Noise(NamedTuple):
-    """What is drawn once for a split: gains [N, channels] by client, offsets [C] by class."""
+    """The noise of a split, drawn once: gains [N, channels] by client, offsets [C] by class."""
 
     gains: np.ndarray
     offsets: np.ndarray

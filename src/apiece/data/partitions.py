@@ -1,7 +1,7 @@
-"""Splitters: who gets which training sample.
+"""Splitters: which client gets which training samples.
 
 A splitter is a value; called with the labels, the number of clients and a generator it returns one sorted array of
-indices per client. Redraws are bounded: what cannot be had is refused with the numbers, never waited for.
+indices per client. Redraws are bounded: an impossible split is refused with its numbers, and never waited for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Splitter(Protocol):
 
 @dataclass(frozen=True)
 class Iid:
-    """Every client the same: equal random parts, whose sizes differ by at most one."""
+    """Equal random parts for all clients, whose sizes differ by at most one."""
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
         check(self, len(labels), clients)
@@ -37,7 +37,7 @@ class Iid:
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """Each class divided over the clients by Dirichlet shares, sizes vary (Li et al., ICDE 2022, without its cap).
+    """Each class is divided by Dirichlet shares, and sizes vary (Li et al., ICDE 2022, without its cap).
 
     p_c ~ Dir(alpha 1_N) for class c, every sample once; redrawn until each client has `minimum` samples.
     """
@@ -88,7 +88,7 @@ class DirichletCapped:
 
 @dataclass(frozen=True)
 class DirichletRefill:
-    """Equal sizes, a Dirichlet class prior per client, used-up classes refilled: repeats (FL-Simulator, FedInit).
+    """Equal sizes, a Dirichlet class prior per client; used-up classes repeat (FL-Simulator, FedInit).
 
     Every client draws floor(n/N) samples by its own pi_i ~ Dir(alpha 1_C), as in FedDyn's split. The k-th draw of class
     c takes sample k mod n_c of that class, so an image may lie on several clients, or twice on one, and others on none.
@@ -103,7 +103,7 @@ class DirichletRefill:
         priors = rng.dirichlet(np.full(len(by_class), self.alpha), size=clients)
         drawn = np.stack([rng.choice(len(by_class), size=size, p=prior) for prior in priors]).ravel()
         taken = np.empty(clients * size, dtype=np.int64)
-        turns = rng.permutation(clients * size)  # whose turn it is, slot by slot
+        turns = rng.permutation(clients * size)  # the order in which the clients' places are filled
         for c, pool in enumerate(by_class):
             mine = turns[drawn[turns] == c]
             taken[mine] = pool[np.arange(len(mine)) % len(pool)]
@@ -137,7 +137,7 @@ class DirichletPrior:
         return deal(by_class, redraw(self, draw, self.minimum))
 
     def expecting(self, unseen: int) -> DirichletPrior:
-        """The same splitter, told how many clients are unseen."""
+        """The same splitter for this number of unseen clients."""
         return replace(self, unseen=unseen)
 
 
@@ -209,11 +209,11 @@ _ORDERS: dict[str, Callable[..., np.ndarray]] = {"random": _random_classes, "clu
 
 @dataclass(frozen=True)
 class Shards:
-    """Sorted by label (or genre, writer: by=natural), cut into shards (McMahan et al., AISTATS 2017; FedALS with 1).
+    """Samples sorted by label (or owner: by=natural) and cut into shards (McMahan et al., AISTATS 2017; FedALS with 1).
 
-    Sorted stably, cut into N * per_client equal shards, which are dealt at random (section 3); with one each, client i
-    has shard i. The n mod (N * per_client) samples that fill no shard go unused. `by="natural"`: sorted by whose each
-    sample is (FedALS's sentences by genre).
+    They are sorted stably and cut into N * per_client equal shards, which are dealt at random (section 3); with one
+    each, client i has shard i. The n mod (N * per_client) samples that fill no shard go unused. `by="natural"`: sorted
+    by the owner of each sample (FedALS's sentences by genre).
     """
 
     per_client: int = 2
@@ -234,7 +234,7 @@ class Shards:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Sizes by Dirichlet shares p ~ Dir(alpha 1_N), labels alike everywhere (NIID-Bench, quantity skew)."""
+    """Sizes by Dirichlet shares p ~ Dir(alpha 1_N); labels are mixed alike everywhere (NIID-Bench, quantity skew)."""
 
     alpha: float = 0.5
     minimum: int = 1
@@ -271,9 +271,9 @@ class Natural:
 
 @dataclass(frozen=True)
 class Saved:
-    """A split saved before, to the sample.
+    """A split that was saved before, taken sample by sample.
 
-    `Split.save` wrote it; `make_split` takes all of it, its test parts and unseen clients too.
+    `Split.save` wrote it; `make_split` also takes its test parts and its unseen clients.
     """
 
     path: str

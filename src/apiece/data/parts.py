@@ -1,4 +1,4 @@
-"""Whether the parts of ready clients fit each other: asked before anything is trained on them."""
+"""Whether the parts of a given federation fit each other, checked before training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refuse_misfits(federation: Federation) -> None:
 
 
 def _length(name: str, pool: Any) -> int:
-    """How many samples a pool has; raises UserError where it is no pair of samples and targets, one for each."""
+    """How many samples a pool has; UserError where it is no pair of samples and targets with one target for each."""
     if not isinstance(pool, (tuple, list)) or len(pool) != 2:
         raise UserError(f"{name} is a {type(pool).__name__}: give a pair (samples, targets) of tensors.")
     leaves = tree_leaves(tuple(pool))

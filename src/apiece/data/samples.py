@@ -24,7 +24,7 @@ class Samples(NamedTuple):
         return _map(lambda leaf: leaf[where], self.pool)
 
     def places(self, batches: Any) -> Sequence[Tensor]:
-        """Where in the pool each step's rows lie: looked up once, and each apart, for steps that are to be alike."""
+        """The pool's rows of each step's batch, looked up once and separately, so that all steps are the same."""
         return [self.index[rows] for rows in batches]
 
     def all(self) -> Any:

@@ -1,4 +1,4 @@
-"""Samples and labels that somebody gave, made sound arrays or refused in one sentence with the first bad row."""
+"""Given samples and labels, made sound arrays or refused in one sentence with the first bad row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def samples(name: str, part: str, x: Any) -> np.ndarray:
 
 
 def numbers(x: Any) -> np.ndarray:
-    """An array of real numbers; TypeError for what only could be made one: text, complex or masked numbers."""
+    """An array of real numbers; TypeError for text, complex and masked numbers, which are never converted."""
     if np.ma.is_masked(x):
         raise TypeError("some are masked")
     x = np.asarray(x)
@@ -40,12 +40,12 @@ def numbers(x: Any) -> np.ndarray:
 
 
 def labels(name: str, part: str, y: Any) -> np.ndarray:
-    """Labels as one class a sample, [n], of anything that sorts; a column [n, 1] is a row."""
+    """Labels [n], one class for each sample, of any type that sorts; a column [n, 1] becomes [n]."""
     where = f"{name}, {part} labels"
     try:
         y = np.asarray(y)
     except ValueError as error:
-        raise UserError(f"{where}: they are no one array ({error}); give one class a sample.") from None
+        raise UserError(f"{where}: they do not form one array ({error}); give one class a sample.") from None
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim != 1:
         found = f"have the shape {list(y.shape)}" if y.ndim else f"are {y}"
@@ -61,13 +61,13 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
     if np.issubdtype(y.dtype, np.floating) and (y != np.rint(y)).any():
         raise UserError(f"{name}: labels are no classes but numbers with fractions; give a Federation of such targets.")
     try:
-        if y.dtype == object:  # which alone may hold what does not sort
+        if y.dtype == object:  # objects alone may not sort
             np.sort(y)
     except TypeError as error:
         raise UserError(f"{where}: they are of several kinds ({error}); give numbers or texts alone.") from None
     if y.dtype.kind in "iu" and (not len(y) or y.max() <= np.iinfo(np.int64).max):
         return y.astype(np.int64)
-    return y.astype(object) if y.dtype.kind == "u" else y  # where beside a signed number they would become floats
+    return y.astype(object) if y.dtype.kind == "u" else y  # unsigned numbers would become floats beside signed ones
 
 
 def texts(y: np.ndarray) -> bool:
@@ -76,7 +76,7 @@ def texts(y: np.ndarray) -> bool:
 
 
 def together(name: str, *parts: np.ndarray) -> np.ndarray:
-    """The labels of all parts, which are of one kind: numbers, or texts."""
+    """The labels of all parts in one array; UserError where they are numbers in one part and texts in another."""
     if len({texts(part) for part in parts}) > 1:
         raise UserError(f"{name}: some parts have numbers for labels and others texts; give one kind of them.")
     return np.concatenate(parts)
@@ -95,7 +95,7 @@ def finite(where: str, x: np.ndarray) -> None:
 
 
 def missing(values: np.ndarray) -> np.ndarray:
-    """Where a column has no value, but None or NaN, as a mask [n]."""
+    """Where a column has no value, which is None or NaN, as a mask [n]."""
     if values.dtype != object:
         return values != values
     return np.array([v is None or (isinstance(v, (float, np.floating)) and v != v) for v in values], dtype=bool)
@@ -109,7 +109,7 @@ def present(where: str, values: np.ndarray) -> None:
 
 
 def channels_last(where: str, x: np.ndarray) -> np.ndarray:
-    """Samples with their channels last: floats [n, channels, H, W] are turned where they can be nothing else."""
+    """Samples with their channels last: floats [n, channels, H, W] are turned where their shape leaves no doubt."""
     if x.ndim > 4:
         raise UserError(
             f"{where}: they have the shape {list(x.shape)}; give features [n, d], images [n, H, W] or "
@@ -124,5 +124,5 @@ def one_shape(where: str, images: list[np.ndarray]) -> np.ndarray:
     shapes = sorted({x.shape for x in images})
     if len(shapes) != 1:
         found = f"images of {len(shapes)} shapes, {shapes[:3]}" if shapes else "no images"
-        raise UserError(f"{where}: {found} found; it needs images of one size and mode, and some.")
+        raise UserError(f"{where}: {found} found; it needs one or more images, of one size and mode.")
     return np.stack(images)

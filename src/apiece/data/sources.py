@@ -26,8 +26,8 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None) -> 
     """A named data set of `apiece.data.catalog`, or the path of an .npz, .parquet, .csv or .jsonl file or an image
     folder.
 
-    A name is looked for as NAME.npz (text: NAME.jsonl) in `data_dir`, then in the folder that APIECE_DATA names,
-    then with the `datasets` package; a UserError says what to put where. `reading` says how text becomes tokens.
+    A name is looked for as NAME.npz (text: NAME.jsonl) in `data_dir`, then in the folder that APIECE_DATA names, then
+    with the `datasets` package; a UserError says which file to put where. `reading` says how text becomes tokens.
     """
     source = SOURCES.get(name.lower().replace("_", "-"))
     if source is None:
@@ -52,8 +52,8 @@ def from_npz(
     std: tuple[float, ...] | None = None,
     classes: int | None = None,
 ) -> Dataset:
-    """Arrays x_train, y_train and perhaps x_test, y_test and client ids natural_train, natural_test (or writer_...).
-    What is not in the file may be given: see `from_arrays`.
+    """A file of arrays x_train, y_train and perhaps x_test, y_test and client ids natural_train, natural_test (or
+    writer_...). `mean`, `std` and `classes`, which are not in the file: see `from_arrays`.
     """
     with archive(path) as stored:
         if not {"x_train", "y_train"} <= set(stored.files):
@@ -73,7 +73,7 @@ def from_npz(
 def from_table(path: str | Path, label: str = "label", client: str = "client", split: str = "split") -> Dataset:
     """A .parquet or .csv table: one row a sample, a label column, and a client column if the samples have owners.
 
-    All other columns are features, numbers or lists of numbers. A column `split` with the word "test" marks test rows.
+    All other columns are features, numbers or lists of numbers. In a column `split`, the word "test" marks test rows.
     """
     table = _table(Path(path))
     features = [column for column in table.columns if column not in (label, client, split)]
@@ -107,7 +107,7 @@ def _features(where: str, table: Any, columns: list[str]) -> np.ndarray:
 
 
 def _column(column: Any) -> np.ndarray:
-    """A column of a table, with None for pandas' own missing value, which not even `==` takes."""
+    """A column of a table, with None for pandas' own missing value, which `==` cannot compare."""
     values, gone = column.to_numpy(), column.isna().to_numpy()
     if values.dtype == object and gone.any():
         values = values.copy()
@@ -139,7 +139,7 @@ def from_huggingface(dataset: Any, name: str = "huggingface", classes: int | Non
     """A `datasets.Dataset`, or a dictionary of them with "train" and perhaps "test": an image and a label column.
 
     The image is the first column of images, the label `label`, `fine_label` or the first of classes; a column named
-    client, client_id, writer_id, user_id or user tells whose each sample is. Where there is no image, all other columns
+    client, client_id, writer_id, user_id or user names each sample's owner. Where there is no image, all other columns
     are features, numbers or lists of numbers. `classes`: see `from_arrays`.
     """
     parts = dataset if isinstance(dataset, dict) else {"train": dataset}
@@ -205,7 +205,7 @@ def _from_hub(source: Source, folders: list[Path]) -> Dataset:
 
         download: Any = datasets.load_dataset
         found = download(*source.hub)
-    except Exception as error:  # without a network, or one that breaks off, its HTTP client's own errors come through
+    except Exception as error:  # without a stable network, the HTTP client raises errors of its own
         raise UserError(
             f"{source.name}: no {source.files[0]} {looked}, and no download ({type(error).__name__}); put a file "
             f"of that name with x_train, y_train, x_test, y_test into a folder given by --data-dir or APIECE_DATA."

@@ -36,8 +36,8 @@ class Split:
     names: list[str]
     unseen: tuple[int, ...] = ()  # clients that never train
     recipe: str = ""  # how it was made
-    data: str = ""  # whose samples these are numbers of; "" where that is not known
-    samples: tuple[int, ...] = ()  # how many of them there are: (training, test)
+    data: str = ""  # the data set whose samples are numbered; "" where it is not known
+    samples: tuple[int, ...] = ()  # how many samples it has: (training, test)
 
     def __repr__(self) -> str:
         train, validation, test = (sum(map(len, each)) for each in (self.train, self.validation, self.test))
@@ -81,7 +81,7 @@ class Split:
             )
             names, unseen = stored["names"].tolist(), tuple(stored["unseen"].tolist())
             made = cls(train, validation, test, names, unseen, str(stored["recipe"]))
-            if not {"data", "samples"} <= set(stored.files):  # a file of before these were kept
+            if not {"data", "samples"} <= set(stored.files):  # an older file, without these
                 return made
             return replace(made, data=str(stored["data"]), samples=tuple(stored["samples"].tolist()))
 
@@ -113,13 +113,13 @@ class Split:
 def split_over_clients(
     dataset: Dataset, splitter: Splitter, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
 ) -> Split:
-    """Divide a data set: training samples by `splitter`, official test samples by each client's own class proportions
-    (those of genres, where samples were sorted by genre).
+    """Divide a data set: training samples by `splitter`, official test samples by each client's own proportions of
+    classes (or of genres, where training samples were sorted by genre).
 
     `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
     of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
-    `Natural` and the same people in the test set, all keep their own test samples. A `Saved` split is taken as it is,
-    and `unseen` and `validation` may only be 0 or what it was made with.
+    `Natural` and the same people in the test set, all clients keep their own test samples. A `Saved` split is taken as
+    it is, and `unseen` and `validation` may only be 0 or the values that it was made with.
     """
     _refuse_others(dataset, splitter)
     if isinstance(splitter, Saved):
@@ -153,7 +153,7 @@ def split_over_clients(
                 test = [np.flatnonzero(held_owners == owner) for owner in owners]
     rng = generator(seed, "validation")
     held = [_systematic(part, labels, validation, rng) for part in parts]
-    if validation:  # where samples repeat, no one trains on what another validates on
+    if validation:  # where samples repeat, no client trains on another's validation samples
         free = np.ones(len(labels), dtype=bool)
         free[np.concatenate(held)] = False
         parts = [part[free[part]] for part in parts]
@@ -164,7 +164,7 @@ def split_over_clients(
 
 
 def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:
-    """Refuse what is no data set, or no way to divide one."""
+    """Refuse a data set that is no Dataset, and a splitter that cannot be called."""
     if not hasattr(dataset, "natural_train"):
         raise UserError(
             f"a value of type {type(dataset).__name__} is no Dataset: make one with apiece.load, or with "
@@ -177,10 +177,10 @@ def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:
 def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, scaled: bool = False) -> list[np.ndarray]:
     """Divide samples so that client i has class c in proportion to counts[i, c]; disjoint. counts: [N, C].
 
-    Of the n_c samples of class c client i is due n_c counts_ic / sum_j counts_jc, rounded down; those left go to the
-    largest remainders, a client that was short-changed on the classes before first. So every sample is used, and each
+    Client i is due n_c counts_ic / sum_j counts_jc of the n_c samples of class c, rounded down; samples left go to the
+    largest remainders, to which is added what a client missed in the classes before. So every sample is used, and each
     number is right within one. `scaled`: the same fraction of every class instead, min_c n_c / sum_j counts_jc, for
-    counts that do not partition a set of like composition; then some samples go unused, and proportions are kept.
+    counts that do not partition a set of like composition; some samples then go unused, and proportions are kept.
     """
     held, totals = np.bincount(labels, minlength=counts.shape[1]), counts.sum(axis=0)
     use = np.where(totals > 0, held, 0)
@@ -201,7 +201,7 @@ def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, sca
 
 
 def _systematic(part: np.ndarray, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """floor(share n) samples at equal steps through samples shuffled, then ordered by class: each in proportion."""
+    """floor(share n) samples at equal steps through shuffled samples in order of class: each class in proportion."""
     size = int(share * len(part) + 1e-9)
     shuffled = rng.permutation(part)
     ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -214,7 +214,7 @@ def _counts(parts: list[np.ndarray], labels: np.ndarray, classes: int) -> np.nda
 
 
 def _kinds(dataset: Dataset, splitter: Splitter) -> tuple[np.ndarray, np.ndarray, int]:
-    """What test samples are divided by: (of each training sample, of each test sample, how many there are)."""
+    """The classes or owners that divide test samples: (each training sample's, each test sample's, their number)."""
     own, held = dataset.natural_train, dataset.natural_test
     if getattr(splitter, "by", "label") != "natural" or own is None or held is None:
         return dataset.y_train, dataset.y_test, dataset.classes
@@ -235,7 +235,7 @@ def _samples(dataset: Dataset) -> tuple[int, int]:
 def _restore(splitter: Saved, dataset: Dataset, clients: int, seed: int, unseen: float, validation: float) -> Split:
     split = Split.load(splitter.path)
     samples = _samples(dataset)
-    named = {split.data, dataset.name} & SOURCES.keys()  # one's own arrays go by any name
+    named = {split.data, dataset.name} & SOURCES.keys()  # a user's own arrays may have any name
     if split.data and (len(named) > 1 or split.samples != samples):
         made, given = (
             f"{name!r} ({n} + {m} samples)" for name, (n, m) in ((split.data, split.samples), (dataset.name, samples))

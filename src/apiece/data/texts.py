@@ -1,4 +1,4 @@
-"""Text from a file: one JSON object a line, with the text, perhaps its label, and perhaps whose it is."""
+"""Text from a file: one JSON object a line, with the text, perhaps its label, and perhaps its client."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def from_jsonl(
 ) -> Dataset:
     """A .jsonl file, or a .jsonl.gz, as rows of tokens. Fields that are not named are looked for by their usual names.
 
-    Whose a text is (its domain, genre or role) is what `natural` and `shards(1, by=natural)` split by, and takes the
-    place of a label that is not there. A field `split` says "train" or "test", and other lines are left out; without
-    one a fixed fifth is held out. `known` are the labels to be predicted, where another file says them. Raises
+    A text's client (its domain, genre or role) is what `natural` and `shards(1, by=natural)` split by, and replaces a
+    label that is not there. Lines whose field `split` says neither "train" nor "test" are left out; without such a
+    field, a fixed fifth is held out. `known` are the labels to be predicted, where another file gives them. Raises
     UserError for a file that is no such table.
     """
     records, reading = _records(Path(path)), reading or Reading()
@@ -83,7 +83,7 @@ def from_jsonl(
 
 
 class _Columns:
-    """Lines as columns by name."""
+    """The fields of all lines as columns, by name."""
 
     def __init__(self, path: str, records: Sequence[dict[str, Any]]):
         self.path, self.records = path, records
@@ -99,13 +99,13 @@ class _Columns:
         return np.array([str(record[field]) for record in self.records])
 
     def find(self, field: str | None, usual: Sequence[str]) -> str | None:
-        """The field that is named, or the first usual one that there is."""
+        """The named field, or the first of the usual ones that the file has."""
         if field is not None and field not in self.names:
             raise UserError(f"{self.path}: there is no field {field!r}, but {', '.join(self.names)}.")
         return field or next((name for name in usual if name in self.names), None)
 
     def named(self, field: str | None, usual: Sequence[str]) -> np.ndarray | None:
-        """The column of such a field; None where there is none."""
+        """The column of the field that `find` finds, or None."""
         found = self.find(field, usual)
         if found is None:
             return None
@@ -114,7 +114,7 @@ class _Columns:
 
 
 def _whole(record: Any) -> bool:
-    """Whether all text in a record is made of whole characters."""
+    """Whether all text in a record consists of whole characters."""
     try:
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError:

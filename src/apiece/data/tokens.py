@@ -1,4 +1,4 @@
-"""Text as rows of tokens of one length: tokenizers that need no network, and what a row's targets are."""
+"""Text as rows of tokens of one length: tokenizers that need no network, and each row's targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_CODE = {"local_files_only": True, "trust_remote_code": False}  # a folder's o
 class Bytes:
     """A text's UTF-8 bytes, each plus 2, between two tokens 1. Nothing is learnt or looked up.
 
-    `size` is the number of tokens, `padding` the one that stands for none.
+    `size` is the number of tokens, `padding` the one that stands for no text.
     """
 
     size: int = 258
@@ -29,7 +29,7 @@ class Bytes:
 
 
 class Pretrained:
-    """The tokenizer that lies in a folder beside a model, as `transformers` saves it; `size` and `padding` as above."""
+    """The tokenizer in a model's folder, as `transformers` saves it; it has `size` and `padding` as `Bytes` has."""
 
     def __init__(self, folder: str):
         transformers = library()
@@ -55,8 +55,8 @@ def library() -> Any:
 
 
 class Rows(NamedTuple):
-    """Texts as rows of tokens: x int64 [n, T]; targets int64 [n, T], or None; source [n], the text of each row; `cut`,
-    how many texts lost their end.
+    """Texts as rows of tokens: x int64 [n, T]; targets int64 [n, T], or None; source [n], the number of each row's
+    text; `cut`, how many texts lost their end.
     """
 
     x: np.ndarray
@@ -85,7 +85,7 @@ class Reading:
         return Bytes() if self.folder is None else Pretrained(self.folder)
 
     def whole(self, texts: Sequence[str]) -> Rows:
-        """A text a row, its first `length` tokens."""
+        """One row for each text, with its first `length` tokens."""
         tokens = self.tokenizer(texts)
         cut = sum(len(row) > self.length for row in tokens)
         return Rows(self._padded(tokens, self.tokenizer.padding), None, np.arange(len(tokens)), cut)
@@ -112,4 +112,4 @@ class Reading:
         return out
 
 
-IGNORED = -100  # the target of padding: in no mean, and the number that torch leaves out
+IGNORED = -100  # the target of padding, in no mean: torch leaves this number out
