@@ -1,1 +1,1 @@
-"""The papers' models."""
+"""The models of the papers."""

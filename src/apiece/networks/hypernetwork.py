@@ -1,4 +1,4 @@
-"""The networks of PeFLL and pFedHN: one writes a model from a descriptor, one describes a client's samples."""
+"""The networks of PeFLL and pFedHN: a hypernetwork writes models from descriptors, an embedding describes samples."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from apiece.errors import UserError
 from apiece.networks import models
 
 WIDTH = 100  # of hidden layers
-SMALLEST = 8  # images that a convolutional embedding takes: the embedding that is not named is then one
+SMALLEST = 8  # the side of images from which embedding=auto is convolutional
 
 
 class Hypernetwork(nn.Module):
-    """Linear(E, width), `hidden` times ReLU and Linear(width, width), then one Linear a tensor, without ReLU."""
+    """Linear(E, width), `hidden` times ReLU and Linear(width, width), a Linear for each tensor: [E] -> [D]."""
 
     def __init__(self, descriptor: int, sizes: list[int], hidden: int, width: int = WIDTH):
         super().__init__()
@@ -29,7 +29,7 @@ class Hypernetwork(nn.Module):
 
 
 def embedding(kind: str, shape: tuple[int, ...], classes: int, descriptor: int) -> nn.Module:
-    """phi: `linear` and `mlp` (one hidden layer) see the one-hot label alone, `cnn` an image and a channel a class."""
+    """phi: `linear` and `mlp` (one hidden layer) take the one-hot label alone, `cnn` image and label in channels."""
     if kind == "linear":
         return nn.Linear(classes, descriptor)
     if kind == "mlp":

@@ -1,8 +1,8 @@
 """The papers' models, as functions of the shape of a sample and the number of classes.
 
-Each returns an `nn.Sequential` whose last layer is called `head`: `model[:-1]` makes the features, the pattern `head.*`
-matches the classifier. Convolutions are called conv1, conv2 and so on, hidden linear layers fc1, fc2, stages of blocks
-layer1, layer2. Layers are initialized as torch does it, unless the docstring says otherwise; no model has dropout.
+Each returns an `nn.Sequential` whose last layer is called `head`: `model[:-1]` makes the features, and the pattern
+`head.*` matches the classifier. Convolutions are called conv1, conv2 and so on, hidden linear layers fc1, fc2, stages
+of blocks layer1, layer2. Layers are initialized as in torch, unless the docstring says otherwise; no model has dropout.
 """
 
 from __future__ import annotations
@@ -102,10 +102,9 @@ def resnet18_gn(shape: Shape, classes: int, groups: int = 2) -> nn.Sequential:
     """FedInit's ResNet-18: stem conv7x7/2(64) and pool3x3/2, four stages of two blocks, mean, linear(C); GroupNorm.
 
     Sun et al. 2023 (official simulator): torchvision's ResNet-18 with every norm a GroupNorm of 2 groups, initialized
-    like it (convolutions He normal, fan out). Parameters: 11,181,642 for 3 channels and 10 classes (torchvision's
-    11,689,512 for 1000 classes, its head of 513,000 replaced by one of 5,130;
-    GroupNorm and BatchNorm have equally many).
-    UserError if `groups` does not divide 64.
+    like it (convolutions He normal, fan out). Parameters: 11,181,642 for 3 channels and 10 classes (torchvision has
+    11,689,512 for 1000 classes, 513,000 of them in its head, where this one has 5,130; GroupNorm has as many as
+    BatchNorm). UserError if `groups` does not divide 64.
     """
     if groups < 1 or 64 % groups:
         raise UserError(f"resnet18_gn's groups must divide 64, not {groups}; write for example groups=2.")
@@ -176,7 +175,7 @@ def _stage(channels: int, width: int, blocks: int, stride: int, norm: Norm, kern
 def _trunk(
     model: str, shape: Shape, widths: Sequence[int], kernel: int, smallest: int, padding: int = 0
 ) -> tuple[dict[str, nn.Module], int]:
-    """Convolution, 2x2 pool and ReLU for each width, and the number of features that come out."""
+    """Convolution, 2x2 pool and ReLU for each width, and the number of output features."""
     channels, height, across = _image(model, shape, smallest)
     layers: dict[str, nn.Module] = {}
     for number, width in enumerate(widths, start=1):
@@ -188,9 +187,7 @@ def _trunk(
 
 
 def _pooled(number: int) -> dict[str, nn.Module]:
-    """2x2 pool and ReLU: papers write ReLU first, which gives bitwise the same outputs and gradients from four times as
-    many numbers.
-    """
+    """2x2 pool and ReLU; the papers' order, ReLU first, gives bitwise the same from four times as many numbers."""
     return {f"pool{number}": nn.MaxPool2d(2), f"relu{number}": nn.ReLU()}
 
 
@@ -214,7 +211,7 @@ def _he_normal(model: nn.Sequential) -> nn.Sequential:
 
 
 def _image(model: str, shape: Shape, smallest: int) -> Shape:
-    """The shape (channels, height, width), refused if it is not an image or too small a one."""
+    """The shape (channels, height, width); UserError if it is no image, or a side is below `smallest`."""
     if len(shape) != 3:
         raise UserError(
             f"{model} needs images of shape (channels, height, width), not samples of shape {tuple(shape)}; "

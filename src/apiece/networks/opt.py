@@ -1,8 +1,8 @@
 """OPT, a language model, as a classifier of texts or a predictor of next tokens: of a given size, or from a folder.
 
-The modules' parameters are called as in `transformers`, so that a trained model.safetensors loads there. Their layers,
-FedALS's, are the embeddings (with the last norm), the decoder's layers, and the head; the language model's head is tied
-to the embeddings of tokens, which are therefore the head's. There is no dropout. Padding is seen by no token.
+Parameters have the names that `transformers` gives them, so that it loads a trained model.safetensors. FedALS's groups
+of layers are the embeddings (with the last norm), the decoder's layers, and the head; the language model's head is tied
+to the tokens' embeddings, which therefore belong to the head. There is no dropout; no token attends to padding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apiece.data.tokens import NO_CODE, Reading, library
 from apiece.errors import UserError
 
 HIDDEN, LAYERS, HEADS = 64, 2, 4
-ATTENTION = "apiece"  # what `transformers` knows the function below by
+ATTENTION = "apiece"  # the name of the function below in `transformers`
 
 
 def attention(
@@ -29,8 +29,8 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """softmax(scaling Q K' where the mask [B, 1, T, T] is true) V, as [B, T, heads, size], and the weights.
 
-    In the precision of the vectors and under vmap too: of those of `transformers`, one works in float32 and the other
-    has no rule for vmap.
+    It works in the precision of the vectors and under vmap; of the functions in `transformers`, one works in float32
+    and the other has no rule for vmap.
     """
     scores = query @ key.transpose(-1, -2) * scaling
     weights = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min).softmax(-1)
@@ -38,7 +38,7 @@ def attention(
 
 
 class Decoded(nn.Module):
-    """Rows of tokens [B, T] through OPT's decoder, with a head to come."""
+    """OPT's decoder of rows of tokens [B, T]; a head follows it."""
 
     layer_starts = ("*.embed_tokens.weight", "*.k_proj.weight", "score.weight", "lm_head.weight")
 
@@ -47,7 +47,7 @@ class Decoded(nn.Module):
         self.model, self.padding = model, padding
 
     def hidden(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """(what the decoder makes of each token [B, T, H], which tokens are no padding [B, T])."""
+        """(the decoder's output for each token [B, T, H], which tokens are not padding [B, T])."""
         real = ids != self.padding
         before = torch.ones(ids.shape[-1], ids.shape[-1], dtype=torch.bool, device=ids.device).tril()
         seen = before & real[:, None, None, :]
@@ -73,7 +73,7 @@ class Classifier(Decoded):
 
 
 class LanguageModel(Decoded):
-    """Scores [B, T, V] of each token's next one: the modules of `OPTForCausalLM`."""
+    """Scores [B, T, V] of the token after each token: the modules of `OPTForCausalLM`."""
 
     architecture = "OPTForCausalLM"
 
@@ -87,12 +87,12 @@ class LanguageModel(Decoded):
 
 @dataclass(frozen=True)
 class Opt:
-    """An OPT and how it reads text: of this size (feed-forward layers are 4 `hidden` wide), from an initial draw, or as
-    it lies in the reading's folder: config.json, the tokenizer's files, and weights if there are any.
+    """An OPT and how it reads text: of this size (feed-forward layers are 4 `hidden` wide) with initial weights, or
+    from the reading's folder: config.json, the tokenizer's files, and weights if there are any.
 
     Zhang et al., "OPT: Open Pre-trained Transformer Language Models", 2022. Parameters, with V tokens, T positions, L
     layers of width H: (V + T + 2) H + 2 H + L (12 H^2 + 13 H), and C H of a classifier's head. FedALS's experiment:
-    OPT-125M, length=128, batch 16, AdamW, `fedals(alpha=10, head=10)`. Raises UserError for what cannot be made.
+    OPT-125M, length=128, batch 16, AdamW, `fedals(alpha=10, head=10)`. UserError for what cannot be made.
     """
 
     kind: type[Classifier] | type[LanguageModel]
@@ -115,7 +115,7 @@ class Opt:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """hidden, layers, heads, where no folder says them."""
+        """(hidden, layers, heads), where no folder gives them."""
         given = ((self.hidden, HIDDEN), (self.layers, LAYERS), (self.heads, HEADS))
         return tuple(usual if size is None else size for size, usual in given)
 
@@ -159,9 +159,7 @@ def opt(
     heads: int | None = None,
     folder: str | None = None,
 ) -> Opt:
-    """OPT as a classifier of whole texts, at their last token: of this size, or as it lies in a folder (Zhang et al.
-    2022).
-    """
+    """OPT as a classifier of whole texts at their last token, of this size or from a folder (Zhang et al. 2022)."""
     return Opt(Classifier, Reading(length, folder, "label"), hidden, layers, heads)
 
 
@@ -172,7 +170,7 @@ def opt_lm(
     heads: int | None = None,
     folder: str | None = None,
 ) -> Opt:
-    """OPT as a language model, of every next token: of this size, or as it lies in a folder (Zhang et al. 2022)."""
+    """OPT as a language model that predicts every next token, of this size or from a folder (Zhang et al. 2022)."""
     return Opt(LanguageModel, Reading(length, folder, "next"), hidden, layers, heads)
 
 
@@ -193,7 +191,7 @@ def _from_folder(transformers: Any, architecture: str, folder: str, settings: di
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Without a bar, and without being told that a classifier's head is new."""
+    """Without a progress bar, and without the warning that a classifier's head is new."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""Calls of a module at vectors: parameters and buffers are swapped for parts of these, in copies of the module."""
+"""Calls of a module at vectors: in copies of the module, parts of the vectors replace parameters and buffers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from apiece.vector.layout import Entry, views
 
 
 class Calls:
-    """A module whose `parameters` lie in one vector and whose `buffers` in another; `last` names its last layer.
+    """A module whose `parameters` lie in one vector and whose `buffers` lie in another; `last` names its last layer.
 
-    It is never called itself, and may be sent to another process: the copies are made anew there.
+    Only copies of the module are called. Another process may receive the object, and makes its own copies.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Calls:
         self._local = threading.local()
 
     def outputs(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
-        """What the module makes of x in this mode, "train" or "evaluate", and the buffers [B] after the pass."""
+        """The outputs for x in this mode, "train" or "evaluate", and the buffers [B] after the pass."""
         self._copies()["features"].clear()
         module = self.placed(mode, theta, buffers)
         if self.autocast is None:
@@ -49,7 +49,7 @@ class Calls:
         return out, torch.cat([owner._buffers[key].reshape(-1) for slots in owners for owner, key in slots[:1]])
 
     def features(self) -> Tensor:
-        """The input that the last layer had in the last pass in evaluation mode, once."""
+        """The last layer's input in the last pass in evaluation mode; it can be taken once."""
         return self._copies()["features"].pop()
 
     def placed(self, mode: str, theta: Tensor, buffers: Tensor) -> nn.Module:
@@ -66,9 +66,9 @@ class Calls:
         return copies[mode]
 
     def _copies(self) -> dict[Any, Any]:
-        """One copy of the module a thread and mode: parameters are swapped inside a copy while it runs.
+        """One copy of the module for each thread and mode: a call replaces the parameters of its copy.
 
-        Until then copies share their tensors: a thread's first call may be inside a transform, where none can be made.
+        New copies share the module's tensors: a thread's first call may be inside a transform, where none can be made.
         """
         if not hasattr(self._local, "copies"):
             copies: dict[Any, Any] = {"features": []}
@@ -102,7 +102,7 @@ def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def _stop_counting(module: nn.Module) -> None:
-    """BatchNorm's count of batches stays as it is: it would be moved in place, and nothing reads it."""
+    """Stop BatchNorm's count of batches, which a call would change in place and nothing reads."""
     for part in module.modules():
         if isinstance(part, BATCH_NORMS):
             part.num_batches_tracked = None

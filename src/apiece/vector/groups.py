@@ -1,4 +1,4 @@
-"""Which parameters are meant: the head, the body, normalization layers, leading layers, or a pattern of names."""
+"""Selecting parameters: the head, the body, normalization layers, leading layers, or a pattern of names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from apiece.vector.layout import Entry, owner
 Selector = str | int | Callable[[str], bool] | None
 EVERYTHING = "*"  # the pattern that every parameter matches
 BATCH_NORMS = nn.modules.batchnorm._NormBase  # pyright: ignore[reportPrivateUsage]
-NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # InstanceNorm is one of the first
+NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # the first includes InstanceNorm
 
 
 class Names(NamedTuple):
-    """A model's parameters, and the names by which groups of them are asked for."""
+    """A model's parameters, and the names by which groups of them are selected."""
 
     parameters: list[Entry]
     layers: list[str]  # of the groups of layers, in order
@@ -27,7 +27,7 @@ class Names(NamedTuple):
 
 
 def chooser(which: Selector, model: Names) -> Callable[[Entry], bool]:
-    """Whether a parameter is meant (`Space.select` says how); raises UserError where none is, with those there are."""
+    """A test whether a parameter is selected, as `Space.select` explains; UserError where none is, with all names."""
     if which is None or which == "head":
         return lambda e: any(owner(name) == model.last for name in e.aliases)
     if which == "body":

@@ -11,13 +11,13 @@ from torch import Tensor
 
 
 class Entry(NamedTuple):
-    """Where one parameter or buffer lies in its vector, and every name it goes by."""
+    """Where one parameter or buffer lies in its vector, and all its names."""
 
     name: str
     aliases: tuple[str, ...]
     shape: torch.Size
     offset: int
-    layer: int  # which group of layers it belongs to
+    layer: int  # the number of its group of layers
 
     @property
     def size(self) -> int:
@@ -25,12 +25,12 @@ class Entry(NamedTuple):
 
 
 def owner(name: str) -> str:
-    """The layer that a parameter of this name belongs to; what makes a parametrized weight is of the weight's layer."""
+    """The layer of a parameter with this name; the tensors behind a parametrized weight are in the weight's layer."""
     return name.partition(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
 
 
 def views(vector: Tensor, entries: list[Entry], sizes: list[int] | None = None) -> list[Tensor]:
-    """A vector's stretches in the shapes of what lies there; `sizes` are the entries' own, where they are at hand."""
+    """The parts of a vector in the shapes of its entries; `sizes` are the entries' sizes, if the caller has them."""
     parts = vector.split_with_sizes(sizes or [e.size for e in entries]) if entries else ()
     return [_shaped(part, e.shape) for part, e in zip(parts, entries, strict=True)]
 
@@ -41,19 +41,19 @@ def channels_last(p: Tensor) -> Tensor:  # oneDNN and cuDNN want channels-last k
 
 def _shaped(v: Tensor, s: torch.Size) -> Tensor:
     if len(s) == 1:
-        return v  # a bias is in shape already: every step counts
+        return v  # a bias has its shape already, and a view takes time
     return v.view(s[0], s[2], s[3], s[1]).permute(0, 3, 1, 2) if len(s) == 4 else v.view(s)
 
 
 def by_layer(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
-    """Layer by layer, as named; what a parametrization makes a weight of lies where the weight would: first."""
+    """Layer by layer, as named; the tensors behind a parametrized weight stand in the weight's place: first."""
     named = list(named)
     first = {owner(name): place for place, (name, _) in reversed(list(enumerate(named)))}
     return sorted(named, key=lambda pair: (first[owner(pair[0])], ".parametrizations." not in pair[0]))
 
 
 def layers_of(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int]:
-    """The number of each tensor's layer, by its id: that of the last of its names."""
+    """The number of each tensor's group of layers, by the tensor's id; of several names, the last one decides."""
 
     def begins(name: str, tensor: Tensor) -> bool:
         if starts is not None:
@@ -65,18 +65,18 @@ def layers_of(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int
     for name, tensor in named:
         layer = max(layer + begins(name, tensor), 0)
         last[id(tensor)] = layer
-    numbers = {layer: i for i, layer in enumerate(sorted(set(last.values())))}  # one whose only tensor is tied is gone
+    numbers = {layer: i for i, layer in enumerate(sorted(set(last.values())))}  # without groups that ties left empty
     return {key: numbers[layer] for key, layer in last.items()}
 
 
 def layers_of_owners(named: Sequence[tuple[str, Tensor]], parameters: list[Entry]) -> dict[int, int]:
-    """A buffer's layer is that of the last parameter of its owner."""
+    """The number of each buffer's group of layers, by its id: that of its owner's last parameter."""
     last = {owner(name): e.layer for e in parameters for name in e.aliases}
     return {id(tensor): last.get(owner(name), 0) for name, tensor in reversed(named)}
 
 
 def entries_of(named: Sequence[tuple[str, Tensor]], layers: dict[int, int]) -> list[Entry]:
-    """Unique tensors in order, with all their names."""
+    """An entry for each unique tensor, in order, with all its names."""
     aliases: dict[int, list[str]] = {}
     tensors: dict[int, Tensor] = {}
     for name, tensor in named:

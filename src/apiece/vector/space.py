@@ -1,10 +1,9 @@
-"""One model is one vector: any `nn.Module` as a flat tensor [D], and calls of it at such a vector.
+"""One model is one vector: any `nn.Module` as a flat tensor [D], and calls of the module at such a vector.
 
-Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: neither
-in the vector nor sent. Tied parameters are one stretch of the vector, in the last layer that has a name of theirs, and
-a pattern matches any of their names.
-Floating-point buffers (BatchNorm's statistics) are a second vector [B], moved only by a training forward pass; integer
-counters are constants.
+Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: they are
+neither in the vector nor sent. Tied parameters are one part of the vector, in the last layer that names them, and a
+pattern matches any of their names. Floating-point buffers (BatchNorm's statistics) are a second vector [B], which only
+a training forward pass changes; integer counters are constants.
 """
 
 from __future__ import annotations
@@ -93,13 +92,13 @@ class Space:
         }
 
     def by_tensor(self, function: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
-        """The vector [D] of what `function` makes of vectors [D] where one parameter lies, in its shape, for each."""
+        """A vector [D] made parameter by parameter: `function` of these vectors' parts, in the parameter's shape."""
         parts = zip(*(views(v, self.parameters, self._sizes) for v in vectors), strict=True)
         return torch.cat([channels_last(function(*tensors)).reshape(-1) for tensors in parts])
 
     def state_dict(self, theta: Tensor, buffers: Tensor | None = None) -> dict[str, Tensor]:
-        """What the module's own `load_state_dict` takes: every name, copies, contiguous; dropped statistics as they
-        began.
+        """The state for the module's own `load_state_dict`: contiguous copies by every name; dropped statistics are
+        initial.
         """
         state = {k: v.detach().clone() for k, v in (self._dropped | self.module.state_dict()).items()}
         pairs = [(self.parameters, theta)] + ([] if buffers is None else [(self.buffers, buffers)])
@@ -122,7 +121,7 @@ class Space:
         for name, p in module.named_parameters():
             if not p.requires_grad and not torch.equal(p, self.module.get_parameter(name)):
                 raise UserError(
-                    f"the saved model's frozen {name!r} is not this module's, and what is frozen stays as it is: "
+                    f"the saved model's frozen {name!r} is not this module's, and frozen parameters stay as they are: "
                     "load the file into the module first."
                 )
         return self.ravel(module), self.ravel_buffers(module)
@@ -135,7 +134,7 @@ class Space:
     def training_outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
         """The module in training mode at theta [D]: its outputs and the buffers [B] after the pass.
 
-        Raises UserError where it cannot be trained on one sample alone (BatchNorm) and is given one.
+        Raises UserError for a batch of one sample, where the module cannot be trained on that (BatchNorm).
         """
         try:
             return self._calls.outputs("train", theta, x, buffers)
@@ -153,7 +152,7 @@ class Space:
         return self._calls.features()
 
     def head(self, theta: Tensor, z: Tensor) -> Tensor:
-        """The last layer with weights, as it trains, applied to features z [B, F]."""
+        """The last layer with weights, in training mode, applied to features z [B, F]."""
         module = self._calls.placed("train", theta, self.ravel_buffers())
         return module.get_submodule(self.last)(z)
 
@@ -181,12 +180,12 @@ class Space:
         return self._spread(self.parameters, lambda e: e.layer).to(torch.int64)
 
     def select(self, which: Selector) -> Tensor:
-        """Which parameters are meant: a bool vector [D].
+        """The selected parameters: a bool vector [D].
 
-        `None` or "head" is the last layer with weights, "body" the rest, "norm" what belongs to normalization layers;
-        a string is a pattern (`fc*`, `conv1`, `a|b`) on any of a parameter's names, `!` before it the rest; a number
-        the leading groups of layers; a callable a predicate on names. Raises UserError where nothing matches, with the
-        names there are.
+        `None` or "head" selects the last layer with weights, "body" the rest, "norm" the normalization layers; any
+        other string is a pattern (`fc*`, `conv1`, `a|b`) on a parameter's names, and `!` before it selects the rest; a
+        number selects the leading groups of layers; a callable is a predicate on names. Raises UserError where nothing
+        matches, with all names.
         """
         return self._spread(self.parameters, chooser(which, self._names)).to(torch.bool)
 
@@ -207,14 +206,14 @@ def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtyp
 
 
 def _copy(module: nn.Module) -> nn.Module:
-    """A copy of the module; UserError where it is one that cannot be copied, or not be called at other parameters."""
+    """A copy of the module; UserError where it cannot be copied, or cannot be called at other parameters."""
     if isinstance(module, torch.jit.ScriptModule):
         raise UserError("the model is a ScriptModule, which computes at no parameters but its own: give its nn.Module.")
     if any(nn.parameter.is_lazy(p) for p in module.parameters()):
         raise UserError("the model has lazy layers that know no shape yet: call it once on a batch of its samples.")
     try:
         return copy.deepcopy(module)
-    except RuntimeError as error:  # an attribute that is computed of parameters
+    except RuntimeError as error:  # an attribute that is computed from parameters
         raise UserError(
             f"the model cannot be copied ({str(error).partition('.')[0]}): write weight_norm and spectral_norm as in "
             "torch.nn.utils.parametrizations."
@@ -233,13 +232,13 @@ def _drop_statistics(module: nn.Module) -> None:
 
 
 def seeded(module: Any, seed: int, purpose: str, like: Space) -> Space:
-    """The vector space of a module that `module()` makes, its weights from a stream of this name."""
+    """The vector space of the module that `module()` makes, with weights from the stream (seed, purpose)."""
     with torch_seeded(int(generator(seed, purpose).integers(2**62))):
         return Space(module(), dtype=like.dtype, device=like.device)
 
 
 def read_model(path: str, space: Space) -> tuple[Tensor, Tensor]:
-    """The vectors (parameters [D], buffers [B]) of a file; raises UserError for one that is no saved model."""
+    """The vectors (parameters [D], buffers [B]) of a file; raises UserError where it is no saved model."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 

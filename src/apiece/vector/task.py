@@ -28,17 +28,15 @@ def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, y: Tensor) -> Tensor:
-    """Whether each sample's largest score is its label's; of tokens [B, T], the share that is right of those not
-    IGNORED. [B]
+    """Whether each sample's largest score is its label's [B]; for tokens [B, T], the share that is right of those not
+    IGNORED.
     """
     right = outputs.argmax(-1) == y
     return right.to(torch.get_default_dtype()) if y.dim() < 2 else right.sum(-1, dtype=torch.float64) / targets(y)
 
 
 def targets(y: Any) -> Tensor:
-    """How many targets each sample has, by which it weighs in means over samples: 1; of tokens [B, T], those that are
-    not IGNORED. [B]
-    """
+    """The number of targets of each sample [B], its weight in means: 1; for tokens [B, T], those not IGNORED."""
     if isinstance(y, Tensor) and y.dim() > 1 and not y.is_floating_point():
         return (y != IGNORED).flatten(1).sum(1)
     first = tree_leaves(y)[0]
@@ -102,9 +100,7 @@ class Passes:
 
 
 class TaskView(NamedTuple):
-    """The task as a piece may use it: evaluation mode, with the client's buffers as they stand; nothing here moves
-    them.
-    """
+    """The task as a piece may use it: in evaluation mode, with the client's buffers, which nothing here moves."""
 
     task: Task
     buffers: Tensor
