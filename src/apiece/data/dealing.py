@@ -59,7 +59,7 @@ def owned(splitter: object, natural: np.ndarray | None, otherwise: str) -> np.nd
     gone = int(sound.missing(natural).sum())
     if gone:
         raise UserError(
-            f"{splitter}: {gone} of {len(natural)} samples do not say whose they are; drop them or {otherwise}."
+            f"{splitter}: the owner of {gone} of {len(natural)} samples is missing; drop these or {otherwise}."
         )
     return natural
 
