@@ -144,7 +144,11 @@ def test_tables_with_missing_labels_or_clients(tmp_path):
         sentence(run(data=path), f"t.csv, column 'label': row {row}", "missing")
     for clients, gone in ((holes[1], 1), (holes[2], 16)):
         pandas.DataFrame({"a": FEATURES[:, 0], "label": words, "client": clients}).to_csv(path, index=False)
-        sentence(run(data=path, split="natural", clients=2), f"Natural(minimum=1): of {gone} of 48 samples", "whose")
+        sentence(
+            run(data=path, split="natural", clients=2),
+            f"Natural(minimum=1): the owner of {gone} of 48 samples",
+            "missing",
+        )
         sentence(run(data=path, split="shards(1,by=natural)", clients=2), "missing")
         assert from_table(path).classes == 3  # other splits do not ask whose a sample is
     pandas.DataFrame({"a": FEATURES[:, 0], "label": holes[3]}).to_parquet(tmp_path / "t.parquet")
