@@ -1,4 +1,4 @@
-"""What a module draws as it trains, from named streams in place of torch's hidden generator."""
+"""The draws of a module that trains come from named streams, in place of torch's hidden generator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apiece.vector.draws import Draws, bits
 
 
 class Drawing(TorchFunctionMode):
-    """Within it, in this thread, functions of torch that draw are those of `drawn.py`, from the stream of a key.
+    """Within it, in this thread, the functions in `drawn.py` replace torch's and draw from the stream of a key.
 
     Raises UserError for a draw from a generator that the module holds.
     """
@@ -35,8 +35,8 @@ class Drawing(TorchFunctionMode):
 
 
 class Stream:
-    """What one client's module draws in one round; every forward pass of a local step draws the same, as one function
-    of the model: a gradient at two models on one batch differs by the models alone.
+    """The draws of one client's module in one round. Every forward pass of a local step has the same draws, as one
+    function of the model: gradients at two models on one batch differ by the models alone.
     """
 
     def __init__(self, key: Tensor):
@@ -44,25 +44,25 @@ class Stream:
         self._keys: Sequence[Tensor] = ()
 
     def begin(self, steps: int) -> None:
-        """From here on the local steps of another descent: their keys are made before all of them, which are alike."""
+        """The local steps of another descent follow; their keys are made before all steps, so that these are alike."""
         self._descents += 1
         words = (bits(self._root, -2 * self._descents + word, steps) for word in (0, 1))
         self._keys = torch.stack([*words], 1).unbind()
 
     def step(self, k: int) -> None:
-        """From here on step k."""
+        """The draws of step k follow."""
         self._key = self._keys[k]
 
     def leave(self) -> None:
-        """From here on no step: draws are the round's."""
+        """No step follows: draws are the round's."""
         self._key = self._root
 
     def drawing(self) -> Drawing:
-        """Around one forward pass."""
+        """The context of one forward pass."""
         return Drawing(self._key)
 
     def within(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """The forward pass with what it draws from here."""
+        """The forward pass, with its draws from this stream."""
 
         def drawn(*args: Any) -> Any:
             with self.drawing():

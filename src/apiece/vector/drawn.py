@@ -1,4 +1,4 @@
-"""Functions of torch that draw, as formulas of `Draws`: dropout, attention, recurrent cells, noise."""
+"""Torch's functions that draw, as formulas of `Draws`: dropout, attention, recurrent cells, noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from apiece.vector.draws import Draws
 
-Function = Callable[..., Any]  # of torch; or the same with `Draws` before its arguments
+Function = Callable[..., Any]  # a function of torch, or the same with `Draws` as its first argument
 
 
 def _elements(x: Tensor) -> Sequence[int]:
@@ -25,12 +25,12 @@ def _channels(x: Tensor) -> Sequence[int]:
 
 
 def _to_zero(input: Tensor, kept: Tensor, p: float) -> Tensor:
-    """What is dropped becomes 0, and the mean stays."""
+    """Dropped numbers become 0, and the mean stays."""
     return input * (kept * (1 / (1 - p) if p < 1 else 0.0))
 
 
 def _to_least(input: Tensor, kept: Tensor, p: float) -> Tensor:
-    """What is dropped becomes SELU's least value; mean and variance stay (Klambauer et al. 2017)."""
+    """Dropped numbers become SELU's least value; mean and variance stay (Klambauer et al. 2017)."""
     least = -1.7580993408473766
     scale = ((1 - p) * (1 + p * least**2)) ** -0.5 if p < 1 else 0.0
     return input * (kept * scale) + (1 - kept - p) * (least * scale)
@@ -61,7 +61,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Attention whose weights, which are what it makes of the identity, are dropped with probability dropout_p."""
+    """Attention with dropout of its weights, which are its outputs for the identity, with probability dropout_p."""
     attend: Any = partial(F.scaled_dot_product_attention, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
     if dropout_p == 0:
         return attend(query, key, value, attn_mask)
@@ -72,7 +72,7 @@ def _attention(
 
 
 def _recurrent(cell: Function) -> Function:
-    """`torch.lstm` and its like, layer by layer, with dropout between layers; of packed sequences as it is."""
+    """`torch.lstm` and its like, layer by layer, with dropout between layers; torch's own for packed sequences."""
 
     def run(draws: Draws, x: Tensor, state: Any, weights: Any, *rest: Any) -> Any:
         biases, layers, p, train, *form = rest
@@ -90,7 +90,7 @@ def _recurrent(cell: Function) -> Function:
 
 
 def _own(make: Function) -> Function:
-    """What may be filled by draws is each client's own, where many are in one call of vmap."""
+    """A tensor of each client's own, which draws may fill, where many clients share one call of vmap."""
 
     def made(draws: Draws, *args: Any, **kwargs: Any) -> Tensor:
         new = make(*args, **kwargs)
@@ -154,7 +154,7 @@ def _never(*_: Any) -> bool:
 
 _AS_IT_IS = {f"has_torch_function{kind}": _never for kind in ("", "_unary", "_variadic")}
 _DRAWN_INSIDE = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
-OPENED: dict[Function, Any] = {  # functions written in Python, run by their own code under the mode
+OPENED: dict[Function, Any] = {  # functions written in Python: their own code runs in the mode
     function: FunctionType(
         function.__code__, F.__dict__ | _AS_IT_IS, function.__name__, function.__defaults__, function.__closure__
     )

@@ -1,12 +1,12 @@
 """Numbers that a module draws as it trains (dropout, noise): counter-based, by tensor operations alone.
 
-Numbers are formulas of a key, int64 [2], that names seed, client, round and local step, of the place of a draw among
-those of one forward pass, and of the place of each number in its tensor:
+A number is a formula of three things: a key, int64 [2], that names seed, client, round and local step; the place of its
+draw among those of one forward pass; and its own place `number` in the drawn tensor:
 
     bits = mix(mix(number ^ key[0]) ^ key[1] ^ mix(place)),    0 <= bits < 2^32
 
 `mix` is the hash [16 21f0aaad 15 735a2d97 15] of Wellons's hash-prospector (TheIronBorn, its issue 19). Whole numbers
-stay below 2^63, so that masks are the same bits on every device, under vmap and compiled.
+stay below 2^63, so that masks have the same bits on every device, under vmap and compiled.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 WORD = 0xFFFFFFFF
-DIGITS = {torch.float64: 32, torch.float16: 11, torch.bfloat16: 8}  # of a fraction that each type holds; float32: 24
+DIGITS = {torch.float64: 32, torch.float16: 11, torch.bfloat16: 8}  # bits of a fraction in each type; 24 in float32
 
 
 def bits(key: Tensor, place: int, count: int) -> Tensor:
-    """So many whole numbers of 32 bits each, int64 [count]."""
+    """`count` whole numbers of 32 bits each, int64 [count]."""
     first, second = key.unbind()
     numbers = torch.arange(count, device=key.device)
     return _mix(_mix(numbers ^ first) ^ (second ^ _mix(place & WORD)))
@@ -36,7 +36,7 @@ def _mix(x: Any) -> Any:
 
 
 class Draws:
-    """The draws of one forward pass, one after the other, from the stream of `key`; `count` of them are made."""
+    """The successive draws of one forward pass from the stream of `key`; `count` is their number so far."""
 
     def __init__(self, key: Tensor):
         self.key, self.count = key, 0
@@ -57,7 +57,7 @@ class Draws:
         return (self.bits(like.shape) >> (32 - digits)).to(like.dtype) * (2.0**-digits * (high - low)) + low
 
     def normal(self, like: Tensor, mean: Any = 0.0, std: Any = 1.0) -> Tensor:
-        """Normal numbers in the shape and type of `like`: Box and Muller's."""
+        """Normal numbers in the shape and type of `like`, by Box and Muller's method."""
         wide = like.new_empty(like.shape, dtype=torch.promote_types(like.dtype, torch.float32))
         radius, angle = (-2 * torch.log1p(-self.uniform(wide))).sqrt(), 2 * math.pi * self.uniform(wide)
         return (radius * angle.cos() * std + mean).to(like.dtype)

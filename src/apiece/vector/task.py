@@ -49,7 +49,7 @@ class Task:
     augmentation.
 
     `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only. `draws`
-    says whether the model draws numbers as it trains (dropout, noise): one that does not is called without a look.
+    says whether the model draws numbers as it trains (dropout, noise); calls of a model that does not need no stream.
     """
 
     space: Space
@@ -59,17 +59,17 @@ class Task:
     draws: bool = True
 
     def stream(self, key: Tensor | tuple[()] = ()) -> Stream | Still:
-        """What the model draws from in a round of a client with this key, int64 [2]; without one it is everyone's."""
+        """The stream of a client's draws in a round, by its key, int64 [2]; without a key it is the same for all."""
         if not self.draws:
             return Still()
         return Stream(key if isinstance(key, Tensor) else torch.zeros(2, dtype=torch.int64, device=self.space.device))
 
 
 class Passes:
-    """The base loss of one descent, of so many steps: a training forward pass that reads and moves the buffers, and
+    """The base loss of one descent of `steps` steps: a training forward pass that reads and moves the buffers, and
     draws from `stream`.
 
-    Under vmap and grad a moved buffer belongs to the transformed call, so it is handed out beside the loss as its
+    Under vmap and grad a moved buffer belongs to the transformed call, so it is returned beside the loss as its
     auxiliary value and never kept in the closure.
     """
 
@@ -124,8 +124,6 @@ class TaskView(NamedTuple):
         return self.task.space.by_tensor(function, *vectors)
 
     def gradient(self, theta: Tensor, batch: Any) -> Tensor:
-        """The task gradient [D] on a batch, in training mode, the buffers left as they are; within a local step with
-        the masks of that step.
-        """
+        """The task gradient [D] on a batch, in training mode; buffers stay, and a local step has the step's draws."""
         passes = Passes(self.task, self.buffers, self.stream)
         return self.differentiate(passes.with_buffers(passes.loss, batch), theta)[0]
