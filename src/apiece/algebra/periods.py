@@ -69,8 +69,7 @@ class Schedule:
         periods, group = distinct(self.every)
         set_ = object.__setattr__
         set_(self, "periods", periods)  # [G]
-        set_(self, "always", periods == NEVER)
-        set_(self, "spans", torch.where(periods == NEVER, 1.0, periods))
+        set_(self, "spans", torch.where(periods == NEVER, 1.0, periods))  # what is personal opens in every round
         set_(self, "lengths", tuple(numbers(periods)))  # the same as numbers
         set_(self, "group", group)  # [D], which period a parameter has
         set_(self, "never", self.every == NEVER)
@@ -83,7 +82,6 @@ class Schedule:
         set_(self, "personal", bool(self.never.any()))
 
     periods: Tensor = None  # type: ignore[assignment]
-    always: Tensor = None  # type: ignore[assignment]
     spans: Tensor = None  # type: ignore[assignment]
     lengths: tuple[float, ...] = ()
     group: Tensor = None  # type: ignore[assignment]
@@ -104,7 +102,7 @@ class Schedule:
             return True
         spans = self.spans
         now, then = (torch.floor(scalar(t - self.lead, spans) / spans) for t in (round, seen))
-        return ((now != then) | self.always | (seen < 0))[self.group]
+        return ((now != then) | (seen < 0))[self.group]
 
     def interval(self, round: int, period: float) -> float:
         """The number of the interval that this round is in, for a group of this period: 0, 1, ..., -1 for the lead."""
