@@ -1,10 +1,10 @@
-"""Seconds a round beside bare PyTorch loops and other simulators, in one table: contenders take turns, work by work.
+"""Seconds per round beside bare PyTorch loops and other simulators, in one table: contenders take turns, work by work.
 
-Around each sample a calibration loop on as many cores as the contender uses asks whether they were free: where its CPU
-seconds are below 0.9 of the wall's, the sample is discarded and counted (and what has several intra-op threads is not
-begun: beside another job they spin, thirty times longer). Where no clean sample is left, all are shown, marked ~: then
-read the CPU seconds. Peers get environments of their own under `.peers/` (gigabytes, once); `--peers` without names
-leaves them out.
+Around each sample a calibration loop on as many cores as the contender uses tests whether they are free. If its CPU
+seconds are below 0.9 of the wall's, the sample is discarded and counted; contenders with several intra-op threads do
+not even start, because beside another job they spin, thirty times longer. Without a clean sample all are shown, marked
+~: then read the CPU seconds. Peers get their own environments under `.peers/` (gigabytes, once); `--peers` without
+names leaves them out.
 
     python benchmarks [--only lenet pfl] [--peers pfl] [--samples 5] [--seconds 60] [--small] [--json FILE]
 """
@@ -33,11 +33,11 @@ from apiece.system import allocator
 
 
 class Offer(NamedTuple):
-    """A piece of work, and how long it is measured by default."""
+    """A piece of work, and how long to measure it by default."""
 
     work: Callable[[argparse.Namespace], AbstractContextManager[Work]]
-    samples: int  # clean ones of every contender
-    seconds: float  # for all of them, clean or not
+    samples: int  # clean samples of every contender
+    seconds: float  # for all samples, clean or not
 
 
 OFFERS = {name: Offer(partial(training.work, of), 7, of.seconds) for name, of in training.SETS.items()} | {
@@ -49,13 +49,13 @@ OFFERS = {name: Offer(partial(training.work, of), 7, of.seconds) for name, of in
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """The command line's arguments."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=OFFERS, nargs="+", help="these works; all, but resnet18 where no GPU is")
+    parser.add_argument("--only", choices=OFFERS, nargs="+", help="these works (default: all; resnet18 on a GPU)")
     parser.add_argument("--peers", choices=REQUIREMENTS, nargs="*", default=list(REQUIREMENTS))
     parser.add_argument("--samples", type=int, help="clean samples of every contender")
     parser.add_argument("--seconds", type=float, help="time for each work, clean samples or not")
-    parser.add_argument("--small", action="store_true", help="a little of everything: does it work")
+    parser.add_argument("--small", action="store_true", help="a little of everything, to test that it works")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="for resnet18")
     parser.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="float32", help="for resnet18")
     parser.add_argument("--json", type=Path, help="where to write the rows, after each work")
@@ -63,9 +63,9 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print, and write what was measured."""
+    """Measure, print and write the results."""
     options = arguments()
-    allocator.keep_freed()  # for the loops as well
+    allocator.keep_freed()  # also for the loops
     rows, said = list[Row](), [f"ours: Python {sys.version.split()[0]}, torch {torch.__version__}"]
     for name in options.only or [name for name in OFFERS if name != "resnet18" or options.device != "cpu"]:
         offer = OFFERS[name]
@@ -76,7 +76,7 @@ def main() -> None:
             said += verdicts(work, some)
         if options.json:
             options.json.write_text(json.dumps([r._asdict() for r in rows], indent=1) + "\n")
-    console = Console(width=max(Console().width, 180))  # what wraps can be read, what is cut off cannot
+    console = Console(width=max(Console().width, 180))  # wrapped text can be read, truncated text cannot
     console.print(table(rows))
     for line in dict.fromkeys(said):
         console.print(line, highlight=False, soft_wrap=True)

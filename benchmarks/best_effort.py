@@ -1,7 +1,7 @@
-"""The bare loop made as good as its author can: the limit that a library is held against.
+"""The bare loop, as good as its author can make it: the limit with which a library is compared.
 
 Channels-last kernels, no copies of modules, parameters in one flat vector that steps move in place, gradients by
-`torch.autograd.grad`, and clients dealt out to threads with one intra-op thread each.
+`torch.autograd.grad`, and clients distributed over threads with one intra-op thread each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Data = Sequence[tuple[Tensor, Tensor]]
 
 
 class BestEffort:
-    """Federated averaging with so many threads; `round(data, batches)` gives the mean of the clients' models."""
+    """Federated averaging with `threads` threads; `round(data, batches)` returns the mean of the clients' models."""
 
     def __init__(self, module: nn.Module, lr: float, threads: int):
         self.lr, self.threads = lr, threads
@@ -47,7 +47,7 @@ class Worker:
             p.data = place.copy_(p.data)
 
     def train(self, work, start: Tensor, lr: float) -> Tensor:
-        """The sum of the models of those clients that this worker came to train."""
+        """The sum of the models of the clients that this worker trained."""
         total = torch.zeros_like(start)
         for (x, y), client in work:
             self.flat.copy_(start)
@@ -60,6 +60,6 @@ class Worker:
         return total
 
     def plain(self, vector: Tensor) -> Tensor:
-        """A vector of this layout in the usual one."""
+        """A vector of this layout, converted to the usual layout."""
         parts = zip(self.parameters, vector.split([p.numel() for p in self.parameters]), strict=True)
         return torch.cat([part.as_strided(p.shape, p.stride()).reshape(-1) for p, part in parts])

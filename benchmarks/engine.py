@@ -1,9 +1,9 @@
-"""What the engine itself costs: a client that does nothing, and the measuring of a thousand clients' own models.
+"""What the engine itself costs: a client that does nothing, and the evaluation of a thousand clients' own models.
 
-A no-op client is asked for the identity, on a model of 62,000 numbers, with no data and no memory: a thousand of a
-thousand clients on one thread, so all that is timed is asking, answering and summing. The evaluation is of a thousand
-LeNets, each on ten test samples of its own, beside one pass of one LeNet over all ten thousand; and beside the barest
-loop over a thousand LeNets, the limit of a pass a model.
+A no-op client runs the identity, on a model of 62,000 numbers, with no data and no memory: a thousand of a thousand
+clients on one thread, so that only asking, answering and summing are timed. The evaluation is of a thousand LeNets,
+each on its own ten test samples. It is compared with one pass of one LeNet over all ten thousand samples, and with the
+barest loop over a thousand LeNets, the limit for one pass per model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from apiece.vector.space import Space
 from apiece.vector.task import Task
 
 CLIENTS, TESTED, SHAPE, CLASSES = 1000, 10, (1, 28, 28), 10
-NOOP, EVALUATION = 0.1, 3.0  # ms a client; the pooled pass, which is part of it, and twice its time beside
+NOOP, EVALUATION = 0.1, 3.0  # ms per client; times the pooled pass: that pass itself, and twice its time besides
 
 
 class Idle(LocalWork):
@@ -50,7 +50,7 @@ class Idle(LocalWork):
 
 
 def identity(stepping: Any, shared: Any, client: Any) -> Reply:
-    """An operation that gives back what was sent."""
+    """An operation that returns what was sent."""
     return Reply(Uniform(shared.model), (), {}, True)
 
 
@@ -76,7 +76,7 @@ def noop(options: argparse.Namespace) -> Iterator[Work]:
 
 @contextlib.contextmanager
 def evaluation(options: argparse.Namespace) -> Iterator[Work]:
-    """One model over all test samples and every client's own over its own, and the first of these alone."""
+    """One model over all test samples and every client's own model over its own, and the former alone."""
     torch.manual_seed(0)
     test = torch.rand(CLIENTS * TESTED, *SHAPE), torch.randint(CLASSES, (CLIENTS * TESTED,))
     rows, names = list(torch.arange(CLIENTS * TESTED).split(TESTED)), [f"client-{i:04d}" for i in range(CLIENTS)]
@@ -106,8 +106,8 @@ def evaluation(options: argparse.Namespace) -> Iterator[Work]:
 
 
 def barest() -> Callable[[int], Any]:
-    """A thousand LeNets, each on ten samples of its own, without an engine: weights and samples at hand, as they lie in
-    a vector of apiece, and functions instead of modules; the hits are counted, in so many threads.
+    """A thousand LeNets, each on its own ten samples, without an engine: weights and samples are at hand, as in a
+    vector of apiece, with functions instead of modules. It counts the hits, in a given number of threads.
     """
     initial = [p.detach() for p in models.lenet(SHAPE, CLASSES).parameters()]
     noisy = lambda p: p + 0.01 * torch.randn_like(p)

@@ -35,8 +35,8 @@ def bare_round(
 
 
 class Floor:
-    """What no softmax regression gets around, and nothing else: each step's samples are gathered, the scores and the
-    gradient are products of matrices, of many clients in one call, calls in so many threads. Pool [n, F], weights
+    """The part of softmax regression that cannot be avoided: each step gathers its samples, and computes the scores and
+    the gradient as products of matrices, many clients per call, calls in `threads` threads. Pool [n, F], weights
     [C, F], places [clients, K, B].
     """
 

@@ -1,10 +1,10 @@
-"""Very many registered clients, SCAFFOLD, a LeNet: seconds a round and memory, which do not grow with their number.
+"""SCAFFOLD on a LeNet with very many registered clients: seconds per round and memory do not grow with their number.
 
-Every client has a control variate of its own, on disk once it took part; its data are made when asked. Each number of
-clients has a process of its own, and they take their rounds in turn. Anonymous memory (RssAnon: what a process itself
-holds, without files that the system caches) should stay under 3 GiB, and the seconds a round within 1.5 of each other.
-The rows go to folders that are deleted at the end: a row for each client that took part, up to three between
-checkpoints (of LeNet 343 kB each).
+Every client has its own control variate, on disk once it took part, and makes its data on request. There is one process
+for each number of clients, and the processes take their rounds in turn. Anonymous memory (RssAnon: what a process
+itself holds, without files that the system caches) should stay under 3 GiB, and the seconds per round within a factor
+of 1.5. The rows lie in folders that are deleted at the end: one row for each client that took part, up to three between
+checkpoints (343 kB each for LeNet).
 
     python benchmarks/many_clients.py [--clients 100 10000 1000000] [--cohort 100] [--rounds 100] [--model lenet]
         [--wait 5]
@@ -54,7 +54,7 @@ CHECKPOINT_EVERY = 10
 
 
 class Round(NamedTuple):
-    """What a round took, the process's memory after it, and how many clients have taken part by then."""
+    """The cost of a round, the process's memory after it, and how many clients have taken part until then."""
 
     wall: float
     cpu: float
@@ -63,7 +63,7 @@ class Round(NamedTuple):
 
 
 def make(client: int, wait: float = 0.0) -> Any:
-    """The client's samples: two classes of its own, each class a pattern under noise; they come after so many ms."""
+    """The client's samples, after `wait` ms: it has two of the classes, and each class is a pattern with noise."""
     time.sleep(wait / 1000)
     rng = generator(0, "samples", client)
     y = torch.from_numpy(rng.choice(rng.choice(CLASSES, 2, replace=False), SAMPLES))
@@ -78,7 +78,7 @@ def anonymous() -> int:
 
 
 def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
-    """SCAFFOLD's rounds with so many clients, one whenever the next is asked for."""
+    """SCAFFOLD's rounds with this number of clients; each runs when it is asked for."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     allocator.keep_freed()
@@ -108,7 +108,7 @@ def rounds(registered: int, options: argparse.Namespace) -> Iterator[Round]:
 
 
 def serve(registered: int, options: argparse.Namespace, pipe: Any) -> None:
-    """A round for each word from the other end, for as long as there is one."""
+    """One round for each word from the other end, as long as that end is open."""
     each = rounds(registered, options)
     with contextlib.suppress(EOFError):
         while pipe.recv():
@@ -116,7 +116,7 @@ def serve(registered: int, options: argparse.Namespace, pipe: Any) -> None:
 
 
 class Home:
-    """A process for so many registered clients; it keeps what its rounds took."""
+    """A process for this number of registered clients; it records the cost of its rounds."""
 
     def __init__(self, registered: int, options: argparse.Namespace):
         spawn, self.taken = multiprocessing.get_context("spawn"), list[Round]()
@@ -130,7 +130,7 @@ class Home:
         self.taken.append(self._end.recv())
 
     def cpu(self) -> float:
-        """CPU seconds of its process, until now."""
+        """CPU seconds of its process so far."""
         return cpu_of(self.process.pid or 0)
 
     def end(self) -> None:
@@ -141,7 +141,7 @@ class Home:
 
 @contextlib.contextmanager
 def work(options: argparse.Namespace) -> Iterator[Work]:
-    """SCAFFOLD's rounds, a process for each number of clients."""
+    """SCAFFOLD's rounds, one process for each number of clients."""
     settings = arguments([])
     homes = {f"{n:,} registered": Home(n, settings) for n in settings.clients}
 
@@ -160,7 +160,7 @@ def work(options: argparse.Namespace) -> Iterator[Work]:
 
 
 def said(paces: list[float], homes: Iterable[Home], of: Sequence[Row] = ()) -> list[str]:
-    """Whether the goals are met, for these seconds a round of these rows."""
+    """Whether these seconds per round of these rows meet the goals."""
     apart, most = max(paces) / min(paces), max(r.memory for home in homes for r in home.taken) / 2**30
     return [
         within(f"SCAFFOLD, seconds a round: {apart:.2f}, the slowest over the fastest", apart, FLAT, of),
@@ -169,18 +169,18 @@ def said(paces: list[float], homes: Iterable[Home], of: Sequence[Row] = ()) -> l
 
 
 def arguments(of: list[str] | None = None) -> argparse.Namespace:
-    """What was asked for, on the command line where nothing is given."""
+    """The arguments, from the command line if none are given."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 10_000, 1_000_000])
     parser.add_argument("--model", default="lenet", choices=("lenet", "cnn_fedcog", "softmax_regression"))
     for name, default in (("rounds", 100), ("cohort", 100), ("steps", 2), ("workers", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--wait", type=float, default=0.0, help="ms for which a client's data are waited for")
+    parser.add_argument("--wait", type=float, default=0.0, help="ms until a client's data are there")
     return parser.parse_args(of)
 
 
 def main() -> None:
-    """Run the rounds and say what they took."""
+    """Run the rounds and print their cost."""
     options = arguments()
     homes = {n: Home(n, options) for n in options.clients}
     for _ in track(range(options.rounds), description="rounds", transient=True):

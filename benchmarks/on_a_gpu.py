@@ -1,10 +1,10 @@
 """A round of FedInit's set-up on a GPU: ResNet-18 with GroupNorm, 10 of 100 clients, 5 epochs of 500 images, batch 50.
 
-The bare loop trains clients one by one on the card, as people write it; apiece trains them under each lift that a
-GPU has: one by one, a stream each, vectorized, vectorized with convolutions as products, compiled. Remarked are the
-multiplications and additions of the convolutions and products over the seconds, as a share of what one large product of
-matrices reaches on the card in the same format: the roof; of a round of its own, the share of the time in which the
-card had a kernel to run; and how far a contender's model is from the bare loop's.
+The bare loop trains clients one by one on the card, as people write it; apiece trains them under each lift that a GPU
+has: one by one, one stream each, vectorized, vectorized with convolutions as products, compiled. The remarks give the
+multiplications and additions per second of the convolutions and products, as a share of the roof, which is one large
+product of matrices on the card in the same format; the share of a separate round in which the card had a kernel to run;
+and the distance of a contender's model from the bare loop's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BARE, GOAL = "one by one, bare", 0.25
 def contenders(
     device: str, precision: str, samples: int, work: LocalWork
 ) -> tuple[dict[str, Callable[[], Tensor]], float]:
-    """(rounds that give their new model as a vector, multiplications and additions of a round)."""
+    """(rounds that return their new model as a vector, multiplications and additions per round)."""
     torch.manual_seed(0)
     count = CLIENTS * samples
     x, y = torch.rand(count, *SHAPE).to(device), torch.randint(CLASSES, (count,)).to(device)
@@ -90,7 +90,7 @@ def busy(work: Callable[[], Any], device: str) -> float:
 
 
 def seconds(work: Callable[[], Any], device: str) -> float:
-    """How long it takes until the device has done it."""
+    """The seconds until the device has done the work."""
     began = time.perf_counter()
     work()
     if device.startswith("cuda"):
@@ -99,7 +99,7 @@ def seconds(work: Callable[[], Any], device: str) -> float:
 
 
 def roof(device: str, precision: str, size: int) -> float:
-    """Multiplications and additions a second of a product of square matrices."""
+    """Multiplications and additions per second in a product of square matrices."""
     a = torch.rand(size, size, device=device, dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32)
     return 2 * size**3 / min(seconds(lambda: a @ a, device) for _ in range(10))
 
@@ -111,7 +111,7 @@ def work(options: argparse.Namespace) -> Iterator[Work]:
     device, precision = options.device, options.precision
     with multiplying(precision):
         entries, flops = contenders(device, precision, samples, local)
-        made = {name: entry() for name, entry in entries.items()}  # the warm-up, with what is compiled
+        made = {name: entry() for name, entry in entries.items()}  # the warm-up, with all compilation
         away = {name: float((model - made[BARE]).abs().max()) for name, model in made.items()}
         peak = roof(device, precision, size)
 

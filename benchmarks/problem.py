@@ -1,9 +1,9 @@
-"""The training that every contender of `training.py` is given, stated with torch alone: peers import it in
-environments of their own.
+"""The training that every contender of `training.py` gets, written with torch alone: peers import it in their own
+environments.
 
 A problem lies in a folder: `problem.json`, `x.npy` [N, n, C, H, W], `y.npy` [N, n] and `initial.npy` [D]. A client's
-samples lie in the order of its batches, so that whoever takes them as they lie takes the same steps. A peer answers
-one line of JSON to each that it is sent: {"save": file or null, "instrumented": bool} -> {"wall", "compute", "steps"}.
+samples are stored in the order of its batches, so that whoever takes them in this order takes the same steps. A peer
+answers each line of JSON with one line: {"save": file or null, "instrumented": bool} -> {"wall", "compute", "steps"}.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ MODELS = {model.__name__: model for model in (simple_cnn, lenet, small_lenet, ml
 
 
 class Problem(NamedTuple):
-    """So many clients with so many samples each; a cohort of the first ones takes one pass over them a round."""
+    """A number of clients with equally many samples; per round the first ones take one pass over theirs."""
 
     model: str
     channels: int
@@ -118,7 +118,7 @@ class Given(NamedTuple):
 
 
 def write(folder: Path, given: Given) -> None:
-    """Lay a problem down."""
+    """Write a problem to a folder."""
     (folder / "problem.json").write_text(json.dumps(given.problem._asdict()))
     for name, array in (("x", given.x), ("y", given.y), ("initial", given.initial.numpy())):
         np.save(folder / f"{name}.npy", array)
@@ -126,7 +126,7 @@ def write(folder: Path, given: Given) -> None:
 
 @lru_cache
 def read(folder: Path) -> Given:
-    """A problem as it was laid down, read once by a process; its arrays are mapped, and changed by nobody."""
+    """A problem as it was written, read once per process; its arrays are mapped, and nobody changes them."""
     problem = Problem(**json.loads((folder / "problem.json").read_text()))
     x, y, initial = (np.load(folder / f"{name}.npy", mmap_mode="c") for name in ("x", "y", "initial"))
     return Given(problem, x, y, torch.from_numpy(initial))
@@ -147,7 +147,7 @@ def at(module: Any, vector: Tensor) -> Any:
 
 # --- what is compute ------------------------------------------------------------------------------
 class Stopwatch:
-    """Seconds that were spent in the functions it has wrapped, over all threads, and how often each was called."""
+    """The seconds spent in the functions that it has wrapped, over all threads, and the number of calls of each."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []  # appended to by many threads
@@ -172,7 +172,7 @@ class Stopwatch:
 
     @contextmanager
     def on(self, *places: tuple[Any, str]) -> Iterator[Stopwatch]:
-        """Time these functions, (owner, name), until the block ends."""
+        """Time these functions, (owner, name), until the context ends."""
         originals = [(owner, name, getattr(owner, name)) for owner, name in places]
         for owner, name, function in originals:
             setattr(owner, name, self.wrap(function, name))
@@ -183,7 +183,7 @@ class Stopwatch:
                 setattr(owner, name, function)
 
     def steps(self) -> int:
-        """How many gradients were taken."""
+        """The number of gradients taken."""
         return sum(len(self.calls.get(name, ())) for name in GRADIENTS)
 
 
@@ -196,14 +196,14 @@ TRAINING = (
     (torch, "_foreach_add_"),
     (torch.optim.SGD, "step"),
 )
-GRADIENTS = ("backward", "grad")  # called once a step, the one or the other
+GRADIENTS = ("backward", "grad")  # one or the other is called once per step
 
 
 # --- a peer's side of the conversation ------------------------------------------------------------
 class Conversation:
-    """A round whenever the benchmark asks: a peer calls `wait`, runs one round, calls `answer`, and so on.
+    """One round per request of the benchmark: a peer calls `wait`, runs one round, calls `answer`, and so on.
 
-    Whatever else a library prints goes to stderr.
+    Anything else that a library prints goes to stderr.
     """
 
     def __init__(self, **versions: str) -> None:
@@ -212,7 +212,7 @@ class Conversation:
         self._say(versions)
 
     def wait(self) -> dict[str, Any]:
-        """Until a round is asked for: what was asked. The process ends where nobody asks any more."""
+        """Wait for the next request and return it. The process ends when the benchmark has closed the pipe."""
         line = sys.stdin.readline()
         if not line:
             os._exit(0)
@@ -223,7 +223,7 @@ class Conversation:
         return self._asked
 
     def answer(self, made: Callable[[], Tensor], compute: float = 0.0, steps: int = 0) -> None:
-        """The round is over: its time, the model it made [D], and what was computed elsewhere."""
+        """End the round: send its time, the model it made [D], and what was computed elsewhere."""
         wall = time.perf_counter() - self._began
         self._timing.__exit__(None, None, None)
         if self._asked["save"]:

@@ -1,4 +1,4 @@
-"""Peers in environments of their own: made where there are none, started, asked over a pipe, and ended."""
+"""Peers in environments of their own: installed if they are missing, started, asked over a pipe, and ended."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TORCH = torch.__version__.partition("+")[0]
 REQUIREMENTS = {
     "pfl": ["pfl", f"torch=={TORCH}"],
     "flwr": ["flwr[simulation]==1.41.*", f"torch=={TORCH}"],
-    "fluke": ["fluke-fl", f"torch==={TORCH}"],  # the index's own build: the torchvision it imports is made for that one
+    "fluke": ["fluke-fl", f"torch==={TORCH}"],  # the index's own build, for which its torchvision is made
 }
 
 
 class Peer(NamedTuple):
-    """How a peer is started: its environment, its script and arguments, intra-op threads, and the cores it may fill."""
+    """How to start a peer: its environment, script and arguments, intra-op threads, and the cores that it may fill."""
 
     environment: str
     script: str
@@ -47,7 +47,7 @@ PEERS = {
 
 
 def environment(name: str) -> Path:
-    """The interpreter of a peer's environment, which is made where there is none yet."""
+    """The interpreter of a peer's environment, which is made if it does not exist."""
     folder = ENVIRONMENTS / name
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
@@ -58,7 +58,7 @@ def environment(name: str) -> Path:
 
 
 class Remote:
-    """A peer's process, which runs a round when it is asked to."""
+    """A peer's process, which runs a round on request."""
 
     def __init__(self, peer: Peer, folder: Path, log: Path):
         self.peer, self.folder = peer, folder
@@ -80,7 +80,7 @@ class Remote:
         return self._answer()
 
     def check(self) -> tuple[Tensor, float, int]:
-        """A first round, and one that is instrumented: (its model, share of compute, gradients taken)."""
+        """A first round, and an instrumented one: (its model, share of compute, gradients taken)."""
         self.round()
         saved = self.folder / "made.npy"
         said = self.round(saved, instrumented=True)
@@ -88,7 +88,7 @@ class Remote:
         return torch.from_numpy(np.load(saved)), said["compute"] / (said["wall"] * workers), said["steps"]
 
     def cpu(self) -> float:
-        """CPU seconds of the process and all that it has begun, until now."""
+        """CPU seconds of the process and all its descendants so far."""
         total = 0.0
         for process in family(self.process.pid):
             with contextlib.suppress(OSError):  # it has ended since
@@ -96,7 +96,7 @@ class Remote:
         return total
 
     def end(self) -> None:
-        """Kill it and what it has begun."""
+        """Kill the process and its descendants."""
         for process in family(self.process.pid):
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)

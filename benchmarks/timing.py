@@ -1,6 +1,6 @@
-"""How rounds of several contenders are timed in turn: beside every sample a look at whether the cores were free.
+"""How rounds of several contenders are timed in turn, with a test beside every sample whether the cores were free.
 
-Around each sample a calibration loop on as many cores as the contender uses asks whether they were free: where its CPU
+Around each sample a calibration loop on as many cores as the contender uses tests whether they are free: if its CPU
 seconds are below 0.9 of the wall's, the sample is discarded and counted.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
-FREE = 0.9  # CPU seconds over wall seconds from which a core counts as free
+FREE = 0.9  # CPU seconds over wall seconds above which a core counts as free
 
 
 class Sample(NamedTuple):
@@ -26,12 +26,12 @@ class Sample(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """A round to be timed, the intra-op threads it is given, and the cores it may fill."""
+    """A round to time, its number of intra-op threads, and the cores that it may fill."""
 
-    round: Callable[[], Any]  # gives its new model
+    round: Callable[[], Any]  # returns its new model
     threads: int
     cores: int
-    elsewhere: Callable[[], float] = lambda: 0.0  # CPU seconds of its worker processes, until now
+    elsewhere: Callable[[], float] = lambda: 0.0  # CPU seconds of its worker processes so far
 
 
 class Row(NamedTuple):
@@ -54,8 +54,8 @@ class Row(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """The fastest whose name begins like `contender` takes at most so much of the time of the fastest whose name begins
-    like `base`.
+    """The fastest contender whose name begins with `contender` takes at most `most` times as long as the fastest one
+    whose name begins with `base`.
     """
 
     contender: str
@@ -64,14 +64,14 @@ class Goal(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One piece of work: who does it, whose time is 1.00, what the limit is, and what should come out."""
+    """One piece of work: its contenders, whose time is 1.00, which is the limit, and its goals."""
 
     contenders: dict[str, Contender]
-    base: str  # how the names begin whose fastest is 1.00
-    limit: str = ""  # how the names begin whose fastest is the limit, if there is one
+    base: str  # the fastest contender whose name begins so is 1.00
+    limit: str = ""  # the fastest contender whose name begins so is the limit, if there is one
     goals: Sequence[Goal] = ()
-    remarks: Callable[[dict[str, float]], dict[str, str]] = lambda walls: {}  # of contenders, from their seconds
-    said: Callable[[list[Row]], list[str]] = lambda rows: []  # lines of its own
+    remarks: Callable[[dict[str, float]], dict[str, str]] = lambda walls: {}  # on contenders, from their seconds
+    said: Callable[[list[Row]], list[str]] = lambda rows: []  # further lines
 
 
 def cpu_of(process: int) -> float:
@@ -81,7 +81,7 @@ def cpu_of(process: int) -> float:
 
 # --- how it is timed ------------------------------------------------------------------------------
 def share_of_core(_: int = 0, seconds: float = 0.02) -> float:
-    """CPU seconds over wall seconds of a short loop that lets go of the interpreter's lock."""
+    """CPU seconds over wall seconds of a short loop that releases the interpreter's lock."""
     block, began, cpu = bytes(1 << 20), time.perf_counter(), time.thread_time()
     while time.perf_counter() - began < seconds:
         hashlib.sha256(block).digest()
@@ -89,13 +89,13 @@ def share_of_core(_: int = 0, seconds: float = 0.02) -> float:
 
 
 def free_cores(count: int) -> bool:
-    """Whether so many cores are free now."""
+    """Whether `count` cores are free now."""
     with ThreadPoolExecutor(count) as pool:
         return min(pool.map(share_of_core, range(count))) >= FREE
 
 
 def sample(contender: Contender) -> Sample | None:
-    """One round, timed between two looks at the cores; none where it would only spin."""
+    """One round, timed between two tests of the cores; None if it would only spin."""
     before = free_cores(contender.cores)
     if contender.threads > 1 and not before:
         return None
@@ -107,7 +107,7 @@ def sample(contender: Contender) -> Sample | None:
 
 
 def measure(entries: dict[str, Contender], samples: int, seconds: float) -> dict[str, list[Sample | None]]:
-    """Samples in turn, until every contender has so many clean ones or the time is up."""
+    """Samples in turn, until every contender has `samples` clean ones or the time is up."""
     taken: dict[str, list[Sample | None]] = {name: [] for name in entries}
     until = time.perf_counter() + seconds
     while min(len(clean(of)) for of in taken.values()) < samples and time.perf_counter() < until:
@@ -117,7 +117,7 @@ def measure(entries: dict[str, Contender], samples: int, seconds: float) -> dict
 
 
 def clean(samples: list[Sample | None]) -> list[Sample]:
-    """Those taken while the cores were free."""
+    """The samples taken while the cores were free."""
     return [s for s in samples if s is not None and s.free]
 
 
@@ -152,20 +152,20 @@ def verdict(goal: Goal, rows: list[Row]) -> str:
 
 
 def within(said: str, value: float, most: float, of: Sequence[Row] = ()) -> str:
-    """What was found, whether it is as small as wanted, and where these rows had no core to themselves a doubt."""
+    """A result, whether it is as small as it should be, and a doubt if these rows had no cores to themselves."""
     doubt = "" if all(r.kept for r in of) else " (the cores were not free: do not trust it)"
-    return f"{said}; at most {most:g} wanted: {'met' if value <= most else 'missed'}{doubt}"
+    return f"{said}; at most {most:g} allowed: {'met' if value <= most else 'missed'}{doubt}"
 
 
 def verdicts(work: Work, rows: list[Row]) -> list[str]:
-    """A line for each goal whose contenders took part, and what else there is to say."""
+    """One line for each goal whose contenders took part, and the work's further lines."""
     there = lambda start: any(r.contender.startswith(start) for r in rows)
     goals = (goal for goal in work.goals if there(goal.contender) and there(goal.base))
     return [*(verdict(goal, rows) for goal in goals), *work.said(rows)]
 
 
 def table(rows: list[Row]) -> Table:
-    """One line a contender: its ratio is to what is 1.00 in its work, with the lowest and the highest."""
+    """One line per contender; its ratio is to the 1.00 of its work, with the lowest and the highest."""
     out = Table(title="seconds a round, and ratios; ~: no sample had its cores to itself")
     for column in ("work", "contender", "seconds", "ratio", "of limit", "CPU s", "CPU", "clean", "left out", "remark"):
         out.add_column(column, justify="left" if column in ("work", "contender", "remark") else "right", no_wrap=True)

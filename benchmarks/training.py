@@ -2,10 +2,10 @@
 and batches.
 
 The bare loop is what people write: deepcopy of a module, torch.optim.SGD, F.cross_entropy, the mean of state dicts; the
-faster of one and two intra-op threads counts. apiece draws its batches while the clock runs; all others find them in
-order. The images are noise: nothing here is learned. Each peer runs in an environment of its own under `.peers/`, made
-at the first run, and answers over a pipe. Every contender starts every round at the same weights, and must make the
-same model of them. "compute" is the share of its workers' time that it spends in forward, loss, backward and step.
+faster of one and two intra-op threads counts. apiece draws its batches while the clock runs; all others find them
+drawn. The images are noise: nothing is learned. Each peer runs in its own environment under `.peers/`, made at the
+first run, and answers over a pipe. Every contender starts every round at the same weights, and must end it with the
+same model. "compute" is the share of its workers' time that it spends in forward, loss, backward and step.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from apiece.networks import models
 from apiece.vector.space import Space
 from apiece.vector.task import Task
 
-ALIKE, ALIKE_IN_BFLOAT16 = 1e-2, 0.2  # the largest distance of two models, as a share of the round's move
+ALIKE, ALIKE_IN_BFLOAT16 = 1e-2, 0.2  # the largest distance between two models, as a share of the round's move
 FLOOR = f"floor: products and gather, {CORES} threads"
-OWN = {"lenet": models.lenet, "small_lenet": models.cnn_fedcog}  # apiece's own models, where they pool before ReLU
+OWN = {"lenet": models.lenet, "small_lenet": models.cnn_fedcog}  # apiece's own models, which pool before ReLU
 
 
 class Set(NamedTuple):
-    """A problem, the seconds for which it is measured by default, and what should come out."""
+    """A problem, the seconds for which it is measured by default, and its goals."""
 
     problem: Problem
     seconds: float
@@ -89,8 +89,8 @@ SETS = {
 
 
 class Entry(NamedTuple):
-    """One contender: how it is timed, how its model [D] and its share of compute are found out, and how far from the
-    bare loop's its model may be.
+    """One contender: how to time it, how to get its model [D] and its share of compute, and how far from the bare
+    loop's its model may be.
     """
 
     contender: Contender
@@ -100,7 +100,7 @@ class Entry(NamedTuple):
 
 class Shown(NamedTuple):
     """What a contender has shown of a round: its model [D], the share of its workers' time in which they computed, and
-    how many gradients they took; None where neither can be seen from outside.
+    the number of gradients they took; None if neither can be seen from outside.
     """
 
     model: Tensor
@@ -119,7 +119,7 @@ def make(problem: Problem) -> Given:
 
 
 def own(given: Given) -> nn.Module:
-    """The given network as apiece's users have it: its own model where there is one, at the same weights."""
+    """The given network in the form that apiece's users have: its own model if there is one, at the same weights."""
     problem = given.problem
     if problem.model not in OWN:
         return given.module()
@@ -128,7 +128,7 @@ def own(given: Given) -> nn.Module:
 
 
 def watched(contender: Contender) -> Shown:
-    """A second round of it, seen from inside."""
+    """A second round of the contender, instrumented."""
     contender.round()
     with Stopwatch().on(*TRAINING, (Sgd, "step")) as watch:
         began = time.perf_counter()
@@ -180,7 +180,7 @@ def lifts(given: Given) -> dict[str, Entry]:
         return Entry(one, lambda: watched(one) if seen else Shown(new(), None, None), alike)
 
     out = {}
-    convolves = any(p.dim() == 4 for p in module.parameters())  # without convolutions products are the vectorized lift
+    convolves = any(p.dim() == 4 for p in module.parameters())  # without convolutions products equal vectorized
     kinds = (vectorized, products, compiled) if convolves else (vectorized, compiled)
     together = [of(space, "cpu", problem.cohort, CORES) for of in kinds]
     for lift, cores in ((Sequential(), 1), *((lift, CORES) for lift in (Threaded(CORES), Processes(CORES), *together))):
@@ -193,7 +193,7 @@ def lifts(given: Given) -> dict[str, Entry]:
 
 
 def floor(given: Given) -> dict[str, Contender]:
-    """Of a softmax regression."""
+    """The floor of a softmax regression."""
     problem = given.problem
     if problem.model != "softmax_regression":
         return {}
@@ -205,7 +205,7 @@ def floor(given: Given) -> dict[str, Contender]:
 
 @contextlib.contextmanager
 def remotes(folder: Path, wanted: list[str]) -> Iterator[tuple[dict[str, Entry], list[str]]]:
-    """The peers that can be started, and what is to be said of them: versions, or why one cannot."""
+    """The peers that can be started, with messages: their versions, or why one cannot start."""
     out, said, begun = {}, [], []
     try:
         for name, peer in PEERS.items():
@@ -228,7 +228,7 @@ def remotes(folder: Path, wanted: list[str]) -> Iterator[tuple[dict[str, Entry],
 
 
 def checked(entries: dict[str, Entry], given: Given) -> tuple[dict[str, str], list[str]]:
-    """Each contender's share of compute, where it makes the bare loop's model in as many steps; and who does not."""
+    """Each contender's share of compute, if it makes the bare loop's model in as many steps; and those that do not."""
     shares, wrong, bare = {}, [], given.initial
     for name, entry in entries.items():
         torch.set_num_threads(entry.contender.threads)
@@ -247,7 +247,7 @@ def checked(entries: dict[str, Entry], given: Given) -> tuple[dict[str, str], li
 
 @contextlib.contextmanager
 def work(of: Set, options: argparse.Namespace) -> Iterator[Work]:
-    """All contenders in this training, once each has made the same model; a little of it where `small` is asked for."""
+    """All contenders of this training, once each has made the same model; a little of it if `small` is asked for."""
     problem = of.problem._replace(clients=10, cohort=4) if options.small else of.problem
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -33,14 +33,14 @@ class Splitter:
 
 
 class Wait(FederationObserver):
-    """Each round begins when it is asked for, at the initial weights."""
+    """Each round begins on request, at the initial weights."""
 
     def __init__(self, given: Given):
         self.given, self.conversation = given, Conversation(fluke=version("fluke-fl"), torch=torch.__version__)
         self.model: Any = None
 
     def start_round(self, round: int, global_model: Any) -> None:
-        """Before a round."""
+        """Wait before a round."""
         self.model = at(global_model, self.given.initial)
         self.conversation.wait()
 
@@ -50,7 +50,7 @@ class Wait(FederationObserver):
 
 
 def main() -> None:
-    """Run rounds for ever."""
+    """Run rounds forever."""
     given = read(Path(sys.argv[1]))
     problem = given.problem
     torch.set_num_threads(int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Flower's simulation on the given problem, as its guide to PyTorch writes an app: one client a core, ray underneath.
+"""Flower's simulation on the given problem, as its guide to PyTorch writes an app: one client per core, with ray.
 
 python flwr_round.py FOLDER CORES
 """
@@ -51,7 +51,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Averaging(FedAvg):
-    """Federated averaging that begins each round at the initial weights and says which client a node is."""
+    """Federated averaging that begins each round at the initial weights and tells each node which client it is."""
 
     def __init__(self, initial: ArrayRecord, cohort: int, clients: int):
         share = {"fraction_train": cohort / clients, "fraction_evaluate": 0.0}
@@ -69,7 +69,7 @@ class Averaging(FedAvg):
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        """Their mean, and what was measured of them."""
+        """The mean of the replies, and their measurements."""
         replies = list(replies)
         self.sums = {key: sum(reply.content["metrics"][key] for reply in replies) for key in self.sums}
         return super().aggregate_train(server_round, replies)
@@ -77,7 +77,7 @@ class Averaging(FedAvg):
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Rounds for ever: Flower calls `between` before the first one and after each."""
+    """Rounds forever: Flower calls `between` before the first one and after each."""
     work, conversation = read(FOLDER), CONVERSATION
     initial = ArrayRecord(work.module().state_dict())
     strategy = Averaging(initial, work.problem.cohort, work.problem.clients)

@@ -47,26 +47,26 @@ class Network(nn.Sequential):
 
 
 class Wait(TrainingProcessCallback):
-    """After each round an answer; before the next one a question, and the initial weights once more."""
+    """After each round send an answer; before the next wait for a request and set the initial weights again."""
 
     def __init__(self, given: Given, network: Network):
         self.given, self.network = given, network
         self.conversation = Conversation(pfl=version("pfl"), torch=torch.__version__)
 
     def on_train_begin(self, *, model: Any) -> Metrics:
-        """Before the first round."""
+        """Wait before the first round."""
         at(self.network, self.given.initial)
         self.conversation.wait()
         return Metrics()
 
     def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
-        """Between two rounds."""
+        """Answer and wait between two rounds."""
         self.conversation.answer(lambda: flat(self.network.parameters()))
         return False, self.on_train_begin(model=model)
 
 
 def main() -> None:
-    """Run rounds for ever."""
+    """Run rounds forever."""
     given = read(Path(sys.argv[1]))
     problem = given.problem
     torch.set_num_threads(int(sys.argv[2]))

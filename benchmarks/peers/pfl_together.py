@@ -1,4 +1,4 @@
-"""pfl in several processes, as its guide to distributed simulation starts them: what is asked goes to all of them.
+"""pfl in several processes, as its guide to distributed simulation starts them: a request goes to all of them.
 
 python pfl_together.py FOLDER PROCESSES
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def begin(processes: int) -> list[subprocess.Popen]:
-    """So many processes with one thread each."""
+    """Start the processes, with one thread each."""
     free = [socket.create_server(("localhost", 0)) for _ in range(processes)]
     addresses = ",".join(f"localhost:{one.getsockname()[1]}" for one in free)
     for one in free:
@@ -26,7 +26,7 @@ def begin(processes: int) -> list[subprocess.Popen]:
 
 
 def main() -> None:
-    """Run rounds for ever."""
+    """Run rounds forever."""
     workers = begin(int(sys.argv[2]))
     print([worker.stdout.readline() for worker in workers][0], end="", flush=True)
     for line in sys.stdin:
