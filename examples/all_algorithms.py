@@ -1,13 +1,14 @@
-"""The table of docs/results/all-algorithms.md: every algorithm there is, tuned alike, one run folder a cell.
+"""The table of docs/results/all-algorithms.md: every algorithm, tuned alike, one run folder per cell.
 
-Fashion-MNIST, 20 clients with two classes each, half of them a round, and 5 more that never train, LeNet, 100 rounds of
-20 steps of 32, three seeds. The step size of every algorithm is the best of STEP_SIZES by what its clients get (the
-mean of their accuracies) after 30 rounds of a seed of its own, on a search set cut out of the training images: no test
-image is looked at. Where the best is the smallest or the largest, the search goes on in that direction.
-The personal methods are then run with few samples a client too. Those below Local there run once more with what
-should bring them up to it: where it does, what kept them below is their way of working and not an error.
-`make all-algorithms` runs it; a cell that is finished is kept, one that was stopped goes on. `--data-dir` names the
-folder with fashion_mnist.npz, else APIECE_DATA does.
+Fashion-MNIST, 20 clients with two classes each, half of them per round, and 5 more that never train, LeNet, 100 rounds
+of 20 steps of 32, three seeds. The step size of every algorithm is the one of STEP_SIZES with the best mean of its
+clients' accuracies after 30 rounds of a separate seed, on a search set cut out of the training images: no test image is
+used. If the best is the smallest or the largest, the search continues in that direction.
+
+The personal methods are then run with few samples per client too. Those below Local there run once more with a change
+that should bring them up to it: if it does, their way of working kept them below, and not an error.
+`make all-algorithms` runs it; a finished cell is kept, and a stopped one is continued. `--data-dir` names the folder
+with fashion_mnist.npz, otherwise APIECE_DATA does.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ STEP_SIZES = (0.03, 0.1, 0.3)
 FURTHER = (0.003, 0.01, *STEP_SIZES, 1.0, 3.0)
 SEEDS = (0, 1, 2)
 SEARCH_SEED, SEARCH_ROUNDS, SEARCH_SAMPLES = 100, 30, 10_000
-FEW, FEW_ROUNDS = 2_500, 30  # training samples in all, a hundred a client, and rounds, where clients have few
-LONG = 150  # rounds, for what is learnt slowly
+FEW, FEW_ROUNDS = 2_500, 30  # training samples in all (a hundred per client) and rounds, if clients have few
+LONG = 150  # rounds for slow learners
 GLOBAL = (
     "centralized",
     "fedavg",
@@ -89,7 +90,7 @@ ROWS = (*GLOBAL, *PERSONAL)
 
 
 class Examined(NamedTuple):
-    """A row with few samples again, otherwise: with another value, for longer, or at another row's step size."""
+    """A changed row with few samples: with another value, for longer, or at another row's step size."""
 
     algorithm: str
     like: str  # the row whose step size it takes
@@ -121,8 +122,8 @@ BASE = Config(
     checkpoint_every=50,
     workers=1,
 )
-# accuracies shown are the mean of the last so many measurements: one every ten rounds, hence rounds 80, 90 and 100;
-# with few samples, the last alone
+# accuracies shown are the mean of the last LAST measurements, one every ten rounds: of rounds 80, 90 and 100; with few
+# samples only the last measurement
 LAST = 3
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 FEW_HEADINGS = (
@@ -154,7 +155,7 @@ HEADINGS = (
 
 
 def cut(name: str, data_dir: str | None, parts: Callable[[Any, Any], dict[str, Any]]) -> str:
-    """The path of an .npz with these parts of the data, made from them and an order of the training samples."""
+    """The path of an .npz with these parts of the data, made from the data and an order of the training samples."""
     import numpy as np
 
     from apiece.data.sources import load
@@ -169,7 +170,7 @@ def cut(name: str, data_dir: str | None, parts: Callable[[Any, Any], dict[str, A
 
 
 def search_set(data_dir: str | None) -> str:
-    """Training and test sets that are both cut out of the training images."""
+    """Training and test sets, both cut out of the training images."""
 
     def parts(data: Any, order: Any) -> dict[str, Any]:
         kept, held = order[SEARCH_SAMPLES:], order[:SEARCH_SAMPLES]
@@ -180,7 +181,7 @@ def search_set(data_dir: str | None) -> str:
 
 
 def few_set(data_dir: str | None) -> str:
-    """Few of the training images, and all test images."""
+    """A few of the training images, and all test images."""
 
     def parts(data: Any, order: Any) -> dict[str, Any]:
         training = {"x_train": data.x_train[order[:FEW]], "y_train": data.y_train[order[:FEW]]}
@@ -198,7 +199,7 @@ def search_folder(algorithm: str, lr: float) -> Path:
 
 
 def cell(config: Config) -> str:
-    """Run one cell, go on with it, or leave it as it is; a run that diverges is a result: its folder says so."""
+    """Run one cell, continue it, or keep it; a run that diverges is a result, which a file in its folder records."""
     folder = Path(config.out or "")
     try:
         if not (folder / "diverged.txt").is_file():
@@ -209,7 +210,7 @@ def cell(config: Config) -> str:
 
 
 def searches(rows: Iterable[str], data_dir: str | None) -> list[Config]:
-    """The cells of the search that are now to be run: none once every row's best has neighbors on both sides."""
+    """The cells of the search that must run now; none once every row's best has neighbors on both sides."""
     base = replace(BASE, data=search_set(data_dir), clients=20, unseen=0, rounds=SEARCH_ROUNDS, seed=SEARCH_SEED)
     return [
         replace(base, algorithm=a, lr=lr, data_dir=None, out=str(search_folder(a, lr)))
@@ -250,7 +251,7 @@ def runs(rows: Iterable[str], seeds: Iterable[int], data_dir: str | None) -> lis
 
 
 def with_few(rows: Iterable[str], seeds: Iterable[int], data_dir: str | None) -> list[Config]:
-    """The cells in which clients have few samples: the personal methods with the step sizes found, and EXAMINED."""
+    """The cells with few samples per client: the personal methods with the step sizes found, and EXAMINED."""
     base, rows = replace(BASE, data=few_set(data_dir), data_dir=None), set(rows)
     asked = [Examined(a, a) for a in ("fedavg", *PERSONAL)] + list(EXAMINED)
     return [
@@ -269,7 +270,7 @@ def few_folder(examined: Examined, seed: int) -> Path:
 
 
 def run_all(cells: list[Config], jobs: int) -> None:
-    """The cells, so many at a time, each in a process of its own with one thread."""
+    """Run the cells, `jobs` at a time, each in a process of its own with one thread."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         for done in pool.map(cell, cells):
             print(done, flush=True)
@@ -296,13 +297,13 @@ def table() -> str:
 
 
 def few_table() -> str:
-    """The same of clients with few samples."""
+    """The same table for clients with few samples."""
     found = {a: r for a in ("fedavg", *PERSONAL) if (r := few_results(Examined(a, a))) is not None}
     return markdown(FEW_HEADINGS, [few_row(f"`{a}`", r, marked(a, r, found, last=1)) for a, r in found.items()])
 
 
 def examined_table() -> str:
-    """Rows with few samples once more, otherwise; each beside a Local of as many rounds."""
+    """The changed rows with few samples, each beside a Local of as many rounds."""
     lines = []
     for e in EXAMINED:
         local, runs = few_results(Examined("local", "local", e.rounds)), few_results(e)
@@ -344,7 +345,7 @@ def row(algorithm: str, runs: Runs, found: dict[str, Runs]) -> list[str]:
 
 
 def pace(runs: Runs, found: dict[str, Runs]) -> str:
-    """Seconds a round over FedAvg's: medians over rounds and seeds, for other work on the machine comes and goes."""
+    """Seconds per round over FedAvg's: medians over rounds and seeds, because the machine's other load varies."""
     seconds = {name: median(m["seconds"] for run in r.runs for m in run.metrics) for name, r in found.items()}
     return f"{seconds[runs.name] / seconds['fedavg']:.2f}" if "fedavg" in seconds else ""
 
@@ -354,8 +355,8 @@ def accuracy(key: str) -> Callable[[Run], float | None]:
 
 
 def marked(algorithm: str, runs: Runs, found: dict[str, Runs], last: int = LAST) -> str:
-    """`below` of the reference that the row has: for one whose clients predict with models of their own, what its
-    clients get is held against Local's, for any other its global model against 0.9 of FedAvg's.
+    """`below` of the row's reference: for clients that predict with models of their own, their accuracy is compared
+    with Local's; for any other row, its global model is compared with 0.9 of FedAvg's.
     """
     personal = algorithm in PERSONAL
     name, share, key = ("local", 1.0, "personal_accuracy_mean") if personal else ("fedavg", 0.9, "global_accuracy")
@@ -363,8 +364,8 @@ def marked(algorithm: str, runs: Runs, found: dict[str, Runs], last: int = LAST)
 
 
 def below(name: str, share: float, key: str, runs: Runs, reference: Runs, last: int = LAST) -> str:
-    """The reference's name where the row is below this share of it by more than two standard errors of the differences,
-    seed by seed; nothing of one seed.
+    """The reference's name if the row is below this share of it by more than two standard errors of the differences,
+    seed by seed; "" for one seed.
     """
     other = {run.config["seed"]: run.mean_of_last(key, last) for run in reference.runs}
     apart = [
@@ -382,7 +383,7 @@ def percent(value: float) -> str:
 
 
 def search_table() -> str:
-    """What the search saw: the clients' mean accuracy at each step size."""
+    """The results of the search: the clients' mean accuracy at each step size."""
     lines = []
     for a in ROWS:
         if any(tried(a, lr) for lr in FURTHER):
@@ -400,14 +401,14 @@ def command() -> str:
 
 
 def write_page() -> None:
-    """Put the tables between their marks in the page; what the page says of them is left as it is."""
+    """Put the tables between their marks in the page, and leave the rest of the page as it is."""
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     parts = (
         (table(), command()),
         ("The search (clients' mean accuracy, %):", search_table()),
-        (f"With {FEW // BASE.clients} samples a client, {FEW_ROUNDS} rounds:", few_table()),
-        ("Of those marked, otherwise:", examined_table()),
+        (f"With {FEW // BASE.clients} samples per client, {FEW_ROUNDS} rounds:", few_table()),
+        ("Marked rows, with a change:", examined_table()),
     )
     text = "\n\n".join(part for pair in parts for part in pair)
     atomic_write(PAGE, f"{before}{BEGIN}\n{text}\n{END}{after}".encode())

@@ -1,8 +1,8 @@
 """How well a difference of gradients estimates a Hessian's product in a network with kinks.
 
-One client of two classes of Fashion-MNIST descends on a LeNet as Per-FedAvg's Hessian-free variant has it, with the
+One client with two classes of Fashion-MNIST descends on a LeNet as in Per-FedAvg's Hessian-free variant, but with the
 exact product in place of the estimate: theta <- theta - lr (v - alpha H v), H by automatic differentiation. Every
-sixth step the estimate (g(theta + delta v) - g(theta - delta v)) / (2 delta) is held against H v.
+sixth step compares the estimate (g(theta + delta v) - g(theta - delta v)) / (2 delta) with H v.
 
     python examples/curvature.py [--data-dir FOLDER]
 """

@@ -1,8 +1,8 @@
 """A complete comparison on scikit-learn's bundled digits: six algorithms and the two reference rows, a table and a
 report.
 
-20 clients, Dirichlet(0.1), everyone takes part in half of the rounds. `make demo` runs it; it takes about a minute on
-two cores. docs/demo.png is its runs/demo/accuracy.png.
+20 clients, Dirichlet(0.1), half of the clients per round. `make demo` runs it; it takes about a minute on two cores.
+docs/demo.png is a copy of its runs/demo/accuracy.png.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUT = Path("runs/demo")
 
 
 def picture(folders: list[Path], out: Path) -> None:
-    """Personal accuracy against rounds and against bytes, every row a line."""
+    """Personal accuracy against rounds and against bytes, one line per row."""
     from matplotlib.figure import Figure
 
     rows = read_runs(folders)

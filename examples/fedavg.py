@@ -1,7 +1,7 @@
-"""Federated averaging as a plain loop, to be read first: no engine, and bit for bit the engine's numbers.
+"""Federated averaging as a plain loop: read it first. It needs no engine, and gives bit for bit the engine's numbers.
 
-In every round the server sends its model w to a few clients; each takes K steps of SGD on its own samples; the server
-takes the mean of their models, weighted by how many samples they have (McMahan et al. 2017, Algorithm 1):
+In every round the server sends its model w to a few clients, and each takes K steps of SGD on its own samples. The
+server takes the mean of their models, weighted by their numbers of samples (McMahan et al. 2017, Algorithm 1):
 
     client i   w_i <- w;   K times:  w_i <- w_i - lr * gradient of the loss at w_i on the next batch
     server     w   <- w - sum_i n_i (w - w_i) / sum_i n_i
@@ -25,7 +25,7 @@ CLIENTS, COHORT, ROUNDS, STEPS, BATCH, LR, SPLIT, SEED = 20, 10, 30, 10, 32, 0.1
 
 
 def perceptron() -> nn.Module:
-    """Any module will do: for images of 8 x 8 points, of ten digits."""
+    """Any module will do; this one is for images of 8 x 8 pixels and ten digits."""
     torch.manual_seed(SEED)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
@@ -39,7 +39,7 @@ def rounds(module: nn.Module) -> Iterator[tuple[Tensor, float]]:
     model, buffers = space.ravel(), space.ravel_buffers()  # the module's parameters as one vector; it has no buffers
 
     def trained(w: Tensor, batches: list[Tensor]) -> Tensor:
-        """Where local training from w [D] ends: a step on each of these batches, which are rows of the pool."""
+        """The end of local training from w [D]: one step on each of these batches, which are rows of the pool."""
         for rows in batches:
             w = w.detach().requires_grad_()
             loss = cross_entropy(space.outputs(w, x[rows], buffers), y[rows])

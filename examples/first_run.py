@@ -1,8 +1,8 @@
-"""The table of docs/results/first-run.md: the demo's algorithms on Fashion-MNIST, three seeds, one run folder a cell.
+"""The table of docs/results/first-run.md: the demo's algorithms on Fashion-MNIST, three seeds, one run folder per cell.
 
-100 clients, Dirichlet(0.1), a tenth of them a round, FedCOG's CNN, 100 rounds of 50 steps. `make results` runs it; a
-cell that is finished is kept, one that was stopped goes on, so it can be interrupted at any time. `--data-dir` names
-the folder with fashion_mnist.npz, else APIECE_DATA does.
+100 clients, Dirichlet(0.1), a tenth of them per round, FedCOG's CNN, 100 rounds of 50 steps. `make results` runs it. It
+can be interrupted at any time: a finished cell is kept, and a stopped one is continued. `--data-dir` names the folder
+with fashion_mnist.npz, otherwise APIECE_DATA does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BASE = Config(
     eval_every=10,
     checkpoint_every=10,
 )
-# accuracies shown are the mean of the last so many measurements: one every ten rounds, hence rounds 80, 90 and 100
+# accuracies shown are the mean of the last LAST measurements, one every ten rounds: of rounds 80, 90 and 100
 LAST = 3
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEADINGS = (
@@ -116,7 +116,7 @@ def commands() -> str:
 
 
 def write_page() -> None:
-    """Put the table and the commands between their marks in the page; what the page says of them is left as it is."""
+    """Put the table and the commands between their marks in the page, and leave the rest of the page as it is."""
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     atomic_write(PAGE, f"{before}{BEGIN}\n{table()}\n\n{commands()}\n{END}{after}".encode())

@@ -2,8 +2,8 @@
 
     python tests/conformance.py [--out docs/conformance.md]
 
-Every figure is measured when the page is made, by the functions that the tests assert with; where one of their bounds
-is broken the page is not made. Nobody lists an algorithm here: `subjects` finds them.
+Every figure is measured when the page is made, by the functions with which the tests assert; if one of their bounds is
+broken, the page is not made. No algorithm is listed here: `subjects` finds them.
 """
 
 from __future__ import annotations
@@ -165,22 +165,23 @@ def models(numbers: float) -> str:
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 ABOUT = f"""\
-`make conformance` makes this page: every figure is measured then, and it is not made where a bound of the tests is
-broken. Arguments that cost time are lowered, as written.
+`make conformance` writes this page. It measures every figure then, and writes nothing if a bound of the tests is
+broken. Arguments that cost time are reduced; the tables show them.
 
 - **oracle**: the largest difference from a NumPy transcription of the paper, over the server, the clients' models,
   their control variates and predictions after each of six rounds, at all values that the tests have, on two problems
-  and under two weightings. *of X*: X's oracle writes out the same parts. *training alone*: how it predicts is held by
-  other tests.
-- **wrong readings** of the paper that the oracle tells apart, and the smallest difference of any; named below.
-- **degenerate identity**: the value that is bitwise the algorithm without that part, or which reason there is for none.
-- **threads**: bitwise in float32; **vectorized**: the largest difference in float64; **wired**: every client a process
-  of its own, all phases as messages, bitwise. FedBN's identity and first two are those on a model with BatchNorm.
-- **a client keeps** so much between rounds, beside the model that it trains; **the server keeps** its parameters,
-  memory and optimizer; **up** and **down**: a client and a round, from the ledger, models weighted by samples, over an
-  interval of the longest period. In sizes of the model, an `mlp` of {SIZE} parameters, {HEAD} of them its head.
-- **secure aggregation**: whether sums of what clients say are enough for the server; else what it reads one by one.
-- **a client never seen**: what `apiece personalize` does, and what that takes.
+  and under two weightings. *of X*: X's oracle writes out the same parts. *training alone*: other tests check how it
+  predicts.
+- **wrong readings** of the paper that the oracle detects, and their smallest difference; they are listed below.
+- **degenerate identity**: the value that is bitwise the algorithm without that part, or the reason why there is none.
+- **threads**: bitwise in float32; **vectorized**: the largest difference in float64; **wired**: every client is a
+  process of its own, and all phases are messages, bitwise. For FedBN the identity, threads and vectorized are measured
+  on a model with BatchNorm.
+- **a client keeps**: its storage between rounds, beside the model that it trains. **the server keeps**: its parameters,
+  memory and optimizer. **up** and **down**: per client and round, from the ledger, with models weighted by samples,
+  over an interval of the longest period. The unit is the model, an `mlp` of {SIZE} parameters, {HEAD} of them its head.
+- **secure aggregation**: whether sums of the clients' messages suffice for the server, or what it reads one by one.
+- **a client never seen**: what `apiece personalize` does, and its cost.
 """
 RIGHT = ("algorithm", "reference", "oracle", "wrong readings", "degenerate identity", "threads", "vectorized", "wired")
 COSTS = ("algorithm", "a client keeps", "the server keeps", "up", "down", "secure aggregation", "a client never seen")

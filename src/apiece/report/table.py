@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-UNBEATEN = "what Welch's t-test (one-sided, 5 %) does not put below the highest"  # said of bold numbers
+UNBEATEN = "every mean that Welch's t-test (one-sided, 5 %) does not put below the highest"  # is bold
 WRITTEN = {"%": percent, "B": amount}  # by unit; other units have plain numbers
 
 
