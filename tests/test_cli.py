@@ -298,7 +298,7 @@ def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
     grid = cli("grid", "--rows", "fedavg", "--columns", "nothing", "--out", tmp_path / "grid", *words)
     assert grid.err.endswith("; the same grid again goes on.\n")
     monkeypatch.setattr(run_module, "_round", interrupted_at_once)
-    assert run().err == "apiece: interrupted; nothing was kept, for want of --out.\n"
+    assert run().err == "apiece: interrupted; nothing was saved, as no --out was given.\n"
 
 
 def interrupted_at_once(*_: object) -> None:

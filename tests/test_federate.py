@@ -165,10 +165,10 @@ def test_a_watcher_measures_on_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"steps": 1}, "a watcher gives back 'steps', which the round's record has already"),
-        ({"a": "1"}, "a watcher gives back 'a'='1': let it be a number"),
-        ({"a": torch.ones(2)}, "a watcher gives back 'a'=tensor"),
-        (5, "a watcher gives back 5: let it give numbers by name, or nothing"),
+        ({"steps": 1}, "a watcher returned 'steps', which the round's record has already"),
+        ({"a": "1"}, "a watcher returned 'a'='1': let it be a number"),
+        ({"a": torch.ones(2)}, "a watcher returned 'a'=tensor"),
+        (5, "a watcher returned 5: let it return numbers by name, or nothing"),
     ],
 )
 def test_what_a_watcher_may_not_give_back(given, said):

@@ -164,9 +164,9 @@ def test_losses_metrics_and_outputs_of_another_kind():
     assert federate(nn.Linear(20, 1), (X, Y), **one, **near, **QUICK).metrics[-1]["global_accuracy"] < 0
     with pytest.raises(UserError, match="loss gives a float"):
         federate(nn.Linear(20, 3), (X, Y), loss=lambda out, y: float(F.cross_entropy(out, y)), **QUICK)
-    with pytest.raises(UserError, match="one value a sample, as a tensor"):
+    with pytest.raises(UserError, match="one value per sample, as a tensor"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: (out.argmax(1) == y).numpy(), **QUICK)
-    with pytest.raises(UserError, match="one value a sample, as a tensor"):
+    with pytest.raises(UserError, match="one value per sample, as a tensor"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {"right": out.argmax(1) == y}, **QUICK)
     with pytest.raises(UserError, match="the metric fails: 'nothing'"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {}["nothing"], **QUICK)
@@ -280,7 +280,7 @@ def test_labels_of_ready_clients_may_be_any_number_under_a_loss_of_ones_own():
 def test_a_model_of_ones_own_has_an_output_for_each_label_that_is_there():
     """Labels 1 to 3 are three classes; in a ready federation they may be 0 to 3."""
     federate(nn.Linear(20, 3), (X, Y + 1), **QUICK)
-    with pytest.raises(UserError, match=r"output has shape \[3\] a sample, but labels may go up to 3: .* 4 scores"):
+    with pytest.raises(UserError, match=r"output has shape \[3\] per sample, but labels may go up to 3: .* 4 scores"):
         federate(nn.Linear(20, 3), clients=place_of(torch.from_numpy(Y) + 1), rounds=1, steps=1)
 
 

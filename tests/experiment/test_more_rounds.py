@@ -102,9 +102,9 @@ def test_what_is_refused_changes_nothing(tmp_path):
     assert run(out=tmp_path / "run", rounds=3, schedule="cosine").code == 0
     assert run(out=tmp_path / "runs", rounds=2, seeds="0,1").code == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    said = "schedule='cosine' goes by the number of rounds", "would have had other step sizes"
+    said = "schedule='cosine' depends on the number of rounds", "would have had other step sizes"
     sentence(cli("resume", tmp_path / "run", "--rounds", 6), *said)
-    with pytest.raises(UserError, match="goes by the number of rounds"):
+    with pytest.raises(UserError, match="depends on the number of rounds"):
         federate(out=str(tmp_path / "run"), resume=True, **(TINY | {"rounds": 6, "schedule": "cosine"}))
     for folder in ("run", "runs"):
         sentence(cli("resume", tmp_path / folder, "--rounds", 1), "rounds, and rounds=1 are fewer: ask for ")

@@ -207,7 +207,7 @@ def test_without_a_folder_nothing_goes_on(begin):
     run = begin("run", *SMALL, *LONG, "--lift", "wired")
     until(lambda: len(workers(run.pid)) == 2)
     code, said, seconds = run.ended(signal.SIGINT)
-    assert (code, said.strip()) == (130, "apiece: interrupted; nothing was kept, for want of --out.")
+    assert (code, said.strip()) == (130, "apiece: interrupted; nothing was saved, as no --out was given.")
     assert seconds < FIVE
 
 

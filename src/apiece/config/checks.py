@@ -104,8 +104,8 @@ def check_outputs(
         )
     if usual and y.dim() < 2 and (outputs.dim() != 2 or outputs.shape[1] < classes):
         raise UserError(
-            f"the model's output has shape {list(outputs.shape[1:])} a sample, but labels may go up to {classes - 1}: "
-            f"its last layer must give {classes} scores, one for each class from 0 on."
+            f"the model's output has shape {list(outputs.shape[1:])} per sample, but labels may go up to {classes - 1}"
+            f": its last layer must give {classes} scores, one for each class from 0 on."
         )
     try:
         loss = task.loss(outputs, y)
@@ -119,7 +119,7 @@ def check_outputs(
     if usual and classes == 1:
         raise UserError("all labels are of one class, and there is nothing to learn: give two classes or more.")
     if task.metric is accuracy and (not isinstance(outputs, torch.Tensor) or outputs.shape[-1:] == (1,)):
-        what = "one number a sample" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
+        what = "one number per sample" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
         raise UserError(f"the model gives {what}, which has no accuracy: give a metric of your own.")
     try:
         values = task.metric(outputs, y)
@@ -127,7 +127,7 @@ def check_outputs(
         raise UserError(f"the metric fails: {said(error)}") from error
     if not isinstance(values, torch.Tensor) or values.numel() != len(tree_leaves(x)[0]):
         raise UserError(
-            "the metric must give one value a sample, as a tensor: their mean is taken over each client's own samples."
+            "the metric must give one value per sample, as a tensor; each client averages them over its samples."
         )
     return settled(task, theta, buffers, samples)
 

@@ -89,7 +89,7 @@ def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> 
 def refuse_own(text: str, what: str) -> None:
     if text == OWN:
         raise UserError(
-            f"this run's {what} came from a program and is not known by name: go on there with "
+            f"this run's {what} came from a program and has no name: continue there with "
             "federate(..., resume=True), whose result `apiece.experiment.personalize.personalize` takes; `compare` "
-            "wants --no-references."
+            "needs --no-references."
         )

@@ -81,8 +81,8 @@ def refuse_rounds(folder: Path, config: Config) -> None:
     (schedule,) = build(config.schedule, schedules.NAMED)
     if any(schedule(t, there) != schedule(t, config.rounds) for t in range(past)):
         raise UserError(
-            f"schedule={config.schedule!r} goes by the number of rounds: in a run of {config.rounds} the {past} rounds "
-            f"that {str(folder)!r} has done of {there} would have had other step sizes: begin one with another --out."
+            f"schedule={config.schedule!r} depends on the number of rounds: with {config.rounds}, not {there}, the "
+            f"{past} rounds that {str(folder)!r} has done would have had other step sizes: take another --out."
         )
 
 
@@ -90,6 +90,4 @@ def refuse_other_data(folder: Path, experiment: Experiment) -> None:
     """Raise UserError if the run in the folder began on other data; runs that did not note their data are believed."""
     began = noted(folder).get("data", "")
     if began and began != experiment.fingerprint:
-        raise UserError(
-            f"{str(folder)!r} holds a run on other data: give it the same, or begin anew with another --out."
-        )
+        raise UserError(f"{str(folder)!r} holds a run on other data: give the same data, or another --out.")

@@ -285,4 +285,4 @@ def _watched(
 
 def _goes_on(folder: Path | None) -> str:
     """How to continue an interrupted run."""
-    return "nothing was kept, for want of --out" if folder is None else f"`apiece resume {folder}` goes on"
+    return "nothing was saved, as no --out was given" if folder is None else f"`apiece resume {folder}` goes on"

@@ -81,7 +81,7 @@ def newest(
         told = "; ".join(dict.fromkeys(reason.rstrip(".") for reason in refused))
         raise UserError(
             f"no checkpoint of {folder} can be used: {told}: put what is lost or damaged back from a copy, or begin "
-            "again with another --out."
+            "another run with another --out."
         )
     for reason in refused:
         assert found is not None

@@ -64,13 +64,13 @@ def joined(info: Info, given: Any) -> Info:
     name is taken.
     """
     if not isinstance(given, Mapping | None):
-        raise UserError(f"a watcher gives back {given!r}: let it give numbers by name, or nothing.")
+        raise UserError(f"a watcher returned {given!r}: let it return numbers by name, or nothing.")
     numbers = {}
     for name, value in (given or {}).items():
         if name in info:
-            raise UserError(f"a watcher gives back {name!r}, which the round's record has already: take another name.")
+            raise UserError(f"a watcher returned {name!r}, which the round's record has already: take another name.")
         if not (isinstance(value, Real) or (isinstance(value, Tensor) and not value.dim())):
-            raise UserError(f"a watcher gives back {name!r}={value!r}: let it be a number, or a tensor of shape [].")
+            raise UserError(f"a watcher returned {name!r}={value!r}: let it be a number, or a tensor of shape [].")
         numbers[name] = value if isinstance(value, int) else float(value)
     return numbers
 
