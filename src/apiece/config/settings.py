@@ -59,7 +59,7 @@ class Config:
     tenth.
     """
     sampling: Literal["fixed", "bernoulli"] = "fixed"
-    """A cohort of fixed size, or each client on its own with that probability."""
+    """A cohort of fixed size, or each client independently with the cohort's share as probability."""
     absent: float = 0.0
     """The share of a cohort that does not answer."""
     rounds: int = 50
@@ -99,7 +99,7 @@ class Config:
     eval_every: int = 1
     """Rounds between two evaluations; the last round always has one."""
     panel: int | None = None
-    """How many clients personal metrics are taken from before the end, when all are taken (default: all up to 100)."""
+    """How many clients are measured for personal metrics before the end, where all are (default: up to 100)."""
     panel_of: Literal["same", "turns"] = "same"
     """The panel has the same clients at every evaluation, or the next ones in turn, until all were measured."""
     target: float | None = None
@@ -113,10 +113,10 @@ class Config:
     bfloat16, and tf32 lets a GPU (not the CPU) round the factors of its products to ten bits.
     """
     lift: Literal["auto", "vectorized", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
-    """How one client's work becomes many clients'. auto takes vectorized on a GPU and for small models without
-    convolutions, else threaded, or processes if these measure faster and the run takes minutes. products is vectorized
-    with convolutions as products of matrices; compiled is vectorized with compiled local steps, for longer runs;
-    threaded gives each thread a stream on a GPU.
+    """How one client's work runs for many. auto takes vectorized on a GPU and for small models without convolutions,
+    otherwise threaded, or, if the run takes minutes, the fastest of threaded, processes and sequential. products is
+    vectorized with convolutions as products of matrices; compiled is vectorized with compiled local steps, for longer
+    runs; threaded gives each thread a stream on a GPU.
     """
     workers: int = 0
     """How many threads run clients, or calls of many clients, or how many worker processes do (0: one per core)."""
