@@ -162,7 +162,7 @@ def products(space: Any, device: str, cohort: int, workers: int) -> Products:
 
 def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
     """The compiled lift on this device. A compiled call costs little by itself, so on the CPU calls are as large as the
-    cache allows (one client, if the model is large), all of one size, and enough to share evenly between two workers.
+    cache allows (one client, if the model is large), all of one size, and even in number, for two workers.
     """
     if not str(device).startswith("cpu"):
         return Compiled(min(cohort, MOST))

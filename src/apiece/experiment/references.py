@@ -38,7 +38,7 @@ def compare(paths: list[Path], references: bool, out: Path | None, target: float
 
 
 def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
-    """The folders of the reference runs that no row is, and their configurations: those of the first row's runs."""
+    """The folder and configuration of each missing reference run, with the settings of the first row's runs."""
     found, present = {}, {str(row.config.get("algorithm")) for row in rows}
     for name in REFERENCES:
         for run in rows[0].runs if name not in present else ():

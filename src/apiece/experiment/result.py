@@ -78,7 +78,7 @@ class Result(NamedTuple):
         """The `load_state_dict` argument of the global model, or of the model with which one client predicts; `client`
         is its number or name. Raises UserError for a client that does not exist.
 
-        If the server has no global model, it is all that the server makes models of, by name.
+        If the server has no global model, returns all tensors from which the server makes models, by name.
         """
         return model_of(self.experiment, self.server, self.clients, client)
 

@@ -27,7 +27,7 @@ from apiece.measure.scoring import CHUNK, score, score_each, score_together
 from apiece.vector.task import Passes, accuracy
 
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples per client, clients
-MANY, TOGETHER = 20, 500  # from so many small models, and up to so many samples, a call of vmap is worth it
+MANY, TOGETHER = 20, 500  # a call of vmap pays off with so many small models; at most so many samples
 Asked = dict[int, Tensor]  # client -> its test samples
 Ways = dict[str, float]  # accuracies by `Piece.without`
 

@@ -24,9 +24,9 @@ HELD, SUMMED = 1 << 22, 32  # parameters of clients' models that are in memory a
 def global_model(
     federated: Federated, server: Server, clients: Clients, threads: Parallel | None = None
 ) -> tuple[Tensor, Tensor, bool]:
-    """(parameters, buffers, whether virtual): the server's vector, or what pieces make of it (`Piece.evaluate`). For
-    open groups, it has their weighted mean over the clients that trained since the last synchronization; for personal
-    parameters, their uniform mean over all clients that ever trained. If clients are sent models of their own, the
+    """(parameters, buffers, whether virtual): the server's vector, or what pieces make of it (`Piece.evaluate`). Open
+    groups are replaced by their weighted mean over the clients that trained since the last synchronization, personal
+    parameters by their uniform mean over all clients that ever trained. If clients are sent models of their own, the
     parameters are no model, but the input from which the broadcast makes the clients' models.
     """
     mean = partial(_average_open, round=server.round, clients=clients, threads=threads)

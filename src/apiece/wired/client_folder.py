@@ -1,6 +1,6 @@
 """The folder of a client in a process of its own: every file in it is a message with its checksum.
 
-`data.message` is the client's data, written once; it stands for data that would already be at the client.
+`data.message` is the client's data, written once; a real client would have its data already.
 `phase.message` is the first phase of a pipeline, stored until the last. `round-000012-89abcdef.message` is the client's
 memory of one round, named by the round and its checksum, so that no memory ever overwrites another.
 """

@@ -2,7 +2,7 @@
 
 This is a deployment on one machine. Only what `traffic.down` and `traffic.up` declare crosses, as bytes; a process may
 end between any two messages. The server knows how many samples a client has and which of its rounds counted. Personal
-accuracies need more, a client's memory, which is read from the client's folder; drift is not measured. The run is
+accuracies also need a client's memory, which is read from the client's folder; drift is not measured. The run is
 bitwise that of the sequential lift.
 """
 
