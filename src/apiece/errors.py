@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FEW = 12  # up to so many allowed names are all listed
+FEW = 12  # up to so many allowed names are always listed
 USUAL = {  # the names by which other libraries call our settings
     "batch_size": "batch", "client_fraction": "cohort", "clients_per_round": "cohort", "communication_rounds": "rounds",
     "dataset": "data", "dtype": "precision", "fraction": "cohort", "fraction_fit": "cohort", "global_rounds": "rounds",

@@ -38,7 +38,7 @@ def amount(value: Spread) -> str:
 
 
 def told(value: Spread | None, write: Callable[[float], str]) -> str:
-    """A mean and its deviation over seeds, as `write` writes numbers; `–` if nothing was measured.
+    """A mean and its deviation over seeds, as `write` writes numbers; "" if nothing was measured.
 
     >>> from apiece.report.records import Spread
     >>> told(Spread(1.0, 0.25, 3), lambda v: f"{v:.1f}")
