@@ -144,9 +144,9 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
 
 
 def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any) -> Task:
-    """The task, told whether its model draws numbers as it trains: looked at once, on two of these samples.
+    """The task, marked whether its model draws numbers as it trains: found out once, on two of these samples.
 
-    Raises UserError where numbers come from a generator that is hidden, with which the same seed is another run.
+    Raises UserError if numbers come from a hidden generator, because then a seed would not fix the run.
     """
     device = buffers.device
     batch = samples.batch(torch.arange(2, device=device).clamp(max=int(samples.size) - 1))
@@ -172,8 +172,8 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
             gradients.append(Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0])
         if not torch.allclose(*gradients, rtol=1e-3, equal_nan=True):
             raise UserError(
-                "the model's gradients are drawn from a hidden generator, as where a forward pass is run again for "
-                "them (activation checkpointing) or a loss draws: leave that out, or dropout."
+                "the model's gradients depend on a hidden generator, as when a forward pass is run again for them "
+                "(activation checkpointing) or a loss draws: leave that out, or dropout."
             )
     return task
 
