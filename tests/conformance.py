@@ -135,7 +135,7 @@ def _at_prediction(part: Any) -> bool:
     return isinstance(part, Piece) and all(getattr(type(part), s) is getattr(Piece, s) for s in slots)
 
 
-# --- lifts, and clients never seen ------------------------------------------------------------------------------------
+# --- lifts, and unseen clients ------------------------------------------------------------------------------------
 def wired(text: str) -> str:
     """Every client a process of its own is the same run."""
     config = replace(CONFIG, algorithm=text)
@@ -181,10 +181,10 @@ broken. Arguments that cost time are reduced; the tables show them.
   memory and optimizer. **up** and **down**: per client and round, from the ledger, with models weighted by samples,
   over an interval of the longest period. The unit is the model, an `mlp` of {SIZE} parameters, {HEAD} of them its head.
 - **secure aggregation**: whether sums of the clients' messages suffice for the server, or what it reads one by one.
-- **a client never seen**: what `apiece personalize` does, and its cost.
+- **an unseen client**: what `apiece personalize` does, and its cost.
 """
 RIGHT = ("algorithm", "reference", "oracle", "wrong readings", "degenerate identity", "threads", "vectorized", "wired")
-COSTS = ("algorithm", "a client keeps", "the server keeps", "up", "down", "secure aggregation", "a client never seen")
+COSTS = ("algorithm", "a client keeps", "the server keeps", "up", "down", "secure aggregation", "an unseen client")
 
 
 def line(names: Names, text: str, reasons: list[str]) -> tuple[list[str], list[str]]:

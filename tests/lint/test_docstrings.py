@@ -1,4 +1,4 @@
-"""Every algorithm says its equation, what it stores and sends, and how a client never seen is served."""
+"""Every algorithm says its equation, what it stores and sends, and how an unseen client is served."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WITH = {  # what costs more with all that nobody else uses: how many lines, and 
         80,
         "a contrast, and a classifier with more rows than the model's, which is built before there is a vector",
     ),
-    "pfedhn": (57, "a program by which a client never seen learns its descriptor"),
+    "pfedhn": (57, "a program by which an unseen client learns its descriptor"),
 }
 
 

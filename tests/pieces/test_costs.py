@@ -147,7 +147,7 @@ def test_only_what_a_value_reads_is_kept(text, kept):
     assert cost(text).client == kept
 
 
-# --- PeFLL: what its hypernetwork costs, and a client never seen -----------------------------------------------------
+# --- PeFLL: what its hypernetwork costs, and an unseen client -----------------------------------------------------
 def test_pefll_never_sends_its_hypernetwork():
     small, large = (cost(f"pefll(embedding=linear, size={size})") for size in "SL")
     assert large.server > 1.2 * small.server and (large.up, large.down) == (small.up, small.down)

@@ -115,7 +115,7 @@ def test_wired_is_bitwise_sequential(text):
 
 # --- FedALS ---------------------------------------------------------------------------------------------------------
 def test_a_schedule_from_the_first_step():
-    """Round 0 closes all, and the intervals begin in round 1; a client never seen takes everything."""
+    """Round 0 closes all, and the intervals begin in round 1; an unseen client takes everything."""
     every = torch.tensor([1.0, 2.0, 3.0, NEVER])
     late, early = Schedule(every), Schedule(every, 1)
     assert torch.equal(early.closes(0), torch.tensor([True, True, True, False]))

@@ -1,4 +1,4 @@
-"""What clients predict with: personal parameters, models of their own, fine-tuning, and clients never seen."""
+"""What clients predict with: personal parameters, models of their own, fine-tuning, and unseen clients."""
 
 from __future__ import annotations
 

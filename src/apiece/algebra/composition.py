@@ -23,7 +23,7 @@ class Period:
     theta <- mean_i(theta_i) at the end of round t = 0, 1, ... where (t + 1) mod every = 0; in between theta_i goes on.
     Of a parameter that several periods select, the longest holds.
     Stored: theta_i, and between synchronizations what was sent of it. Sent: nothing else, and of these only where an
-    interval opens or closes. A client never seen: the server's; of personal ones the clients' mean where it is
+    interval opens or closes. An unseen client gets the server's; of personal ones the clients' mean where it is
     measured, and the initial ones where `apiece personalize` serves it.
     """
 
@@ -43,7 +43,7 @@ class Period:
 class StepSize:
     """The local step size of the selected parameters, as a factor of the run's: theta <- theta - factor lr g.
 
-    Stored and sent: nothing. A client never seen: as without it.
+    Stored and sent: nothing. An unseen client is served as without it.
     """
 
     which: Selector
@@ -62,7 +62,7 @@ class Alternate:
     """Local training moves the selected parameters alone for `steps` steps (below 1: that share), then the others.
 
     y <- y - lr grad_y f(x, y) while x rests, then x <- x - lr grad_x f(x, y) while y rests, y being the selected.
-    Stored and sent: nothing. A client never seen: as without it.
+    Stored and sent: nothing. An unseen client is served as without it.
     """
 
     which: Selector

@@ -19,7 +19,7 @@ class Descent:
     """theta <- theta - lr g: with lr 1 and the mean of sent - kept, exactly averaging.
 
     McMahan et al. 2017, FederatedAveraging: w <- sum_k (n_k / n) w_k. Stored: nothing. Sent: nothing beside the model.
-    A client never seen: the global model.
+    An unseen client uses the global model.
     """
 
     lr: float = 1.0
@@ -43,7 +43,7 @@ class Momentum:
     """FedAvgM (Hsu et al. 2019): v <- beta v + g;  theta <- theta - lr v.
 
     v is 0 at first; beta is 0.9 in FedExP's code, and 0.1 in FedCOG's tables. Stored: v [D], on the server, and nothing
-    on a client. Sent: nothing beside the model. A client never seen: the global model. All this holds for the other
+    on a client. Sent: nothing beside the model. An unseen client uses the global model. All this holds for the other
     forms of it, below.
     """
 
@@ -118,8 +118,8 @@ class _AdaptiveServer:
 
     m is 0 at first and v `initial`; neither is corrected for it. In the paper's symbols g is -Delta_t, and eta is lr.
     FedInit's tables have FedAdam with lr=0.1, tau=0.01 and initial=0.
-    Stored: m and v [D], on the server, and nothing on a client. Sent: nothing beside the model. A client never seen:
-    the global model.
+    Stored: m and v [D], on the server, and nothing on a client. Sent: nothing beside the model. An unseen client
+    uses the global model.
     """
 
     lr: float = 0.1

@@ -107,7 +107,7 @@ def own_model(setup: Setup, sent: Tensor, row: Row) -> Tensor:
 def personal_model(
     setup: Setup, theta: Tensor, buffers: Tensor, row: Row, last_round: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The global model with the client's own personal parameters and buffers; as it is for a client never seen."""
+    """The global model with the client's own personal parameters and buffers; as it is for an unseen client."""
     if last_round < 0:
         return theta, buffers
     own, periods = own_model(setup, theta, row), setup.buffer_periods
