@@ -163,6 +163,7 @@ print("torch" in sys.modules, "numpy" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_wrong_name_is_said_before_anything_heavy_is_loaded():
     ended = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True)
     assert ended.stdout == "False False\n" and ended.stderr.count("apiece: ") == 9, ended
@@ -379,6 +380,7 @@ def test_a_missing_data_set_says_what_to_put_where(tmp_path, monkeypatch):
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_folders_that_exist(tmp_path):
     assert run(out=tmp_path / "run").code == 0
     before = sorted((tmp_path / "run").iterdir())
@@ -401,6 +403,7 @@ def test_folders_that_are_no_run(command, tmp_path):
     assert not (tmp_path / "out.html").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_process_works_on(tmp_path):
     import fcntl
     import os

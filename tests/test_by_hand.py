@@ -153,6 +153,7 @@ def ended(tmp_path_factory) -> Result:
     return apiece.federate(**TINY, algorithm="scaffold", unseen=1, out=folder, drift="all")
 
 
+@pytest.mark.slow
 def test_what_a_program_looks_at_is_one_short_line(ended: Result):
     experiment = ended.experiment
     made = apiece.MadeFederation(lambda client: (torch.zeros(2, 4), torch.zeros(2)), 9, 2, (torch.zeros(2, 4), None))

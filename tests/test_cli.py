@@ -44,6 +44,7 @@ assert not heavy, heavy
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", LIGHT)
 def test_what_needs_no_torch_loads_none(words):
     ended = subprocess.run([sys.executable, "-c", ASKED, *words.split()], capture_output=True, text=True)
@@ -278,6 +279,7 @@ def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
     assert "reference rows" not in cli("compare", tmp_path / "one", "--no-references").err
 
 
+@pytest.mark.slow
 def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
     draw_no_page_of_one_run(monkeypatch)
     assert run(algorithm="scaffold", out=tmp_path / "one").code == 0

@@ -82,17 +82,19 @@ def test_pieces_are_found():
 
 
 # a name catches parts that break a law together, periods and optimizers among them
-@pytest.mark.parametrize("name", named.NAMED)
+@pytest.mark.parametrize("name", tiers.but(("fedavg", "scaffold_p", "fedals", "fedcog", "pefll", "ditto"), named.NAMED))
 def test_every_named_algorithm(name):
     algorithm = getattr(named, name)()
     held((name,), replace(algorithm, pieces=tuple(brief(piece) for piece in algorithm.pieces)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", [named.fedbn(), named.fedals(2), named.scaffold()], ids=lambda a: a.name)
 def test_buffers_pass_the_contract_too(subject):
     assert check(subject, normed).vectorized < TOLERANCE
 
 
+@pytest.mark.slow
 def test_fedbn_is_held_to_it_on_norm_layers():
     assert held(("fedbn",), named.fedbn()).neutral == ("Period(which='norm', every=1): fedavg",)
     with pytest.raises(UserError, match="norm"):
@@ -100,6 +102,7 @@ def test_fedbn_is_held_to_it_on_norm_layers():
 
 
 # a sum catches a slot that one piece fills over another
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tiers.but(("fedals(held) + scaffold", "everything"), COMPOSED))
 def test_compositions(name):
     check(COMPOSED[name])
@@ -113,6 +116,7 @@ def test_compositions_under_other_optimizers(name, settings):
     check(COMPOSED[name], **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [Descent(0.5), Momentum(0.5, 0.7), Adam(), Yogi(), Adagrad()], ids=repr)
 def test_server_optimizers(server):
     assert isinstance(check(algorithm(Scaffold(), Period("body", 2), Server(server), name="server")), Report)
@@ -237,10 +241,12 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 def test_a_third_partys_piece_passes():
     assert check(Good()).neutral == ("Good: none, for its noise has no size",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ByPlan, Twice])
 def test_a_piece_that_asks_how_many_steps_passes(kind):
     assert check(kind()).vectorized < 1e-12
@@ -272,6 +278,7 @@ def test_a_part_that_is_no_piece_is_held_to_its_neutral_value_too(part):
         check(algorithm(part, name="part"))
 
 
+@pytest.mark.slow
 def test_every_part_says_what_its_neutral_value_is():
     subject = algorithm(
         Scaffold(), Period("body", 2), StepSize("head", 0.5), Alternate("head", 1), Server(Momentum()), name="all"

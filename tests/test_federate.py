@@ -99,6 +99,7 @@ def test_files(tmp_path):
         torch.testing.assert_close(other.server.params, results[0].server.params, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_and_a_hugging_face_dataset(tmp_path):
     from datasets import ClassLabel, Dataset, Features, Image, Value
     from PIL import Image as Picture
@@ -235,6 +236,7 @@ def test_models_load(tmp_path):
     assert result.model()["out.weight"].any()  # copies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffers", ["average", "local", "drop"])
 def test_models_with_buffers_and_tied_weights_load(buffers, tmp_path):
     def written(folder: Path, state: dict[str, Tensor]) -> str:

@@ -81,6 +81,7 @@ def test_scaffold_with_one_full_step_is_descent_on_the_mean_of_the_clients():
 # --- law 4: fixed points on quadratics ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 def test_fedavg_rests_off_the_optimum_where_theory_says(weighting):
     q = quadratics()

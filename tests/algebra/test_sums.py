@@ -146,11 +146,13 @@ def statistics(text: str, client: int) -> tuple[Tensor, Result]:
     return predicting(federated.setup, Loop(), server.params, server.buffers, shared, each)[1], result
 
 
+@pytest.mark.slow
 def test_a_newcomers_own_statistics_are_of_its_own_data():
     found, result = statistics("local(epochs=1)", client=2)
     assert gap(found, result.experiment.federated.setup.initial_buffers) > 0.01
 
 
+@pytest.mark.slow
 def test_a_served_clients_own_statistics_are_of_its_own_data():
     result = statistics("fedbn", client=2)[1]
     f = result.experiment.federation

@@ -67,6 +67,7 @@ def test_a_whole_number_is_so_many_clients_and_a_share_so_many_of_all(cohort, cl
     assert result.experiment.cohort == result.metrics[0]["cohort"] == clients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "clients"), [("1", 1), ("1.0", 6), ("100%", 6), ("50%", 3), ("3", 3)])
 def test_the_same_on_the_command_line_and_in_toml(text, clients, tmp_path):
     """The start says it, the folder keeps it, and a file or the folder's own settings mean it."""
@@ -130,6 +131,7 @@ def test_absent_clients():
     assert 0 < sum(answered) < 36 and [info["cohort"] for info in result.metrics] == [6] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedals(alpha=2)", "scaffold_p + relaxed_init(beta=0.1)"])
 def test_when_nobody_answers_nothing_changes(algorithm, tmp_path):
     settings = {"algorithm": algorithm, "absent": 1.0, "server": "momentum(0.9)", "model": "mlp(hidden=[4])"}
@@ -153,6 +155,7 @@ def test_cohorts():
     assert len(set(sizes)) > 2 and min(sizes) > 0 and 3 < sum(sizes) / 4 < 15
 
 
+@pytest.mark.slow
 def test_precision():
     single, double, half = (made(precision=name) for name in ("float32", "float64", "bfloat16"))
     assert vector(single).dtype == torch.float32 and vector(double).dtype == torch.float64
@@ -170,6 +173,7 @@ def test_steps_and_epochs():
     assert last(result)["steps"] == sum(2 * -(-size // 100) for size in sizes)
 
 
+@pytest.mark.slow
 def test_schedules_optimizers_and_weighting():
     plain = made()
     for settings in ({"schedule": "exponential(0.5)"}, {"optimizer": "sgd(momentum=0.9)"}, {"optimizer": "adamw"},
@@ -193,6 +197,7 @@ def test_all_algorithms_see_the_same_cohorts_and_clients():
     assert one.clients.touched() == two.clients.touched()
 
 
+@pytest.mark.slow
 def test_augmentation_and_noise_on_images(images):
     plain = {"data": images, "model": "cnn", "split": "natural", "rounds": 2}
     base = made(**plain)

@@ -205,6 +205,7 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
         load("svhn", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])
 def test_real_data_are_what_the_table_says(name):
     folder = os.environ.get("APIECE_DATA")

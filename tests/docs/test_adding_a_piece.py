@@ -134,6 +134,7 @@ def test_the_commands_print_what_the_page_shows(here, number):
         assert fits(ended.out, output), f"{' '.join(words)} printed\n{ended.out}\nand the page shows\n{output}"
 
 
+@pytest.mark.slow
 def test_the_python_runs_as_it_stands(centered):
     exec(compile(SNIPPETS[0], "docs/adding-a-piece.md", "exec"), {"__name__": "__main__"})
 

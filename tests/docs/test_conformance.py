@@ -29,6 +29,7 @@ def page(*titles: str) -> list[list[str]]:
     return [[name.strip("`"), *rest] for name, *rest in cells]
 
 
+@pytest.mark.slow
 def test_every_algorithm_and_composition_is_on_the_page():
     single = {text for names, text in subjects().items() if len(names) == 1}
     for title, there in (("Algorithms", single), ("Compositions", set(subjects().values()) - single)):
@@ -51,6 +52,7 @@ def test_nothing_on_the_page_is_left_open():
         assert identity and (threads, wired) == ("bitwise", "bitwise") and float(vectorized) < 1e-10
 
 
+@pytest.mark.slow
 def test_a_new_algorithm_appears_by_itself(monkeypatch):
     def newcomer(strength: float = 1.0, steps: int = 50):
         """Something new, added to anything (Somebody et al. 2031)."""

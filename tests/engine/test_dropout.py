@@ -50,7 +50,7 @@ def apart(one: Any, two: Any) -> float:
 
 
 # --- lifts -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", tiers.but(("perceptron",), MODELS))
 def test_lifts_of_the_exact_class_are_bitwise_one(model):
     alone = trained(model)
     for lift in ("threaded", "processes"):
@@ -78,6 +78,7 @@ def drawing() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.4), nn.Linear(5, 3))
 
 
+@pytest.mark.slow
 def test_compiled_steps_are_alike_and_no_later_round_is_recorded():
     """Three kinds of step in the first round, the first, the last and those between; other keys are other inputs."""
     compiled: list[Any] = []
@@ -119,6 +120,7 @@ def dropped(p: float = 0.3):
 '''
 
 
+@pytest.mark.slow
 def test_clients_in_processes_of_their_own(tmp_path):
     """What they draw follows from their name and the run's text."""
     (tmp_path / "mine.py").write_text(WITH_DROPOUT)
@@ -134,6 +136,7 @@ class Stop(Exception):
     """The run is stopped by its watcher."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lift", ["threaded", "vectorized"])
 def test_a_run_that_was_stopped_goes_on_bitwise(tmp_path, lift):
     def stop(info: dict[str, Any]) -> None:

@@ -80,6 +80,7 @@ def by_pattern(federated: Federated, rounds: int) -> Traffic:
 
 
 # periods catch an interval counted one off
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", tiers.but((100,), PAPER))
 def test_fedals_table_is_the_ledgers(alpha):
     """The ledger of a run, that of the schedule, and the closed form; 200 rounds are whole intervals of every alpha."""

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_report")
 
 
 # --- clients that diverge --------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 7])
 def test_a_beta_that_diverges_stops_the_run_and_all_is_saved(tmp_path, every):
     folder = tmp_path / "run"
@@ -36,6 +37,7 @@ def test_a_beta_that_diverges_stops_the_run_and_all_is_saved(tmp_path, every):
     assert cli("export", folder, "--out", tmp_path / "model.safetensors").code == 0
 
 
+@pytest.mark.slow
 def test_a_step_size_that_diverges():
     sentence(
         run(lr=1e30, rounds=10, model="mlp", optimizer="sgd(weight_decay=0.1)"),
@@ -54,6 +56,7 @@ def test_a_server_that_becomes_non_finite_stops_the_run(tmp_path, answer):
     assert all(np.isfinite(part).all() for part in kept.values())
 
 
+@pytest.mark.slow
 def test_bad_clients_are_skipped_and_counted(tmp_path):
     ended = run(**DIVERGES, out=tmp_path / "run", on_bad_client="skip")
     assert ended.code == 0
@@ -232,6 +235,7 @@ def test_a_rotten_row_that_all_checkpoints_need_is_named(half):
     assert said.count("is damaged") == 1 and content(half) == before
 
 
+@pytest.mark.slow
 def test_a_row_that_rots_while_a_run_works_is_named(half, monkeypatch):
     """It is met when its client trains next; the next start goes on from the checkpoint before."""
     whole, spoilt = DiskRows._whole, []

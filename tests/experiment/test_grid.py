@@ -108,6 +108,7 @@ class Stop(Exception):
     """The power is cut here."""
 
 
+@pytest.mark.slow
 def test_a_stopped_grid_goes_on_by_cell(tmp_path, monkeypatch):
     """Finished cells are not touched, the one that was stopped goes on from its checkpoint, all as if never stopped."""
     out, cuts, save = tmp_path / "grid", [], saved.save
@@ -147,6 +148,7 @@ def test_a_grid_with_a_file_of_ones_own_goes_on(tmp_path):
     assert len(cells(tmp_path / "grid")) == 1
 
 
+@pytest.mark.slow
 def test_a_grid_grows(tmp_path):
     assert table(tmp_path / "g", "fedavg", "nothing").code == 0
     kept = (tmp_path / "g" / "fedavg" / "seed-0" / "model.safetensors").stat().st_mtime_ns
@@ -192,6 +194,7 @@ def test_a_grid_needs_a_folder_of_its_own(tmp_path):
 
 
 # --- what stands in a cell ------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_cell_that_becomes_non_finite_is_a_dash_and_the_others_are_run(tmp_path):
     ended = table(tmp_path / "g", "fedavg, fedprox", "relaxed_init(beta=50), nothing", rounds=30, lr=0.5, eval_every=30)
     assert ended.code == 0, ended

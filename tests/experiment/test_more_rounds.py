@@ -39,6 +39,7 @@ def begun(folder: Path, rounds: int, stop: int = 0, **settings) -> None:
         federate(out=str(folder), resume=True, on_round=stopping(stop), **(SMALL | settings | {"rounds": rounds}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ENDS)
 def test_a_run_that_ended_goes_on(ends, tmp_path):
     settings = dict(ENDS[ends])
@@ -52,6 +53,7 @@ def test_a_run_that_ended_goes_on(ends, tmp_path):
     assert one == other
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_longer_or_ends_sooner(tmp_path):
     settings = {"algorithm": "scaffold", "eval_every": 2}
     for rounds, stop in ((8, 3), (4, 3), (3, 3), (4, 4)):
@@ -63,6 +65,7 @@ def test_a_run_that_was_stopped_goes_on_longer_or_ends_sooner(tmp_path):
         assert folders.recorded(folder).rounds == rounds
 
 
+@pytest.mark.slow
 def test_again_and_again_by_the_command(tmp_path):
     """Each time with the words of the command line, and each time to the end."""
     for rounds in (2, 5):
@@ -75,6 +78,7 @@ def test_again_and_again_by_the_command(tmp_path):
     assert cli("resume", tmp_path / "run").code == 0 and len(metrics(tmp_path / "run")) == 5
 
 
+@pytest.mark.slow
 def test_all_seeds_get_more_rounds(tmp_path):
     """One had ended, one was stopped, one had not begun."""
     assert run(out=tmp_path / "whole", rounds=4, seeds="0,1,2").code == 0
@@ -126,6 +130,7 @@ def from_before(folder: Path, patch: pytest.MonkeyPatch, **settings) -> None:
         assert run(out=folder, **settings).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 2, 9])
 def test_a_folder_from_before_goes_on(tmp_path, monkeypatch, every):
     """From its checkpoint before the last, or where there is none from its beginning."""

@@ -72,6 +72,7 @@ def test_the_committed_table_of_kills_is_of_these_recipes():
 
 
 # a recipe catches what its algorithm alone keeps, where no checkpoint has it
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", tiers.but(QUICK, RECIPES))
 def test_stopped_twice_and_with_a_torn_checkpoint(recipe, tmp_path):
     settings = RECIPES[recipe]
@@ -86,6 +87,7 @@ def test_stopped_twice_and_with_a_torn_checkpoint(recipe, tmp_path):
     check((tmp_path / "whole", whole), (folder, again))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [2, 3, 9])
 def test_between_two_checkpoints(every, tmp_path):
     settings = {"algorithm": "fedals(alpha=3) + scaffold", "checkpoint_every": every, "rounds": 7}
@@ -119,6 +121,7 @@ def test_another_runs_checkpoints_are_refused_by_name(tmp_path):
     run(tmp_path / "run", drift="none")  # and are as they were
 
 
+@pytest.mark.slow
 def test_seeds_go_on_each(tmp_path):
     """The first seed had ended, the second was stopped, the third had not begun."""
     from dataclasses import replace
@@ -218,6 +221,7 @@ BEFORE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lift", ["sequential", "wired"])
 def test_a_folder_from_before_pieces_had_names_goes_on(tmp_path, lift):
     """What pieces and optimizers keep went by number then, on the server and on the clients."""

@@ -115,6 +115,7 @@ def strictly(path: Path) -> list[dict]:
     return [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_null_in_the_log_and_nan_where_it_is_read(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -134,6 +135,7 @@ def test_what_is_not_finite_is_null_in_the_log_and_nan_where_it_is_read(tmp_path
     assert cli("compare", folder, "--no-references").code == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_writes_json(tmp_path):
     settings = {"model": "mlp", "clients": 4, "lr": 1e6, "on_bad_client": "skip", "rounds": 4}
     assert run(**settings, out=tmp_path / "run").code == 0
@@ -170,6 +172,7 @@ def stopped(folder: Path, monkeypatch, **settings: object) -> None:
         assert run(out=folder, rounds=4, **settings).code == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [another, Path.unlink])
 def test_a_run_goes_on_from_what_it_started_from(tmp_path, start, monkeypatch, change):
     assert run(out=tmp_path / "whole", rounds=4, init=start).code == 0
@@ -258,6 +261,7 @@ def test_a_named_data_set_is_no_path(tmp_path, no_report, monkeypatch):
 
 
 # --- clients that become non-finite ----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_resume_goes_on_without_bad_clients_as_it_is_told(tmp_path, no_report):
     said = sentence(run(**DIVERGES, out=tmp_path / "run"), f"resume {tmp_path / 'run'} --on-bad-client skip`")
     words = said.split("`")[1].split()[1:]
@@ -272,6 +276,7 @@ def test_a_run_whose_first_round_failed_has_nothing_to_export(tmp_path, no_repor
     sentence(cli("export", tmp_path / "run", "--out", tmp_path / "model"), "no checkpoint yet", "apiece resume")
 
 
+@pytest.mark.slow
 def test_skipped_clients_were_sent_the_model(tmp_path):
     """Every client is skipped: down goes what goes down in a good round, up a message without tensors."""
     good = config(rounds=2, lift="sequential", workers=1)
@@ -293,6 +298,7 @@ def started(folder: Path, *words: object) -> dict:
     return tomllib.loads((folder / "run.toml").read_text())["config"]
 
 
+@pytest.mark.slow
 def test_a_flag_clears_the_setting_of_the_file_that_it_stands_instead_of(tmp_path, no_report):
     plain = 'model = "softmax_regression"\nclients = 4\nrounds = 1\n'
     (tmp_path / "epochs.toml").write_text(f"{plain}epochs = 1\n")
@@ -315,6 +321,7 @@ def test_both_on_one_command_line_are_refused():
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_folder_without_a_finished_round_is_left_out_with_a_note(tmp_path, monkeypatch):
     draw_no_page_of_one_run(monkeypatch)
     runs = tmp_path / "runs"

@@ -209,6 +209,7 @@ def needs_of(folder: Path, beside: Path) -> dict[str, tuple]:
     }
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_file_again(slowly, tmp_path, monkeypatch, no_report):
     """From another folder, where the command names it: resume, export, personalize; compare needs none."""
     monkeypatch.chdir(tmp_path)
@@ -245,6 +246,7 @@ def spoiled(folder: Path, plugin: str) -> None:
     (folder / "run.toml").write_text(text.replace("[config]\n", f"[config]\nplugin = ['{plugin}']\n", 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hashed", [False, True])
 def test_what_a_folder_names_alone_is_not_run(tmp_path, monkeypatch, no_report, hashed):
     """By no command, however the entry is written: whoever sent the folder may have written it."""
@@ -286,6 +288,7 @@ def test_all_seeds_are_made_with_the_same_file(slowly, tmp_path, no_report):
     assert len(kept) == 3 and kept[0] == kept[1] == kept[2] and plugins.MARK in kept[0][0]
 
 
+@pytest.mark.slow
 def test_a_wired_client_loads_the_file_too(slowly, tmp_path, no_report):
     """Every client is a process built from the run's text: bitwise the sequential run."""
     for lift in ("sequential", "wired"):
@@ -304,6 +307,7 @@ def test_what_a_run_is_depends_on_the_content_and_not_on_the_place(slowly, tmp_p
     assert plugins.pinned(()) == () and "plugin" not in to_table(Config())  # as runs were before there were any
 
 
+@pytest.mark.slow
 def test_in_a_configuration_file(slowly, tmp_path):
     for value in (f"'{slowly}'", f"['{slowly}']"):
         (tmp_path / "it.toml").write_text(f"plugin = {value}\nalgorithm = 'slowly'\nrounds = 1\nclients = 3\n")
@@ -360,6 +364,7 @@ def test_entry_points_that_are_no_constructor(site):
     sentence(run(algorithm="d(3)"), f"of fails fails: {site / 'fails.py'}, line 2: ZeroDivisionError: division by zero")
 
 
+@pytest.mark.slow
 def test_it_works_wired_and_its_version_is_recorded(site, no_report):
     install(site, "lazily", "lazily = lazily:slowly", LIGHT)
     for lift in ("sequential", "wired"):

@@ -61,6 +61,7 @@ RECORDED = [
 
 
 # a subject catches a number of the first round that its recording keeps
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "subject, module, settings", tiers.but(RECORDED[1:2], RECORDED), ids=lambda value: getattr(value, "name", "")
 )

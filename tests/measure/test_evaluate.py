@@ -422,6 +422,7 @@ def test_who_never_trained_is_trained_for_a_measurement_at_the_end_alone(monkeyp
     assert "personal_accuracy_mean" in result.metrics[0] and drawn < set(result.experiment.federation.participants)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm, drawn",
     [("local", {5}), ("fedper + fedcog(samples=8)", {5}), ("pefll", set()), ("ditto", set(range(5))),

@@ -227,6 +227,7 @@ def theirs(kind: str) -> nn.Module:
     return whole.double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_are_those_of_transformers(kind):
     space, (x, _) = Space(model(kind), dtype=torch.float64), batch(kind)
@@ -310,6 +311,7 @@ def test_training_is_that_of_torch_and_transformers():
     assert gap(ours.last, federated.setup.initial) > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_fedals_is_fedavg_where_it_should_be(kind):
     """alpha = 1 bitwise; all layers slow, alpha rounds of K steps are one of alpha K, AdamW's state kept."""
@@ -398,6 +400,7 @@ def test_a_run_of_a_file_resumes_and_its_model_loads_in_transformers(file, tmp_p
         personalize(stopped, write(tmp_path / "odd.jsonl", [{"text": "a", "intent": "sea"}] * 9))
 
 
+@pytest.mark.slow
 def test_text_is_told_from_what_is_none(file, tmp_path):
     bare = write(tmp_path / "bare.jsonl", [{"text": str(i), "role": f"r{i % 2}"} for i in range(20)])
     few = {"clients": 2, "rounds": 1, "steps": "1", "batch": 2, "split": "natural"}

@@ -80,6 +80,7 @@ def test_feddyn_is_the_same_whether_told_or_derived(other, monkeypatch):
         assert torch.equal(one.params, two.params) and gap(one.memory["FedDyn"].term, two.memory["FedDyn"].term) == 0
 
 
+@pytest.mark.slow
 def test_feddyn_says_one_vector_over_the_wire():
     config = replace(CONFIG, algorithm="feddyn", weighting="uniform")
     result = run_config(config)[0]
@@ -122,6 +123,7 @@ def test_who_takes_how_many_steps_is_known_of_the_work(steps, equal):
     assert not assemble(replace(CONFIG, epochs=2)).federated.setup.equal_steps
 
 
+@pytest.mark.slow
 def test_fedcm_says_one_number_over_the_wire():
     config = replace(CONFIG, algorithm="fedcm", weighting="uniform", steps="2")
     result = run_config(config)[0]

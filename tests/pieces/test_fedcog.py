@@ -262,11 +262,13 @@ COMPOSED = {
 
 
 # another piece catches a term of its own that inputs are made with, or that is forgotten beside them
+@pytest.mark.slow
 @pytest.mark.parametrize("other", tiers.but(("scaffold",), COMPOSED))
 def test_added_to_anything(other):
     check(COMPOSED[other]() + named.fedcog(**SMALL))
 
 
+@pytest.mark.slow
 def test_added_to_fedavgm_with_a_network_by_counts():
     subject = algorithm(FedCOG(**{**SMALL, "kd_weight": "counts"}, source=Network(4, 6)), name="fedcog by a network")
     check(subject, server=Momentum(), weighting="uniform")
@@ -296,6 +298,7 @@ def test_features_of_one_sample_are_not_correlated():
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_pictures_of_what_was_generated_are_in_the_report(tmp_path):
     from apiece import federate as runs
 

@@ -372,6 +372,7 @@ def test_samples_that_do_not_fit_are_refused(runs, tmp_path):
         personalize(tmp_path, tmp_path / "new.npz")
 
 
+@pytest.mark.slow
 def test_a_newcomers_labels_have_the_names_of_the_runs(tmp_path):
     """And its images their scale: levels, or the same from 0 to 1."""
     rng = np.random.Generator(np.random.Philox(0))

@@ -77,6 +77,7 @@ def views(subject: Any, data: Any = None, rounds: int = 2, **settings: Any) -> l
 
 # --- composing ------------------------------------------------------------------------------------------------------
 # both catch a slot that one fills over the other
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("other", tiers.but(("fedals",), ["relaxed_init", "scaffold", "fedals", "fedper"]))
 def test_composed(name, other):

@@ -52,6 +52,7 @@ def page(folders: Any, tmp_path: Path) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_in_itself(tmp_path: Path) -> None:
     out = write_report(write(tmp_path / "a"), tmp_path / "deep" / "folder")
     assert out == tmp_path / "deep" / "folder" / "report.html"
@@ -73,11 +74,13 @@ def test_every_figure_has_a_caption_and_a_text(tmp_path: Path) -> None:
     assert {svg["aria-labelledby"] for svg in described} <= set(identifiers)
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path / "a")
     assert page(folder, tmp_path) == page(folder, tmp_path)
 
 
+@pytest.mark.slow
 def test_colors_are_the_pages(tmp_path: Path) -> None:
     from apiece.report.drawing import COLORS, INK, LINE, MUTED
 
@@ -104,6 +107,7 @@ def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     assert "Global accuracy" in text and "Training loss" in text
 
 
+@pytest.mark.slow
 def test_settings_that_differ_stand_apart(tmp_path: Path) -> None:
     folders = [
         write(tmp_path / "a", lr=0.1),
@@ -166,12 +170,14 @@ def test_many_clients_layers_and_runs(tmp_path: Path) -> None:
     assert "data:image/png;base64" in text and "stroke-dasharray" in text and "layer 1, " in text
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write_report(write(tmp_path / "a"), tmp_path / "file" / "report.html")
 
 
+@pytest.mark.slow
 def test_what_a_folder_says_is_text_on_the_page(tmp_path: Path) -> None:
     """Names, settings, clients and layers may hold anything: none of it becomes an element of the page."""
     evil = '<evil-one onload=x>$frac{&"[/b]'

@@ -67,6 +67,7 @@ LOST = {
 
 
 # a loss catches a check that reads the length or the last line alone
+@pytest.mark.slow
 @pytest.mark.parametrize("how", tiers.but(("halved", "a line removed"), ["missing", *LOST]))
 def test_a_log_that_no_checkpoint_agrees_with_is_refused_by_name(folder, tmp_path, how):
     path = folder / "metrics.jsonl"

@@ -100,6 +100,7 @@ def operations(disk: Disk) -> int:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 def test_killed_at_every_operation(disk, half):
     for at in range(1, operations(disk) + 1):
@@ -112,6 +113,7 @@ def test_killed_at_every_operation(disk, half):
 
 
 # shares catch a flush left out: none of what is unsure is there, some, or all but its order
+@pytest.mark.slow
 @pytest.mark.parametrize("share", tiers.but((0.3,), [0.0, 0.3, 0.7, 1.0]))
 def test_power_cut_at_every_operation(disk, share):
     for at in range(1, operations(disk) + 1):
@@ -124,6 +126,7 @@ def test_power_cut_at_every_operation(disk, share):
         check(play(disk.root / "run", [], 0), UNHURT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", tiers.but((True,), [False, True]))
 def test_falling_back_one_checkpoint(disk, cut):
     for at in range(1, operations(disk) + 1):

@@ -66,6 +66,7 @@ class Normed(nn.Sequential):
 
 
 # --- the same run ----------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap of a mean over channels-last images
 @pytest.mark.parametrize("case, lift", tiers.but(LIFTS[:24:3], LIFTS))
 def test_a_run_there_is_bitwise_the_run_here(case, lift, tmp_path):
@@ -118,6 +119,7 @@ def test_clients_whose_data_are_made_when_asked(lift):
     assert all(torch.equal(here[name], away[name]) for name in here)
 
 
+@pytest.mark.slow
 def test_what_crosses_does_not_grow_with_the_steps():
     def crossed(steps: str) -> dict[str, int]:
         with there() as pretended:
@@ -128,6 +130,7 @@ def test_what_crosses_does_not_grow_with_the_steps():
 
 
 # an algorithm catches a value that its pieces or its server ask a device for
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", tiers.but(("pfedhn",), ["scaffold + fedals(alpha=2)", "fednova", "fedcm + relaxed_init", "pfedhn"])
 )
@@ -199,6 +202,7 @@ def test_the_host_waits_for_a_call_when_the_next_is_under_way(lift, calls, monke
 
 
 # devices catch a state that stays where it was made, lifts rows stacked there
+@pytest.mark.slow
 @pytest.mark.parametrize("lift", ["sequential", "vectorized"])
 @pytest.mark.parametrize("first", ["cuda", "cpu"])
 def test_a_run_goes_on_on_another_device(first, lift, tmp_path):

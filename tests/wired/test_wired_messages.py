@@ -35,6 +35,7 @@ EVERYONE = replace(CONFIG, algorithm="scaffold", rounds=3, cohort=1.0, absent=0.
 
 
 # an algorithm catches tensors of its own messages that are taken unchecked
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", tiers.but(("scaffold", "pefll(embedding=mlp, size=S, lambda_h=0.1)"), ALGORITHMS))
 def test_changed_messages_are_refused_or_make_no_difference(algorithm, tmp_path):
     counted = play(Scene(algorithm, tmp_path), 4 * len(CHANGES), random.Random(algorithm))
