@@ -191,6 +191,8 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
     if isinstance(first, Tensor):
         lengths = {len(t) if t.dim() else 0 for t in trees}
         return torch.stack([padded(t, max(lengths)) for t in trees] if len(lengths) > 1 else list(trees))
+    if isinstance(first, tuple | dict) and not first:  # most of a client's row
+        return first
     if isinstance(first, dict):
         return {name: _stack([tree[name] for tree in trees], like) for name in first}
     if isinstance(first, tuple):
@@ -213,8 +215,10 @@ def apart(tree: Any, count: int) -> list[Any]:
     """The `count` trees that a stacked tree is made of."""
     if isinstance(tree, Tensor):
         return list(tree.unbind())
+    if not tree:
+        return [tree] * count
     parts = [apart(part, count) for part in (tree.values() if isinstance(tree, dict) else tree)]
-    whole = zip(*parts, strict=True) if parts else [()] * count
+    whole = zip(*parts, strict=True)
     return [dict(zip(tree, each, strict=True)) if isinstance(tree, dict) else _like(tree, each) for each in whole]
 
 
