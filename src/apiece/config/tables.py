@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -18,14 +18,11 @@ COUNT_OR_SHARE = int | float  # the type of a setting that is a whole number of 
 KINDS = get_type_hints(Config)
 
 
-def from_toml(path: str | Path, respelled: Mapping[str, str] = {}) -> Config:
-    """The configuration of a TOML file: a run's `run.toml` (its table [config]) or plain keys. `respelled` maps earlier
-    spellings of values to present ones.
-    """
+def from_toml(path: str | Path, read: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> Config:
+    """The configuration of a TOML file, a run's `run.toml` (its table [config]) or plain keys, as `read` reads it."""
     table = read_toml(path)
     inside = table.get("config", table)
-    values = inside if isinstance(inside, dict) else table
-    return from_table({k: respelled.get(v, v) if isinstance(v, str) else v for k, v in values.items()}, str(path))
+    return from_table(read(inside if isinstance(inside, dict) else table), str(path))
 
 
 def from_table(table: dict[str, Any], where: str) -> Config:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from apiece.system.files import read_toml
 from apiece.system.provenance import versions
 
 INIT = "init.safetensors"  # a run's own copy of what it started from
-# values of run.toml, and how they were spelled earlier
-SPELLED = {"vectorized": "vectorised", "centralized": "centralised"}  # codespell:ignore
+# words of a run.toml, each as it was once spelled, and the settings that have such words
+SPELLED = dict(vectorized="vectorised", centralized="centralised")  # codespell:ignore
+SPELLED |= dict(normalized="normalised", center="centre")  # codespell:ignore
+WORDED = ("algorithm", "server", "lift")
 UNDECIDED = {"run.toml.tmp", INIT, f"{INIT}.tmp"}  # what a start may leave before its run.toml
 
 
@@ -122,7 +125,13 @@ def recorded(folder: Path) -> Config:
 
 def _written(folder: Path) -> Config:
     """The configuration in the folder's run.toml, spelled as it is now."""
-    return from_toml(folder / "run.toml", {earlier: now for now, earlier in SPELLED.items()})
+    return from_toml(folder / "run.toml", partial(spelled, words={earlier: now for now, earlier in SPELLED.items()}))
+
+
+def spelled(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    """The settings with these words of their expressions replaced."""
+    each = re.compile(rf"\b({'|'.join(words)})\b")
+    return {k: each.sub(lambda word: words[word[0]], v) if k in WORDED else v for k, v in table.items()}
 
 
 def read_config(folder: Path, plugin: Sequence[str] = ()) -> Config:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from apiece.config.settings import Config, located
 from apiece.config.tables import to_table
 from apiece.errors import UserError
-from apiece.experiment.folders import INIT, SPELLED, content_of, noted, recorded
+from apiece.experiment.folders import INIT, SPELLED, content_of, noted, recorded, spelled
 from apiece.language import plugins, schedules
 from apiece.language.expression import build
 from apiece.storage.checkpoint_files import done
@@ -44,7 +44,7 @@ def digest(config: Config, folder: Path | None = None) -> str:
         begun = noted(folder).get("rounds", "")
         config = replace(config, rounds=int(begun[:9]) if begun.isdecimal() else recorded(folder).rounds)
     named = {k: v for k, v in to_table(replace(config, device="cpu")).items() if k not in NOT_IDENTITY}
-    table = {k: SPELLED.get(v, v) if isinstance(v, str) else v for k, v in named.items()}
+    table = spelled(named, SPELLED)
     if config.plugin:
         table["plugin"] = plugins.hashes(config.plugin)
     kept = folder is None or not (folder / "run.toml").is_file() or (folder / INIT).is_file()
