@@ -62,8 +62,8 @@ def noop(options: argparse.Namespace) -> Iterator[Work]:
     nothing, empty = (torch.zeros(0, 620), torch.zeros(0, dtype=torch.int64)), [torch.arange(0)] * CLIENTS
     federation = Federation(nothing, nothing, empty, empty, [f"client-{i:04d}" for i in range(CLIENTS)])
     federated = Federated(Setup(algorithms.fedavg(), Task(space, draws=False), space.ravel(), space.ravel_buffers()))
-    federated.operations["identity"] = identity
     clients, shared = Clients(federated, federation, Idle(), 0, Sequential()), federated.shared(federated.start(), 0.1)
+    clients.operations["identity"] = identity
 
     def said(rows: list[Row]) -> list[str]:
         ms, least, most = (1000 * seconds / CLIENTS for seconds in (rows[0].wall, rows[0].low, rows[0].high))

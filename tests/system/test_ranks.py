@@ -273,7 +273,7 @@ def test_ranks_begun_with_other_words_or_data_are_refused(tmp_path):
     )
     assert len(said) == len(here), said
     for line, words in zip(said, here, strict=True):
-        assert line.startswith(f"apiece: rank 1: {words}") and line.endswith("with the same packages."), line
+        assert line.startswith(f"apiece: rank 1: {words}") and line.endswith("data and packages."), line
 
 
 def test_ranks_of_other_packages_are_refused(tmp_path):
