@@ -43,7 +43,7 @@ def table(out: Path, rows: str, columns: str, *flags: object, **settings: Any) -
 
 
 def told(values: list[float]) -> str:
-    """Mean and sample standard deviation in per cent, written by hand."""
+    """Mean and sample standard deviation in percent, written by hand."""
     mean, sd = 100 * statistics.mean(values), 100 * statistics.stdev(values)
     return f"{mean:.2f}" + (f" ± {sd:.2f}" if sd else "")
 

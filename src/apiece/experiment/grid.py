@@ -185,7 +185,7 @@ def _grid(
     seeds = max((len(runs.runs) for runs in done.values()), default=0)
     spread = f"; mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
     bold = f"in each row {UNBEATEN if seeds > 1 else 'the highest'} is bold"
-    about = f"{metric.heading}: {metric.caption}, in per cent, after the last round{spread}; {bold}."
+    about = f"{metric.heading}: {metric.caption}, in percent, after the last round{spread}; {bold}."
     return Grid(rows, columns, texts, tops, notes, about)
 
 

@@ -158,7 +158,7 @@ def _clients(rows: list[Runs]) -> Iterator[Panel]:
                 line(axes, Curve(share, values, np.zeros(len(values))), look)
         axes.set(xlabel="clients, from the worst (%)", ylabel="accuracy (%)", xlim=(0, 100))
         several = " Clients of all seeds together." if _several(rows) else ""
-        caption = f"Each client's accuracy on its own test set at the end, in per cent, clients sorted.{several}"
+        caption = f"Each client's accuracy on its own test set at the end, in percent, clients sorted.{several}"
         ends = [
             f"{row.name} from {v[0]:.1f} to {v[-1]:.1f} %, median {np.median(v):.1f} %"
             for row, v in zip(rows, made, strict=True)

@@ -40,7 +40,7 @@ class Metric(NamedTuple):
     @property
     def sentence(self) -> str:
         """The caption with its unit."""
-        return f"{self.caption[0].upper()}{self.caption[1:]}{', in per cent' if self.unit == '%' else ''}."
+        return f"{self.caption[0].upper()}{self.caption[1:]}{', in percent' if self.unit == '%' else ''}."
 
 
 def _accuracy(choice: str, key: str, column: str, heading: str, caption: str, on_page_alone: bool = False) -> Metric:

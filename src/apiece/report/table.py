@@ -54,7 +54,7 @@ def readings(rows: list[Runs]) -> list[Column]:
 
 
 def default_target(rows: list[Runs], key: str = "global_accuracy") -> float | None:
-    """A target that distinguishes rows: 95 % of the median row's best accuracy, rounded down to a whole per cent."""
+    """A target that distinguishes rows: 95 % of the median row's best accuracy, rounded down to a whole percent."""
     tops = sorted(s.mean for row in rows if (s := row.over(lambda run: run.best(key))) and math.isfinite(s.mean))
     return math.floor(95 * tops[len(tops) // 2] + 1e-9) / 100 if tops else None
 

@@ -22,7 +22,7 @@ def short(value: float, unit: str = "") -> str:
 
 
 def percent(value: Spread) -> str:
-    """A share in per cent: `71.20 ± 0.31`."""
+    """A share in percent: `71.20 ± 0.31`."""
     deviation = f" ± {100 * value.sd:.2f}" if value.sd else ""
     return f"{100 * value.mean:.2f}{deviation}" if math.isfinite(value.mean) else "NaN"
 
