@@ -50,15 +50,19 @@ class Interval(NamedTuple):
         """(where the interval began, where training goes on, the sum of task gradients since), if the round of a
         parameter that opens begins at `theta`.
         """
-        start = select(self.opens, theta, rows.recall(setup, theta, row.start, row.sent))
-        zero = torch.zeros_like(theta)
-        total = select(self.opens, zero, rows.recall(setup, zero, row.total)) if setup.recipe.gradient else ()
+        start, total = select(self.opens, theta, rows.recall(setup, theta, row.start, row.sent)), ()
+        if setup.recipe.gradient:
+            zero = torch.zeros_like(theta)
+            total = select(self.opens, zero, rows.recall(setup, zero, row.total))
         return start, select(self.opens, theta, self.model), total
 
     def due(self, setup: Setup, shared: Shared, client: ClientTask, kept: Tensor, last: Local, reports: Any) -> Message:
         """What leaves the client: of all that it has made, that whose interval ends."""
-        moved = self.buffers_sent - last.buffers
-        moved = select(setup.buffer_periods.closes(shared.round), moved, torch.zeros_like(moved))
-        reports = select(self.closes, reports, map_tree(torch.zeros_like, reports))
+        moved = _due(setup.buffer_periods.closes(shared.round), self.buffers_sent - last.buffers)
         weight = scalar(client.weight, kept, torch.float64)
-        return Message(where(self.closes, self.sent - kept, 0.0), moved, reports, weight)
+        return Message(where(self.closes, self.sent - kept, 0.0), moved, _due(self.closes, reports), weight)
+
+
+def _due(mask: Mask, tree: Any) -> Any:
+    """The tree where it is due; 0 elsewhere, made only if something is not due."""
+    return tree if mask is True else select(mask, tree, map_tree(torch.zeros_like, tree))

@@ -39,6 +39,7 @@ class Row(NamedTuple):
 
 TOLD = "told"  # what `from_server` is called on the disk
 OPTIMIZER = "optimiser"  # codespell:ignore: and `optimizer`
+STORED = {"from_server": TOLD, "optimizer": OPTIMIZER}
 PLAIN = tuple(name for name in Row._fields if name not in ("from_server", "memory", "optimizer"))  # a tensor each
 
 
@@ -68,7 +69,7 @@ def fresh(setup: Setup) -> Row:
 
 def write(row: Row) -> dict[str, Tensor]:
     """The row's tensors by name, as they are stored: `model`, `memory.Scaffold.variate`, ..."""
-    fields = ({"from_server": TOLD, "optimizer": OPTIMIZER}.get(field, field) for field in Row._fields)
+    fields = (STORED.get(field, field) for field in Row._fields)
     return {name: leaf for field, part in zip(fields, row) for name, leaf in flatten(field, part).items()}
 
 

@@ -121,9 +121,7 @@ class Client:
                 f"client {self.name!r} has the number {self.who}, and the message is for number {header.client}: send "
                 "it to that client."
             )
-        operations = (
-            ("train", "embed", "embed_back") if isinstance(self.federated.setup.broadcast, Pipeline) else ("train",)
-        )
+        operations = tuple(OPERATIONS) if isinstance(self.federated.setup.broadcast, Pipeline) else ("train",)
         if header.operation not in operations:
             known = ", ".join(operations)
             raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
