@@ -292,13 +292,13 @@ def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(saved, "save", interrupted)
     ended = cli("compare", tmp_path / "one")
     (folder,) = tmp_path.glob("centralized-*")
-    said = f"apiece: interrupted; `apiece resume {folder}`, or the same comparison again, goes on.\n"
+    said = f"apiece: interrupted; `apiece resume {folder}`, or the same comparison again, continues it.\n"
     assert ended.code == 130 and ended.err.endswith(said)
-    assert run(out=tmp_path / "two").err.endswith(f"; `apiece resume {tmp_path / 'two'}` goes on.\n")
-    assert run(out=tmp_path / "all", seeds="0,1").err.endswith(f"; `apiece resume {tmp_path / 'all'}` goes on.\n")
+    assert run(out=tmp_path / "two").err.endswith(f"; `apiece resume {tmp_path / 'two'}` continues the run.\n")
+    assert run(out=tmp_path / "all", seeds="0,1").err.endswith(f"; `apiece resume {tmp_path / 'all'}` continues the run.\n")
     words = [word for key, value in TINY.items() for word in (f"--{key}", value)]
     grid = cli("grid", "--rows", "fedavg", "--columns", "nothing", "--out", tmp_path / "grid", *words)
-    assert grid.err.endswith("; the same grid again goes on.\n")
+    assert grid.err.endswith("; the same grid again continues it.\n")
     monkeypatch.setattr(run_module, "_round", interrupted_at_once)
     assert run().err == "apiece: interrupted; nothing was saved, as no --out was given.\n"
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -130,12 +130,12 @@ def _neutral(trial: _Trial, place: int) -> str:
 
 def _pure(trial: _Trial) -> None:
     reference, again = trial.begin(Sequential()), trial.begin(Sequential())
+    pool = cast(Federation, again.clients.federation).pool
     for t in range(3):
-        before, rows = tree_map(_copy, again.server), again.clients.rows.digest()
-        data = tree_map(_copy, again.clients.federation.pool)
+        before, rows, data = tree_map(_copy, again.server), again.clients.rows.digest(), tree_map(_copy, pool)
         once, twice = trial.round(again, t), trial.round(again, t)
         _equal("law 8 (a round changed its input)", trial.subject, before, again.server)
-        _equal("law 8 (a round changed the data)", trial.subject, data, again.clients.federation.pool)
+        _equal("law 8 (a round changed the data)", trial.subject, data, pool)
         assert rows == again.clients.rows.digest(), "law 8 (a round changed rows before they were committed)"
         _equal("law 8 (a round does not repeat)", trial.subject, once, twice)
         reference, again = trial.step(reference, t), trial.commit(again, t, twice)

@@ -250,5 +250,5 @@ def test_a_row_that_rots_while_a_run_works_is_named(half, monkeypatch):
         patch.setattr(DiskRows, "_whole", rotten)
         patch.setattr(DiskRows, "check", lambda *_: None)
         ended = cli("resume", half, "--rounds", 9)
-    assert ended.code == 2 and "is damaged: `apiece resume` goes on from the last checkpoint" in ended.err
+    assert ended.code == 2 and "is damaged: `apiece resume` continues from the last checkpoint" in ended.err
     assert cli("resume", half).code == 0 and len(metrics(half)) == 9

@@ -200,7 +200,7 @@ def test_resume_of_a_run_that_has_ended_says_so_at_once(tmp_path, monkeypatch):
         patch.setattr(launch, "assemble", lambda *_: pytest.fail("assembled"))
         for name in folders_of:
             folder = tmp_path / name
-            said = f"{folder} has ended after 2 rounds: see {folder / 'report.html'}; --rounds N goes on.\n"
+            said = f"{folder} has ended after 2 rounds: see {folder / 'report.html'}; --rounds N continues the run.\n"
             assert cli("resume", folder) == cli("resume", folder, "--rounds", 2) == (0, said, "")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     for lost in ("model.safetensors", "report.html"):

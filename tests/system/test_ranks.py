@@ -378,7 +378,7 @@ def test_a_signal_ends_all_ranks_in_a_sentence(tmp_path, number, everyone):
             os.killpg(begun.pid, signal.SIGKILL)
     how = "interrupted; " if everyone else "rank {}: another rank of this run ended, or torchrun was asked to end; "
     for rank, path in enumerate(sorted(logs.rglob("stderr.log"))):
-        sentence = f"apiece: {how.format(rank)}`apiece resume {folder}` goes on.\n"
+        sentence = f"apiece: {how.format(rank)}`apiece resume {folder}` continues the run.\n"
         ours = [line for line in path.read_text().splitlines(True) if "apiece: " in line]
         assert ours == ([] if everyone and rank else [sentence]) and "Traceback" not in path.read_text()
     assert cli("export", folder, "--out", tmp_path / "model").code == 0

@@ -159,7 +159,7 @@ def test_ctrl_c_ends_any_lift_while_clients_are_at_work(begin, tmp_path, lift, h
             os.kill(process.pid, signal.SIGSTOP)
         until(lambda: all(process.state == "T" for process in workers(run.pid)))
     code, said, seconds = run.ended(signal.SIGINT)
-    assert (code, said.strip()) == (130, f"apiece: interrupted; `apiece resume {tmp_path / 'run'}` goes on.")
+    assert (code, said.strip()) == (130, f"apiece: interrupted; `apiece resume {tmp_path / 'run'}` continues the run.")
     assert seconds < FIVE
 
 
@@ -176,7 +176,7 @@ def test_a_signal_to_all_processes_of_a_run_is_one_sentence(begin, tmp_path, num
     run = begin("run", *SMALL, "--rounds", "100000", "--lift", "wired", "--out", tmp_path / "run")
     until(lambda: list(tmp_path.glob("run/checkpoints/*.safetensors")))
     found, said, seconds = run.ended(number, everyone=True)
-    sentence = f"apiece: ended by {name}; `apiece resume {tmp_path / 'run'}` goes on."
+    sentence = f"apiece: ended by {name}; `apiece resume {tmp_path / 'run'}` continues the run."
     assert found == code and said.strip().splitlines()[-1] == sentence and "Traceback" not in said
     assert seconds < FIVE and cli("export", tmp_path / "run", "--out", tmp_path / "model").code == 0
 
@@ -197,9 +197,10 @@ def test_it_is_said_how_a_command_of_many_runs_goes_on(begin, tmp_path, words):
     run = begin(*words.split(), *SMALL, *LONG, "--lift", "sequential", "--out", tmp_path / "out")
     until(lambda: list(tmp_path.glob("out/**/split.npz")))
     code, said, seconds = run.ended(signal.SIGINT)
-    again = "the same grid again" if "grid" in words else f"`apiece resume {tmp_path / 'out'}`"
+    resumed = f"`apiece resume {tmp_path / 'out'}` continues the run"
+    again = "the same grid again continues it" if "grid" in words else resumed
     last = said.strip().splitlines()[-1]  # a grid says which cell it is at
-    assert (code, last) == (130, f"apiece: interrupted; {again} goes on.") and seconds < FIVE
+    assert (code, last) == (130, f"apiece: interrupted; {again}.") and seconds < FIVE
 
 
 def test_without_a_folder_nothing_goes_on(begin):

@@ -41,9 +41,15 @@ class Shared(NamedTuple):
 
     round: int
     lr: float
-    model: Any  # [D], or () where each client is sent its own
+    model: Tensor | tuple[()]  # [D], or () where each client is sent its own
     buffers: Tensor
     from_server: dict[str, Any]  # what each piece tells its clients of that
+
+    @property
+    def vector(self) -> Tensor:
+        """The model [D] that all are sent alike."""
+        assert isinstance(self.model, Tensor), "each client is sent a model of its own"
+        return self.model
 
 
 class Answer(NamedTuple):

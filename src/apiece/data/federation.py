@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,25 @@ from apiece.system.device import to_device, to_numpy
 
 Tree = Any
 MOST = 1 << 20  # labels from this number on are not counted
+
+
+class Owners(Protocol):
+    """The clients as owners of data, whether these lie in memory or are made on demand."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def participants(self) -> Sequence[int]: ...
+
+    @property
+    def test_pool(self) -> Tree: ...
+
+    def size(self, client: int) -> int: ...
+
+    def samples(self, client: int) -> Samples: ...
+
+    def expect(self, clients: Iterable[int]) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,19 +6,21 @@ and count only once the caller commits them. Who did not answer is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.draws import draw
 from apiece.algebra.place import Answer, Shared, Traffic
+from apiece.data.federation import Owners
+from apiece.data.samples import Samples
 from apiece.engine import row
 from apiece.engine.federated import Federated
-from apiece.engine.operations import operations
+from apiece.engine.operations import Operation, operations
 from apiece.engine.reduce import Totals
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask, Reply
@@ -43,15 +45,23 @@ class BadClient(NotFinite):
     """That of a client, or an answer of it that cannot be taken."""
 
 
+class Lift(Protocol):
+    """How an operation that is written for one client runs for many: see `lifts.lift`."""
+
+    def run(
+        self, operation: Operation, shared: Shared, tasks: Iterable[Callable[[], ClientTask]]
+    ) -> Iterator[Reply]: ...
+
+
 @dataclass
 class Clients:
     """Clients in this process: data in a federation, rows in memory or on disk, operations run by a lift."""
 
     federated: Federated
-    federation: Any
+    federation: Owners
     work: Work
     seed: int
-    lift: Any
+    lift: Lift
     rows: Rows = cast(Rows, None)  # in memory where none are given
     on_bad_client: str = "stop"
     ranks: Ranks = Ranks()
@@ -120,7 +130,7 @@ class Clients:
             self.rows.check(number, digest)
 
     def restore(self, number: int, digest: str | None) -> None:
-        """Make the rows what they were at that checkpoint, for a run that goes on in this process."""
+        """Make the rows what they were at that checkpoint, for a run that continues in this process."""
         if self.fresh:
             self.rows.restore(number, digest)
 
@@ -135,7 +145,7 @@ class Clients:
     def last_round(self, client: int) -> int:
         return self.rows.last_round(client) if self.fresh else -1
 
-    def each(self, client: int, round: int, sent: Any = ()) -> ClientTask:
+    def each(self, client: int, round: int, sent: Tensor | tuple[()] = ()) -> ClientTask:
         """All that one client works on in this round."""
         (kept, last_round), samples = self._kept(client), self.federation.samples(client)
         name = self.federation.names[client]
@@ -152,14 +162,14 @@ class Clients:
         return to_device(task, setup.initial.device)
 
     def replies(
-        self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
+        self, operation: str, shared: Shared, own: dict[int, Tensor], working: list[int], round: int
     ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
         """(client, what it gave back or why that cannot be taken, what crossed) of these clients, in their order; who
         does not answer is left out.
         """
         count = _Count(self.federated, shared, round)
 
-        def sent(client: int) -> Any:  # as on a wire: the last bit can depend on where a vector lies
+        def sent(client: int) -> Tensor | tuple[()]:  # as on a wire: the last bit can depend on where a vector lies
             return own[client].clone() if client in own else ()
 
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
@@ -170,7 +180,7 @@ class Clients:
 
 def local_work(
     setup: Setup,
-    samples: Any,
+    samples: Samples,
     name: str,
     who: int,
     last_round: int,
@@ -178,7 +188,7 @@ def local_work(
     work: Work,
     seed: int,
     round: int,
-    sent: Any,
+    sent: Tensor | tuple[()],
 ) -> ClientTask:
     """What a client draws for itself: batches, augmentation and the pieces' draws, from streams of its own name."""
     steps = setup.local_steps(work.count(seed, round, name, samples.size), round)
@@ -213,7 +223,7 @@ class Place:
     def only(self, clients: list[int]) -> Place:
         return Place(self.clients, clients, frozenset(), self.round)
 
-    def map(self, operation: str, shared: Shared, each: dict[int, Any] | None = None) -> Answer:
+    def map(self, operation: str, shared: Shared, each: dict[int, Tensor] | None = None) -> Answer:
         """Run an operation of the algorithm's value, by name, at every client that answers and, where `each` is given,
         has a row in it.
         """
@@ -273,7 +283,7 @@ class _Count:
         self._known: dict[Any, tuple[int, int, int, int]] = {}
         self._up: tuple[int, int, int, int] | None = None
 
-    def of(self, own: Any, reply: Reply, seen: int) -> Traffic:
+    def of(self, own: Tensor | tuple[()], reply: Reply, seen: int) -> Traffic:
         key = self.federated.setup.periods.pattern(self.round, seen)
         if key not in self._known:
             self._known[key] = measure(down(self.federated.setup, self.shared, own, seen))

@@ -38,7 +38,7 @@ class Interval(NamedTuple):
         """
         periods, row = setup.periods, client.row
         opens, closes = periods.opens(shared.round, client.last_round), periods.closes(shared.round)
-        arrived = shared.model if isinstance(client.sent, tuple) else client.sent
+        arrived = shared.vector if isinstance(client.sent, tuple) else client.sent
         sent = select(opens, arrived, rows.recall(setup, arrived, row.sent))
         model = rows.own_model(setup, sent, row)
         begin = where(opens if periods.plain else opens & periods.shared, sent, model)

@@ -16,7 +16,7 @@ from apiece.engine.stepping import Stepping
 
 def embed(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) -> Reply:
     """The first half of a pipeline on the client: its descriptor."""
-    v = _pipeline(setup).descriptor(shared.model, client)
+    v = _pipeline(setup).descriptor(shared.vector, client)
     return Reply(PerClient(v), (), {}, finite(v))
 
 
@@ -28,7 +28,7 @@ def embed_back(setup: Setup, stepping: Stepping, shared: Shared, client: ClientT
     def along(phi: Tensor) -> tuple[Tensor, Any]:
         return (_pipeline(setup).descriptor(phi, client) * d_v).sum(), ()
 
-    d_phi = stepping.differentiate(along, shared.model)[0]
+    d_phi = stepping.differentiate(along, shared.vector)[0]
     return Reply(Sum(d_phi), (), {}, finite(d_phi))
 
 

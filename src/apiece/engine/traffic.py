@@ -31,7 +31,7 @@ def down(setup: Setup, shared: Shared, own: Tensor | tuple[()], last_round: int)
     """What a client that last took part in round `last_round` is sent: the due groups of its model, its buffers, and
     what it is told.
     """
-    model = shared.model if isinstance(own, tuple) else own
+    model = shared.vector if isinstance(own, tuple) else own
     sent = setup.periods.sent(shared.round, last_round)
     told = {f"told.{i}": sent.of(leaf) for i, leaf in enumerate(tree_flatten(shared.from_server)[0])}
     buffers = setup.buffer_periods.sent(shared.round, last_round)

@@ -69,7 +69,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
             kept = ", which has ended" if whole(one, folder) else ""
             folders.say(f"cell {able.index(where) + 1} of {len(able)}, seed {seed}: {one.algorithm}{kept}")
         try:
-            with going_on("the same grid again goes on"):
+            with going_on("the same grid again continues it"):
                 ensure(one, folder, progress)
         except NotFinite as error:
             cells[where] = cells[where]._replace(problem=f"seed {seed}: {error}")

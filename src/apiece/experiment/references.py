@@ -29,7 +29,7 @@ def compare(paths: list[Path], references: bool, out: Path | None, target: float
     if left and ranks.leads:
         folders.say(_announced(rows[0], left))
     for folder in left:
-        with going_on(f"`apiece resume {folder}`, or the same comparison again, goes on"):
+        with going_on(f"`apiece resume {folder}`, or the same comparison again, continues it"):
             ensure(made[folder], folder, progress=True)
     paths = [*paths, *made]
     if ranks.leads:

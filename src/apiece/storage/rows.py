@@ -87,7 +87,7 @@ class Rows(ABC):
             return self.layout.unpack(self._whole(client, self._records[client][-1]))
         except StoreError as error:
             raise StoreError(
-                f"{str(error).rstrip('.')}: `apiece resume` goes on from the last checkpoint whose rows are whole."
+                f"{str(error).rstrip('.')}: `apiece resume` continues from the last checkpoint whose rows are whole."
             ) from None
 
     def _whole(self, client: int, written: Written) -> bytes:

@@ -119,7 +119,7 @@ class Pool:
         except Lost as lost:
             raise type(lost)(
                 f"{who} {lost}, as one before it was lost at the same work: {lost.advice}; a run with "
-                "a folder goes on with `apiece resume`."
+                "a run with a folder continues with `apiece resume`."
             ) from None
 
     def pids(self) -> list[int]:

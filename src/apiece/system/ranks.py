@@ -138,7 +138,7 @@ class RankLost(UserError):
 
 LOST = (
     "another rank of this run ended or cannot be reached ({}): begin again on as many ranks as you like with "
-    "`apiece resume` and the run's folder; it goes on from the last checkpoint."
+    "`apiece resume` and the run's folder; it continues from the last checkpoint."
 )
 UNMET = (
     "this rank does not reach all others ({}): let the machines connect to each other on every port; if a machine "

@@ -101,7 +101,7 @@ class Client:
         if not bool(reply.finite):
             return messages.pack(header._replace(operation=NOT_FINITE), {})
         if header.operation == "embed":  # the first phase is stored until the last
-            files.atomic_write(self.folder / PHASE, messages.pack(header, {"phi": shared.model, "v": reply.message.x}))
+            files.atomic_write(self.folder / PHASE, messages.pack(header, {"phi": shared.vector, "v": reply.message.x}))
         kept = row.write(reply.row) if reply.row else {}
         remembered = client_folder.remember(self.folder, header, kept) if kept else 0
         weight = getattr(reply.message, "weight", None)

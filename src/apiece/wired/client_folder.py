@@ -21,7 +21,7 @@ from apiece.system import files
 
 DATA, PHASE = "data.message", "phase.message"
 MEMORY = re.compile(r"round-(\d+)-[0-9a-f]{8}\.message(\.tmp)?")
-EARLIER = ": `apiece resume` goes on from the last checkpoint whose memories are whole"
+EARLIER = ": `apiece resume` continues from the last checkpoint whose memories are whole"
 
 
 def deliver(folder: Path, run: str, client: int, name: str, x: Tensor, y: Tensor) -> None:

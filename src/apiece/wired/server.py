@@ -38,7 +38,7 @@ from apiece.engine.stepping import Loop
 from apiece.engine.traffic import down, measure, received, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lifts.lift import Threaded
+from apiece.lifts.lift import Sequential, Threaded
 from apiece.storage.row_format import RowFormat
 from apiece.system.temporary import TemporaryFolder
 from apiece.vector.task import accuracy, cross_entropy
@@ -109,7 +109,7 @@ class WiredClients(Clients):
             experiment.training,
             experiment.work,
             config.seed,
-            lift,
+            Sequential(),  # in each process its one client
             self.counts,
             config.on_bad_client,
         )
@@ -131,7 +131,7 @@ class WiredClients(Clients):
         return clients
 
     def replies(
-        self, operation: str, shared: Shared, own: dict[int, Any], working: list[int], round: int
+        self, operation: str, shared: Shared, own: dict[int, Tensor], working: list[int], round: int
     ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
         """Each client's answer; a client whose process ended twice at this message is left out, as an absent one is."""
 
