@@ -295,7 +295,9 @@ def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch):
     said = f"apiece: interrupted; `apiece resume {folder}`, or the same comparison again, continues it.\n"
     assert ended.code == 130 and ended.err.endswith(said)
     assert run(out=tmp_path / "two").err.endswith(f"; `apiece resume {tmp_path / 'two'}` continues the run.\n")
-    assert run(out=tmp_path / "all", seeds="0,1").err.endswith(f"; `apiece resume {tmp_path / 'all'}` continues the run.\n")
+    assert run(out=tmp_path / "all", seeds="0,1").err.endswith(
+        f"; `apiece resume {tmp_path / 'all'}` continues the run.\n"
+    )
     words = [word for key, value in TINY.items() for word in (f"--{key}", value)]
     grid = cli("grid", "--rows", "fedavg", "--columns", "nothing", "--out", tmp_path / "grid", *words)
     assert grid.err.endswith("; the same grid again continues it.\n")

@@ -161,7 +161,8 @@ def resume(
         parts = [part for _, part in _each(there, folder) if part is not None]
     if rounds in (None, there.rounds) and ranks.from_first(lambda: all(map(lifecycle.complete, parts))):
         if ranks.leads:
-            print(f"{folder} has ended after {there.rounds} rounds: see {folder / 'report.html'}; --rounds N continues the run.")
+            ended = f"{folder} has ended after {there.rounds} rounds: see {folder / 'report.html'}"
+            print(f"{ended}; --rounds N continues the run.")
         return
     given = {"device": device, "on_bad_client": on_bad_client, "rounds": rounds, "patience": patience}
     with ranks.together():
@@ -285,4 +286,6 @@ def _watched(
 
 def _goes_on(folder: Path | None) -> str:
     """How to continue an interrupted run."""
-    return "nothing was saved, as no --out was given" if folder is None else f"`apiece resume {folder}` continues the run"
+    if folder is None:
+        return "nothing was saved, as no --out was given"
+    return f"`apiece resume {folder}` continues the run"
