@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm
@@ -123,12 +125,13 @@ def assemble(
         clients = under_noise(config, dataset, split, dtype)
     elif isinstance(clients, Federation):
         refuse_misfits(clients)
-    shape = tuple(clients.test_pool[0].shape[1:])
+    shape = tuple(tree_leaves(clients.test_pool[0])[0].shape[1:])
     classes = dataset.classes if dataset is not None else class_count(clients, loss is None, module is None)
     setting = FederationFacts(shape, classes, clients.names, clients.participants, config.seed)
     clients = clients.on(device.named(config.device))
     fitting = partial(check_outputs, clients=clients, classes=classes, usual=loss is None)
     module, federated = federated_of(config, setting, module, loss, metric, chosen, fitting)
+    _tell_of_rest(federated.setup.task.space)
     size = _cohort_size(config, len(clients.participants))
     check_small_batches(
         federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
@@ -154,6 +157,8 @@ def federated_of(
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
         made = module or make_model(config.model, shape, setting.classes)
+        if config.adapter is not None:
+            made = one("adapter", config.adapter).into(made)
         for piece in chosen.pieces:
             made = piece.prepare(made)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
@@ -203,6 +208,16 @@ def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
     return replace(total, name=text)
 
 
+def _tell_of_rest(space: Space) -> None:
+    """Say which BatchNorm layers keep their statistics."""
+    if space.at_rest:
+        logging.getLogger(__name__).warning(
+            "BatchNorm with frozen weights normalizes as in evaluation, and keeps its statistics: %s; unfreeze the "
+            "weights to train it",
+            ", ".join(space.at_rest),
+        )
+
+
 def _cohort_size(config: Config, registered: int) -> int:
     counted = isinstance(config.cohort, int) or config.cohort > 1
     size = int(config.cohort) if counted else round(config.cohort * registered)
@@ -224,7 +239,7 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
         clients.pool,
         clients.test_pool,
         [rows],
-        [torch.arange(len(clients.test_pool[1]), device=rows.device)],
+        [torch.arange(len(tree_leaves(clients.test_pool[1])[0]), device=rows.device)],
         ["everyone"],
     )
     if work.epochs is not None:  # the sum of the cohort's own passes, whose last batches may be small

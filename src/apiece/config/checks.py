@@ -19,7 +19,7 @@ from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError, said
 from apiece.vector.drawing import Drawing
-from apiece.vector.task import Passes, Task, accuracy
+from apiece.vector.task import Passes, Task, accuracy, scores
 
 LARGE = 1000.0  # a larger feature was most likely not scaled
 FEW = 1000  # labels may exceed the number of samples up to here: a small sample may have many classes
@@ -61,7 +61,7 @@ def class_count(clients: Any, usual: bool, named: bool) -> int:
     default loss would ignore, or that would make a named model as large as they are.
     """
     pools = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
-    labels = [y for _, y in pools if len(y)]
+    labels = [y for _, y in pools if isinstance(y, torch.Tensor) and len(y)]
     if columns := [y.shape[1] for y in labels if y.dim() > 1 and y.is_floating_point()]:
         return columns[0]
     if unsigned := {y.dtype for y in labels} & {torch.uint8, torch.uint16, torch.uint32, torch.uint64}:
@@ -94,18 +94,20 @@ def check_outputs(
         outputs = task.space.outputs(theta, x, buffers)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(
-            f"the model does not take samples of shape {list(x.shape[1:])}: {said(error)}"
-            + _meant_as_tokens(task, theta, buffers, x)
+            f"the model does not take samples {_shapes(x)}: {said(error)}" + _meant_as_tokens(task, theta, buffers, x)
         ) from None
-    if usual and not isinstance(outputs, torch.Tensor):
+    predicted = scores(outputs)
+    if usual and not isinstance(predicted, torch.Tensor):
         raise UserError(
             f"the model gives a {type(outputs).__name__}, and the usual loss and metric take a tensor of scores: "
             "give a loss and a metric of your own."
         )
-    if usual and y.dim() < 2 and (outputs.dim() != 2 or outputs.shape[1] < classes):
+    if usual and not isinstance(y, torch.Tensor):
+        raise UserError(f"the targets are {_shapes(y)}, and the usual loss takes one tensor of labels: give a loss.")
+    if usual and y.dim() < 2 and (predicted.dim() != 2 or predicted.shape[1] < classes):
         raise UserError(
-            f"the model's output has shape {list(outputs.shape[1:])} per sample, but labels may go up to {classes - 1}"
-            f": its last layer must give {classes} scores, one for each class from 0 on."
+            f"the model's output has shape {list(predicted.shape[1:])} per sample, but labels may go up to "
+            f"{classes - 1}: its last layer must give {classes} scores, one for each class from 0 on."
         )
     try:
         loss = task.loss(outputs, y)
@@ -116,10 +118,10 @@ def check_outputs(
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
-    if usual and classes == 1:
+    if usual and classes == 1 and y.dim() < 2:
         raise UserError("all labels are of one class, and there is nothing to learn: give two classes or more.")
-    if task.metric is accuracy and (not isinstance(outputs, torch.Tensor) or outputs.shape[-1:] == (1,)):
-        what = "one number per sample" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
+    if task.metric is accuracy and (not isinstance(predicted, torch.Tensor) or predicted.shape[-1:] == (1,)):
+        what = "one number per sample" if isinstance(predicted, torch.Tensor) else f"a {type(outputs).__name__}"
         raise UserError(f"the model gives {what}, which has no accuracy: give a metric of your own.")
     try:
         values = task.metric(outputs, y)
@@ -130,6 +132,14 @@ def check_outputs(
             "the metric must give one value per sample, as a tensor; each client averages them over its samples."
         )
     return settled(task, theta, buffers, samples)
+
+
+def _shapes(tree: Any) -> str:
+    """The shapes of one sample's parts, in words."""
+    if isinstance(tree, torch.Tensor):
+        return f"of shape {list(tree.shape[1:])}"
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return "with the parts " + ", ".join(f"{name} {_shapes(part).removeprefix('of shape ')}" for name, part in parts)
 
 
 def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: Any) -> str:

@@ -18,7 +18,10 @@ SOURCES: dict[str, Functions] = {
     "optimizer": optimizers.NAMED,
     "server": optimizers.NAMED,
     "augment": Names({name: f"apiece.config.augmentation.{name}" for name in ("flip", "crop")}),
-    "model": Names({name: f"apiece.networks.opt.{name}" for name in ("opt", "opt_lm")}),  # models of text
+    "model": Names(
+        {"opt": "apiece.networks.opt.opt", "opt_lm": "apiece.networks.opt.opt_lm", "hf": "apiece.networks.hf.hf"}
+    ),
+    "adapter": Names({"lora": "apiece.networks.adapters.lora"}),
 }
 
 
@@ -26,7 +29,8 @@ def refuse_unknown(config: Config) -> None:
     """Raise UserError for an unknown name in the settings. With plug-ins any algorithm's name may exist, since theirs
     are not known before they are executed.
     """
-    for setting in ("split", "schedule", *SIDES, *(["augment"] if config.augment != "none" else [])):
+    optional = [name for name in ("augment", "adapter") if getattr(config, name) not in ("none", None)]
+    for setting in ("split", "schedule", *SIDES, *optional):
         check_names(parse(getattr(config, setting)), SOURCES[setting])
         _refuse_other_side(setting, getattr(config, setting))
     if not config.plugin:

@@ -18,7 +18,7 @@ FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a fo
 GROUPS = {  # as the help of the command line shows them, the most important first
     "main": "algorithm data split clients cohort rounds model steps batch lr seed out",
     "data": "data_dir unseen validation augment noise_rgb noise_brightness",
-    "algorithm": "plugin init buffers",
+    "algorithm": "plugin adapter init buffers",
     "local_training": "epochs schedule optimizer optimizer_state clip",
     "server": "sampling absent server weighting",
     "measurement": "eval_every panel panel_of target drift seeds tensorboard",
@@ -52,6 +52,8 @@ class Config:
     """softmax_regression, mlp, cnn, cnn_fedcog, cnn_fedcog_cifar100, lenet, resnet20, resnet18_gn, vgg11; for text opt
     or opt_lm(length=128, folder=...); auto fits the data.
     """
+    adapter: str | None = None
+    """What is trained in place of the model's own parameters: lora(r=8, alpha=16, targets="q_proj,v_proj")."""
     init: str | None = None
     """A model.safetensors to start from."""
     cohort: int | float = 1.0
@@ -213,8 +215,16 @@ def located(config: Config) -> Config:
     named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
     data = config.data if config.data.lower().replace("_", "-") in SOURCES else _absolute(config.data)
     first, *more = parse(config.split)
-    split = str(_saved(first)) if first.name == "saved" and not more else config.split
-    return dataclasses.replace(config, data=data, split=split, **named)
+    split = str(_placed(first)) if first.name == "saved" and not more else config.split
+    return dataclasses.replace(config, data=data, split=split, model=_located_model(config.model), **named)
+
+
+def _located_model(text: str) -> str:
+    """The text of a model, its folder named by an absolute path."""
+    if not text.startswith("hf("):
+        return text
+    first, *more = parse(text)
+    return text if more else str(_placed(first))
 
 
 def _absolute(path: str) -> str:
@@ -222,8 +232,8 @@ def _absolute(path: str) -> str:
     return str(Path(path).absolute()) if Path(path).exists() else path
 
 
-def _saved(call: Call) -> Call:
-    arguments = tuple(_absolute(a) if isinstance(a, str) else a for a in call.arguments)
-    return dataclasses.replace(
-        call, arguments=arguments, keywords=tuple((k, _absolute(str(v))) for k, v in call.keywords)
-    )
+def _placed(call: Call) -> Call:
+    """The call with its files and folders named by absolute paths."""
+    path = lambda value: _absolute(value) if isinstance(value, str) else value
+    keywords = tuple((name, path(value)) for name, value in call.keywords)
+    return dataclasses.replace(call, arguments=tuple(map(path, call.arguments)), keywords=keywords)

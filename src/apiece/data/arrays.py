@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from apiece.data import sound
 from apiece.errors import UserError
 from apiece.randomness import generator
 
+Tree = Any
 TEST_SHARE = 0.2  # the share of each class that is held out where the data have no test set
 
 
@@ -22,7 +24,8 @@ class Dataset:
     Labels are int64 in 0 .. classes - 1. `natural_*` names the owner of each sample. `mean` and `std` are per channel
     of the training pixels scaled to [0, 1], None for features that are no images. Where labels only divide the samples,
     `targets_*` holds what is predicted instead: int64 [n, T], IGNORED where there is no target. `known` are the
-    original names of labels 0 .. classes - 1, None where these are not known.
+    original names of labels 0 .. classes - 1, None where these are not known. Where a model takes several inputs,
+    `inputs_*` holds them, a dict or tuple of arrays [n, ...], of which x is the first.
     """
 
     name: str
@@ -38,6 +41,8 @@ class Dataset:
     targets_train: np.ndarray | None = None
     targets_test: np.ndarray | None = None
     known: np.ndarray | None = None
+    inputs_train: Tree = None
+    inputs_test: Tree = None
 
     def __post_init__(self) -> None:
         for part, y in (("training", self.y_train), ("test", self.y_test)):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from apiece.data import sound
 from apiece.data.ahead import Ahead
@@ -89,7 +90,9 @@ class Federation:
         if not samples.size:
             return []
         _, y = samples.all()
-        classes = y.dim() == 1 and not y.is_floating_point() and 0 <= y.min() and y.max() < MOST
+        classes = (
+            isinstance(y, Tensor) and y.dim() == 1 and not y.is_floating_point() and 0 <= y.min() and y.max() < MOST
+        )
         return np.bincount(to_numpy(y)).tolist() if classes else []
 
 
@@ -182,11 +185,10 @@ def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32)
 
 def federation(dataset: Dataset, split: Split, dtype: torch.dtype = torch.float32) -> Federation:
     """The clients of a split of a data set, as tensors."""
-    targets, held = (
-        torch.from_numpy(labels if own is None else own)
-        for labels, own in ((dataset.y_train, dataset.targets_train), (dataset.y_test, dataset.targets_test))
-    )
-    pool, test = (tensors(dataset, dataset.x_train, dtype), targets), (tensors(dataset, dataset.x_test, dtype), held)
+    read = lambda leaf: torch.from_numpy(leaf).to(dtype) if leaf.dtype.kind == "f" else torch.from_numpy(leaf)
+    d, inputs = dataset, lambda x, tree: tensors(dataset, x, dtype) if tree is None else tree_map(read, tree)
+    pool = inputs(d.x_train, d.inputs_train), tree_map(read, d.y_train if d.targets_train is None else d.targets_train)
+    test = inputs(d.x_test, d.inputs_test), tree_map(read, d.y_test if d.targets_test is None else d.targets_test)
     rows = [torch.from_numpy(np.asarray(part)) for part in split.train]
     own = [torch.from_numpy(np.asarray(part)) for part in split.test]
     return Federation(pool, test, rows, own, list(split.names), tuple(split.unseen))

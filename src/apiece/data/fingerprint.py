@@ -34,5 +34,9 @@ def fingerprint(clients: Any, dataset: Dataset | None) -> str:
 
 def _arrays(dataset: Dataset) -> Iterator[np.ndarray]:
     for name in ("x_train", "y_train", "x_test", "y_test", "targets_train", "targets_test"):
-        if (array := getattr(dataset, name)) is not None:
-            yield array
+        yield from _leaves(getattr(dataset, name))
+    yield from _leaves((dataset.inputs_train, dataset.inputs_test))
+
+
+def _leaves(tree: Any) -> Iterator[np.ndarray]:
+    return (leaf for leaf in tree_leaves(tree) if leaf is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,7 +35,8 @@ class Pretrained:
     def __init__(self, folder: str):
         transformers = library()
         try:
-            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **NO_CODE)
+            local = NO_CODE if Path(folder).is_dir() else {"trust_remote_code": False}  # else a name of the hub
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **local)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(f"folder={folder!r} holds no tokenizer: {str(error).splitlines()[0]}") from None
         if self.tokenizer.pad_token_id is None:

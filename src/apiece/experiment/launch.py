@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from apiece.algebra.composition import Algorithm
+from apiece.config import names
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.checks import refuse_others, unscaled
 from apiece.config.model import OWN
@@ -23,12 +24,14 @@ from apiece.config.tables import from_table, shared, to_table
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.federation import Federation, MadeFederation
 from apiece.data.sources import from_huggingface
+from apiece.data.trees import collated, from_trees, is_tree
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Result
 from apiece.experiment.run import execute, trained
 from apiece.experiment.watchers import Bar, Watcher, tensorboard
 from apiece.language import plugins
+from apiece.networks.adapters import save_adapter
 from apiece.storage.shared import refuse_unshared
 from apiece.system import files
 from apiece.system.allocator import enough
@@ -43,6 +46,7 @@ def federate(
     *,
     loss: Any = None,
     metric: Any = None,
+    collate: Callable[[list[Any]], Any] | None = None,
     on_round: Callable[[Info], object] | None = None,
     watchers: Sequence[Watcher] = (),
     clients: Any = None,
@@ -54,7 +58,9 @@ def federate(
     split="classes(2)"`).
 
     `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset (texts for a
-    module of your own: `apiece.data.texts.from_jsonl`). `clients`: a number of clients, or a ready Federation.
+    module of your own: `apiece.data.texts.from_jsonl`). Inputs of several parts are a dict or a tuple of arrays, and
+    sequences of unequal length a list: they are padded, and the model gets a mask too. `collate` makes (x, y) of a list
+    of samples of any kind, once for all. `clients`: a number of clients, or a ready Federation.
     `loss(outputs, y)` and `metric(outputs, y)` (one value per sample) default to cross entropy and accuracy.
     `on_round(info)` is called with each round's record. Each of `watchers` is called with the `Round` itself, before it
     is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume` continues the run in the folder
@@ -66,7 +72,7 @@ def federate(
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
-    dataset = None if isinstance(data, (str, Path)) or clients is not None else as_dataset(data)
+    dataset = None if isinstance(data, (str, Path)) or clients is not None else as_dataset(data, collate)
     config = from_table(
         {**named, "data": str(data) if dataset is None and clients is None else OWN, **settings}, "federate"
     )
@@ -82,14 +88,16 @@ def federate(
     return _watched(experiment, folder, on_round, progress, there, watchers)
 
 
-def as_dataset(data: Any) -> Dataset:
+def as_dataset(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
     """Convert arrays or a Hugging Face dataset to a Dataset, and leave a Dataset as it is."""
+    if collate is not None:
+        data = collated(OWN, data, collate)
     if isinstance(data, Dataset):
         return data
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
         x, y, *test = (to_numpy(a) if isinstance(a, torch.Tensor) else a for a in data)
         x_test, y_test = test or (None, None)
-        return from_arrays(OWN, x, y, x_test, y_test)
+        return (from_trees if is_tree(x) or is_tree(y) else from_arrays)(OWN, x, y, x_test, y_test)
     parts = data.values() if isinstance(data, dict) else [data]
     if any(hasattr(part, "features") for part in parts):
         return from_huggingface(data, OWN)
@@ -207,12 +215,16 @@ def ensure(config: Config, folder: Path, progress: bool = False) -> None:
 
 
 def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
-    """Write the trained global model of a run, or one client's by name; `plugin`: the plug-in files that the run was
-    made with.
+    """Write the trained global model of a run, or one client's by name: a file for `load_state_dict`, or, where the run
+    trained adapters and `out` is no .safetensors, a folder for `PeftModel.from_pretrained`. `plugin`: the plug-in files
+    that the run was made with.
     """
     config = folders.read_one(folder, plugin)
     result = trained(assemble(replace(config, device="cpu")), folder)
-    files.atomic_write(out, safetensors.torch.save(result.model(client)))
+    if config.adapter is not None and out.suffix != ".safetensors":
+        save_adapter(result.experiment.module, names.one("adapter", config.adapter), result.model(client), out)
+    else:
+        files.atomic_write(out, safetensors.torch.save(result.model(client)))
 
 
 def _tell_results(results: list[Result], target: float | None) -> None:

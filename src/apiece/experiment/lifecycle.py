@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.utils._pytree import tree_leaves
+
 from apiece.errors import UserError
 from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
 from apiece.experiment.identity import digest
@@ -58,7 +60,7 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
         "lift": repr(lift),
         "cohort": experiment.cohort,
         "algorithm": repr(experiment.federated.setup.algorithm),
-        "shape": list(experiment.federation.test_pool[0].shape[1:]),
+        "shape": list(tree_leaves(experiment.federation.test_pool[0])[0].shape[1:]),
         "digest": digest(experiment.config),
         "classes": experiment.dataset.classes if experiment.dataset else 0,
         "data": experiment.fingerprint,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
@@ -82,7 +83,7 @@ class Evaluation:
     def __init__(self, federated: Federated, federation: Any, clients: Clients, panel: Panel, workers: int):
         self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
         self._threads, self._apart = SideBySide(HELD // federated.setup.task.space.size, max(workers, 1)), False
-        self._all = torch.arange(len(federation.test_pool[1]), device=federated.setup.initial.device)
+        self._all = torch.arange(len(tree_leaves(federation.test_pool[1])[0]), device=federated.setup.initial.device)
 
     @property
     def uniform(self) -> bool:

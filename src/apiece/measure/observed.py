@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from torch.utils._pytree import tree_leaves
 
 from apiece.data.arrays import Dataset
 from apiece.engine.clients import Clients
@@ -24,7 +25,7 @@ def sheets(clients: Clients, server: Server, dataset: Dataset | None) -> dict[st
     """
     federated, federation = clients.federated, clients.federation
     trained = [c for c in clients.touched() if federation.size(c)]
-    shape = federation.test_pool[0].shape
+    shape = tree_leaves(federation.test_pool[0])[0].shape
     shown = any(piece.fills("observe") for piece in federated.setup.pieces)
     if len(shape) != 4 or shape[1] not in (1, 3) or not trained or not shown:
         return {}

@@ -19,22 +19,9 @@ from torch import Tensor, nn
 
 from apiece.data.tokens import NO_CODE, Reading, library
 from apiece.errors import UserError
+from apiece.networks.attention import ATTENTION, attention
 
 HIDDEN, LAYERS, HEADS = 64, 2, 4
-ATTENTION = "apiece"  # the name of the function below in `transformers`
-
-
-def attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float, **_: Any
-) -> tuple[Tensor, Tensor]:
-    """softmax(scaling Q K' where the mask [B, 1, T, T] is true) V, as [B, T, heads, size], and the weights.
-
-    It works in the precision of the vectors and under vmap; of the functions in `transformers`, one works in float32
-    and the other has no rule for vmap.
-    """
-    scores = query @ key.transpose(-1, -2) * scaling
-    weights = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min).softmax(-1)
-    return (weights @ value).transpose(1, 2), weights
 
 
 class Decoded(nn.Module):
@@ -127,7 +114,7 @@ class Opt:
         settings = {"dropout": 0.0, "attention_dropout": 0.0, "layerdrop": 0.0, "use_cache": False}
         settings |= {"attn_implementation": ATTENTION, "pad_token_id": tokenizer.padding}
         settings |= {"num_labels": classes} if self.kind is Classifier else {}
-        with _quiet(transformers):
+        with quiet(transformers):
             if self.reading.folder is not None:
                 whole = _from_folder(transformers, self.kind.architecture, self.reading.folder, settings)
             else:
@@ -190,7 +177,7 @@ def _from_folder(transformers: Any, architecture: str, folder: str, settings: di
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def quiet(transformers: Any) -> Iterator[None]:
     """Without a progress bar, and without the warning that a classifier's head is new."""
     logging = transformers.utils.logging
     before = logging.get_verbosity()

@@ -50,11 +50,12 @@ class Neighbors(Piece):
     def predict(self, view: View):
         if not one_class(view):
             raise UserError("knn_per mixes in the labels of near samples: labels must be classes, one a sample.")
-        x, y = view.data.all()
+        y = view.data.all()[1]
         if not len(y):
             return None
-        keys = torch.cat([self._features(view, part) for part in x.split(CHUNK)])
-        weight = self._validated(view, x, y, keys) if self.weight is None else self.weight
+        parts = [view.data.batch(rows)[0] for rows in torch.arange(len(y), device=y.device).split(CHUNK)]
+        keys = torch.cat([self._features(view, x) for x in parts])
+        weight = self._validated(view, parts, y, keys) if self.weight is None else self.weight
 
         def scores(x: Any) -> Tensor:
             model = view.task.outputs(view.end, x).softmax(-1)
@@ -64,7 +65,7 @@ class Neighbors(Piece):
 
         return scores
 
-    def _features(self, view: View, x: Tensor) -> Tensor:
+    def _features(self, view: View, x: Any) -> Tensor:
         return view.task.features(view.end, x).flatten(1)
 
     def _distances(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -77,8 +78,8 @@ class Neighbors(Piece):
         near, who = distances.topk(min(self.count, len(y)), largest=False)
         return ((-near).softmax(-1)[..., None] * F.one_hot(y, classes)[who]).sum(1)
 
-    def _validated(self, view: View, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
-        model = torch.cat([view.task.outputs(view.end, part).softmax(-1) for part in x.split(CHUNK)])
+    def _validated(self, view: View, parts: list[Any], y: Tensor, keys: Tensor) -> Tensor:
+        model = torch.cat([view.task.outputs(view.end, x).softmax(-1) for x in parts])
         itself = torch.eye(len(y), dtype=torch.bool, device=y.device)
         others = torch.where(itself, torch.inf, self._distances(keys, keys))
         nearest = self._nearest(others, y, model.shape[-1]) if len(y) > 1 else model

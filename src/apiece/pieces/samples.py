@@ -12,12 +12,12 @@ from apiece.errors import UserError
 
 def several(view: View) -> bool:
     """Whether a sample can have several labels: its target is then [C], each entry 0 or 1."""
-    return view.data.pool[1].dim() > 1
+    return _targets(view).dim() > 1
 
 
 def one_class(view: View) -> bool:
     """Whether a sample has exactly one label, the number of a class."""
-    return not several(view) and not view.data.pool[1].is_floating_point()
+    return not several(view) and not _targets(view).is_floating_point()
 
 
 def input_shape(view: View, labeled: bool, refusal: str) -> tuple[int, ...]:
@@ -28,9 +28,16 @@ def input_shape(view: View, labeled: bool, refusal: str) -> tuple[int, ...]:
     return tuple(x.shape[1:])
 
 
+def _targets(view: View) -> Tensor:
+    y = view.data.pool[1]
+    if not isinstance(y, Tensor):
+        raise UserError("the algorithm reads labels, and the targets have several parts: take one that does not.")
+    return y
+
+
 def class_counts(view: View, classes: int) -> Tensor:
     """How many of the client's samples have each label: int64 [C]."""
-    y = view.data.pool[1][view.data.index]
+    y = _targets(view)[view.data.index]
     here = (torch.arange(len(y), device=y.device) < view.data.size)[:, None]
     bears = y if y.dim() > 1 else y[:, None] == torch.arange(classes, device=y.device)
     return torch.where(here, bears, 0).sum(0).round().to(torch.int64)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from apiece.system.typed import map_tree
 from apiece.vector.groups import BATCH_NORMS
 from apiece.vector.layout import Entry, views
 
@@ -25,28 +27,33 @@ class Calls:
         parameters: list[Entry],
         buffers: list[Entry],
         last: str,
+        at_rest: list[str],
         dtype: torch.dtype,
         autocast: torch.dtype | None,
     ) -> None:
-        self.module = copy.deepcopy(module).requires_grad_(False)
-        self.parameters, self.buffers, self.last = parameters, buffers, last
+        self.module = _sharing(module, {id(p): p for p in module.parameters() if not p.requires_grad})
+        self.module.requires_grad_(False)
+        self.parameters, self.buffers, self.last, self.at_rest = parameters, buffers, last, at_rest
         self.dtype, self.autocast = dtype, autocast
         self._sizes = [e.size for e in parameters]
         self._local = threading.local()
 
-    def outputs(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Any, Tensor]:
         """The outputs for x in this mode, "train" or "evaluate", and the buffers [B] after the pass."""
         self._copies()["features"].clear()
         module = self.placed(mode, theta, buffers)
         if self.autocast is None:
-            out = module(x)
+            out = _called(module, x)
         else:
             with torch.autocast(theta.device.type, self.autocast):
-                out = module(x).to(self.dtype)
+                out = map_tree(self._widened, _called(module, x))
         if not self.buffers:
             return out, buffers
         owners = self._copies()["buffers", mode]
         return out, torch.cat([owner._buffers[key].reshape(-1) for slots in owners for owner, key in slots[:1]])
+
+    def _widened(self, leaf: Any) -> Any:
+        return leaf.to(self.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
     def features(self) -> Tensor:
         """The last layer's input in the last pass in evaluation mode; it can be taken once."""
@@ -74,7 +81,9 @@ class Calls:
             copies: dict[Any, Any] = {"features": []}
             tensors = {id(t): t for t in (*self.module.parameters(), *self.module.buffers())}
             for mode, training in (("train", True), ("evaluate", False)):
-                module = copy.deepcopy(self.module, dict(tensors)).train(training)
+                module = _sharing(self.module, tensors).train(training)
+                for name in self.at_rest:
+                    module.get_submodule(name).eval()
                 _stop_counting(module)
                 copies[mode] = module
                 for kind, entries in (("parameters", self.parameters), ("buffers", self.buffers)):
@@ -94,6 +103,23 @@ class Calls:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._local = threading.local()
+
+
+def _called(module: nn.Module, x: Any) -> Any:
+    """The module's outputs for a tensor x, for named inputs (a dict) or for several in order (a tuple)."""
+    if isinstance(x, Tensor):
+        return module(x)
+    named, ordered = (x, ()) if isinstance(x, dict) else ({}, tuple(x))
+    try:
+        inspect.signature(module.forward).bind(*ordered, **named)
+    except TypeError:  # it takes the tree as its one argument
+        return module(x)
+    return module(*ordered, **named)
+
+
+def _sharing(module: nn.Module, tensors: dict[int, Any]) -> nn.Module:
+    """A copy of the module that has these of its tensors, by id, in common with it."""
+    return copy.deepcopy(module, dict(tensors))
 
 
 def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:

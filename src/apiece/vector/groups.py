@@ -17,6 +17,12 @@ BATCH_NORMS = nn.modules.batchnorm._NormBase  # pyright: ignore[reportPrivateUsa
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # the first includes InstanceNorm
 
 
+def is_frozen_batch_norm(part: nn.Module) -> bool:
+    """Whether a part is a BatchNorm with weights, of which none is trained."""
+    own = list(part.parameters())
+    return isinstance(part, BATCH_NORMS) and bool(own) and not any(p.requires_grad for p in own)
+
+
 class Names(NamedTuple):
     """A model's parameters, and the names by which groups of them are selected."""
 

@@ -1,9 +1,11 @@
 """One model is one vector: any `nn.Module` as a flat tensor [D], and calls of the module at such a vector.
 
 Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: they are
-neither in the vector nor sent. Tied parameters are one part of the vector, in the last layer that names them, and a
+neither in the vector nor sent, and a copy of the module shares them with it. Those of less than 32 bits keep their
+type (`system.typed.placed`). Tied parameters are one part of the vector, in the last layer that names them, and a
 pattern matches any of their names. Floating-point buffers (BatchNorm's statistics) are a second vector [B], which only
-a training forward pass changes; integer counters are constants.
+a training forward pass changes; integer counters are constants, and so are the statistics of a frozen BatchNorm, which
+always normalizes as in evaluation mode.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from apiece.errors import UserError
 from apiece.randomness import generator
 from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
-from apiece.vector.groups import BATCH_NORMS, NORMS, Names, Selector, chooser
+from apiece.vector.groups import BATCH_NORMS, NORMS, Names, Selector, chooser, is_frozen_batch_norm
 from apiece.vector.layout import Entry, by_layer, channels_last, entries_of, layers_of, layers_of_owners, owner, views
 
 BUFFERS = ("average", "local", "drop")
@@ -48,7 +50,7 @@ class Space:
                 f"buffers={buffers!r} is no policy for BatchNorm's statistics: use one of {', '.join(BUFFERS)}."
             )
         self.policy, self.dtype, self.device = buffers, dtype, torch.device(device)
-        self.module = _copy(module).to(device=self.device, dtype=dtype)
+        self.module = _copy(module, self.device, dtype)
         whole = dict(self.module.state_dict())
         if buffers == "drop":
             _drop_statistics(self.module)
@@ -56,18 +58,23 @@ class Space:
         trained = by_layer((n, p) for n, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad)
         if not trained:
             raise UserError("the model has no trainable parameter: give one with requires_grad=True.")
-        stored = [(n, b) for n, b in self.module.named_buffers(remove_duplicate=False) if b.is_floating_point()]
+        self.at_rest = [name for name, part in _parts(self.module) if is_frozen_batch_norm(part)]
+        stored = [(n, b) for n, b in self.module.named_buffers(remove_duplicate=False) if self._moves(n, b)]
         self.parameters = entries_of(trained, layers_of(trained, getattr(self.module, "layer_starts", None)))
         self.buffers = entries_of(stored, layers_of_owners(stored, self.parameters))
         self.size = sum(e.size for e in self.parameters)
         self.buffer_size = sum(e.size for e in self.buffers)
         self.last = owner(([n for n, p in trained if p.dim() > 1] or [n for n, _ in trained])[-1])
         self._sizes = [e.size for e in self.parameters]
-        self._calls = Calls(self.module, self.parameters, self.buffers, self.last, dtype, autocast)
+        self._calls = Calls(self.module, self.parameters, self.buffers, self.last, self.at_rest, dtype, autocast)
 
     def __repr__(self) -> str:
         sizes = f"parameters={self.size}, buffers={self.buffer_size}, layers={len(self.layers)}"
         return f"Space({type(self.module).__name__}, {sizes}, {str(self.dtype).removeprefix('torch.')})"
+
+    def _moves(self, name: str, buffer: Tensor) -> bool:
+        """Whether a buffer belongs to the vector: it has the vector's type, and is not a frozen BatchNorm's."""
+        return buffer.is_floating_point() and not _is_small(buffer) and owner(name) not in self.at_rest
 
     # --- vectors ----------------------------------------------------------------------------------------------------
     def ravel(self, module: nn.Module | None = None) -> Tensor:
@@ -127,11 +134,13 @@ class Space:
         return self.ravel(module), self.ravel_buffers(module)
 
     # --- calls --------------------------------------------------------------------------------------------------------
-    def outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
-        """The module in evaluation mode at the vector theta [D], buffers [B] left as they are."""
+    def outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> Any:
+        """The module in evaluation mode at the vector theta [D], buffers [B] left as they are. Inputs in a dict are
+        named, and those in a tuple are in their order, where the module's `forward` takes them so.
+        """
         return self._calls.outputs("evaluate", theta, x, buffers)[0]
 
-    def training_outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Tensor, Tensor]:
+    def training_outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Any, Tensor]:
         """The module in training mode at theta [D]: its outputs and the buffers [B] after the pass.
 
         Raises UserError for a batch of one sample, where the module cannot be trained on that (BatchNorm).
@@ -205,19 +214,48 @@ def _flatten(tensors: dict[str, Tensor], entries: list[Entry], dtype: torch.dtyp
     return torch.cat(parts).to(device=device, dtype=dtype) if parts else torch.zeros(0, dtype=dtype, device=device)
 
 
-def _copy(module: nn.Module) -> nn.Module:
-    """A copy of the module; UserError where it cannot be copied, or cannot be called at other parameters."""
+def _copy(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """A copy of the module on this device, which shares what is frozen and needs no conversion; UserError where it
+    cannot be copied, or cannot be called at other parameters.
+    """
     if isinstance(module, torch.jit.ScriptModule):
         raise UserError("the model is a ScriptModule, which computes at no parameters but its own: give its nn.Module.")
     if any(nn.parameter.is_lazy(p) for p in module.parameters()):
         raise UserError("the model has lazy layers that know no shape yet: call it once on a batch of its samples.")
     try:
-        return copy.deepcopy(module)
+        given = [*module.parameters(), *module.buffers()]
+        based = any(_is_small(t) and isinstance(t, nn.Parameter) and not t.requires_grad for t in given)
+        return copy.deepcopy(module, {id(t): _placed(t, device, dtype, based) for t in given})
     except RuntimeError as error:  # an attribute that is computed from parameters
         raise UserError(
             f"the model cannot be copied ({str(error).partition('.')[0]}): write weight_norm and spectral_norm as in "
             "torch.nn.utils.parametrizations."
         ) from None
+
+
+def sharing(module: nn.Module) -> nn.Module:
+    """A copy of the module with parameters and buffers of its own, which share their memory with the module's."""
+    given = [*module.parameters(), *module.buffers()]
+    mine = lambda t: nn.Parameter(t.detach(), t.requires_grad) if isinstance(t, nn.Parameter) else t.detach()
+    return copy.deepcopy(module, {id(t): mine(t) for t in given})
+
+
+def _is_small(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.itemsize < 4
+
+
+def _placed(tensor: Tensor, device: torch.device, dtype: torch.dtype, based: bool) -> Tensor:
+    """The module's tensor as the copy has it: floats have this type, but what is not trained and has less than 32 bits
+    keeps its own where the model is `based` on such parameters, as adapters are.
+    """
+    frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+    kept = not tensor.is_floating_point() or (based and _is_small(tensor) and not tensor.requires_grad)
+    made = tensor.detach().to(device, tensor.dtype if kept else dtype)
+    if made.data_ptr() == tensor.data_ptr():
+        if frozen:
+            return tensor
+        made = made.clone()
+    return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
 
 
 def _parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -226,7 +264,7 @@ def _parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def _drop_statistics(module: nn.Module) -> None:
     for part in module.modules():
-        if isinstance(part, BATCH_NORMS):
+        if isinstance(part, BATCH_NORMS) and not is_frozen_batch_norm(part):
             part.track_running_stats = False
             part.running_mean = part.running_var = part.num_batches_tracked = None
 

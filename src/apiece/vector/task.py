@@ -18,20 +18,28 @@ from apiece.vector.space import Space
 Differentiate = Callable[[Callable[[Tensor], tuple[Tensor, Any]], Tensor], tuple[Tensor, Tensor, Any]]
 
 
-def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+def scores(outputs: Any) -> Any:
+    """What a model predicts: its outputs, or the part of them that is named `logits`, as transformers names it."""
+    if isinstance(outputs, Tensor):
+        return outputs
+    return outputs.get("logits", outputs) if isinstance(outputs, dict) else outputs
+
+
+def cross_entropy(outputs: Any, y: Tensor) -> Tensor:
     """Mean cross entropy of scores [B, C] against labels [B]; of scores [B, T, V] against tokens [B, T], the mean over
     all tokens of the batch that are not IGNORED.
     """
+    outputs = scores(outputs)
     if y.dim() > 1 and outputs.shape[:-1] == y.shape:
         outputs, y = outputs.flatten(0, -2), y.flatten()
     return F.cross_entropy(outputs, y, ignore_index=IGNORED)
 
 
-def accuracy(outputs: Tensor, y: Tensor) -> Tensor:
+def accuracy(outputs: Any, y: Tensor) -> Tensor:
     """Whether each sample's largest score is its label's [B]; for tokens [B, T], the share that is right of those not
     IGNORED.
     """
-    right = outputs.argmax(-1) == y
+    right = scores(outputs).argmax(-1) == y
     return right.to(torch.get_default_dtype()) if y.dim() < 2 else right.sum(-1, dtype=torch.float64) / targets(y)
 
 
@@ -108,7 +116,7 @@ class TaskView(NamedTuple):
     stream: Stream | Still | None = None
 
     def outputs(self, theta: Tensor, x: Any) -> Tensor:
-        return self.task.space.outputs(theta, x, self.buffers)
+        return scores(self.task.space.outputs(theta, x, self.buffers))
 
     def features(self, theta: Tensor, x: Any) -> Tensor:
         return self.task.space.features(theta, x, self.buffers)

@@ -1,0 +1,178 @@
+"""Samples of several parts, or of unequal length, as one tree of arrays: a `Dataset` whose inputs are that tree.
+
+A tree is a dict or a tuple of arrays with a row for each sample. A list is one part: one array for each sample. Where
+these have unequal length [T_i, ...], they are padded once to the longest, and a mask [n, T] says which steps are real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from apiece.data.arrays import Dataset, from_arrays
+from apiece.data.tokens import IGNORED
+from apiece.errors import UserError, said
+from apiece.system.device import to_numpy
+
+Tree = Any
+Collate = Callable[[list[Any]], Any]
+HF = ("input_ids", "attention_mask")  # the names by which models of transformers know tokens and their mask
+
+
+def is_tree(x: Any) -> bool:
+    """Whether samples have several parts, or unequal lengths. A tuple of numbers or of rows of numbers is one part."""
+    if isinstance(x, tuple):
+        return bool(x) and all(map(_is_whole, x))
+    return isinstance(x, dict) or (isinstance(x, list) and _ragged(x))
+
+
+def from_trees(name: str, x: Tree, y: Tree, x_test: Tree = None, y_test: Tree = None) -> Dataset:
+    """A data set whose inputs, and targets if they are a tree, are trees of arrays [n, ...]; UserError where they do
+    not fit. The first part of the targets divides the samples, where it is one label a sample.
+    """
+    tested = x_test is not None and y_test is not None
+    size = _rows(name, "training", x, y)
+    held = _rows(name, "test", x_test, y_test) if tested else 0
+    inputs = _arrays(name, _joined(x, x_test) if tested else x, 0)
+    targets = _arrays(name, _joined(y, y_test) if tested else y, IGNORED)
+    rows, label = np.arange(size + held, dtype=np.float32)[:, None], _label(targets)
+    parts = (rows[:size], label[:size], *((rows[size:], label[size:]) if tested else ()))
+    dealt = from_arrays(name, *parts)
+    train, test = (part[:, 0].astype(np.int64) for part in (dealt.x_train, dealt.x_test))
+    several = label is not targets  # otherwise the labels themselves are the targets
+    first, take = tree_leaves(inputs)[0], lambda tree, own: tree_map(lambda leaf: leaf[own], tree)
+    return replace(
+        dealt,
+        x_train=first[train],
+        x_test=first[test],
+        inputs_train=take(inputs, train),
+        inputs_test=take(inputs, test),
+        targets_train=take(targets, train) if several else dealt.targets_train,
+        targets_test=take(targets, test) if several else dealt.targets_test,
+    )
+
+
+def collated(name: str, samples: Sequence[Any], collate: Collate) -> tuple[Tree, Tree]:
+    """(inputs, targets) of all samples, made by a `collate` of one's own, which takes a list of samples and returns a
+    pair, or a mapping in which the targets are `labels`.
+    """
+    try:
+        made = collate(list(samples))
+    except Exception as error:  # a function of the user's may raise anything
+        raise UserError(f"{name}: collate fails on a list of {len(samples)} samples: {said(error)}") from error
+    if isinstance(made, Mapping) and "labels" in made:
+        return {key: part for key, part in made.items() if key != "labels"}, made["labels"]
+    if isinstance(made, tuple | list) and len(made) == 2:
+        return made[0], made[1]
+    raise UserError(f"{name}: collate returns a {type(made).__name__}: let it return a pair (inputs, targets).")
+
+
+def _ragged(part: list[Any]) -> bool:
+    """Whether these are sequences of unequal length."""
+    lengths = {len(one) if np.ndim(one) else -1 for one in map(_array, part)}
+    return len(lengths) > 1 and -1 not in lengths
+
+
+def _is_whole(part: Any) -> bool:
+    """Whether this is a part with a row for each sample: an array, a list of rows, or a tree of such parts."""
+    if isinstance(part, list):
+        return bool(part) and hasattr(part[0], "__len__") and not isinstance(part[0], str)
+    return isinstance(part, dict) or is_tree(part) or bool(getattr(part, "shape", ()))
+
+
+def _array(one: Any) -> np.ndarray:
+    return to_numpy(one) if isinstance(one, Tensor) else np.asarray(one)
+
+
+def _is_part(tree: Any) -> bool:
+    return not isinstance(tree, dict | tuple)
+
+
+def _rows(name: str, part: str, x: Tree, y: Tree) -> int:
+    """The number of samples; UserError where parts have other numbers of rows."""
+    parts = tree_leaves((x, y), is_leaf=_is_part)
+    odd = next((one for one in parts if not hasattr(one, "__len__") or isinstance(one, str)), None)
+    if odd is not None or not parts:
+        raise UserError(f"{name}, {part} samples: a part is {odd!r:.60}: give arrays with a row for each sample.")
+    sizes = sorted({len(one) for one in parts})
+    if len(sizes) > 1 or not sizes[0]:
+        raise UserError(
+            f"{name}, {part} samples: parts have {' and '.join(map(str, sizes))} rows; give each a row a sample."
+        )
+    return sizes[0]
+
+
+def _joined(one: Tree, other: Tree) -> Tree:
+    """The parts of both trees, one after the other."""
+    if isinstance(one, dict):
+        if not isinstance(other, dict) or one.keys() != other.keys():
+            raise UserError(f"the training samples have the parts {', '.join(one)}, and the test samples others.")
+        return {key: _joined(one[key], other[key]) for key in one}
+    if isinstance(one, tuple):
+        if not isinstance(other, tuple) or len(one) != len(other):
+            raise UserError(f"the training samples have {len(one)} parts, and the test samples have others.")
+        return tuple(_joined(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, list) or isinstance(other, list):
+        return [*one, *other]
+    first, second = _array(one), _array(other)
+    if first.shape[1:] != second.shape[1:]:
+        raise UserError(f"training samples are {list(first.shape[1:])}, test samples {list(second.shape[1:])}.")
+    return np.concatenate([first, second])
+
+
+def _arrays(name: str, tree: Tree, fill: int) -> Tree:
+    """The tree with an array for each part; parts of unequal length are padded with `fill`, beside their masks."""
+    if isinstance(tree, dict):
+        made = {key: _arrays(name, part, fill) for key, part in tree.items()}
+        masks = {
+            HF[1] if key == HF[0] else f"{key}_mask": mask for key, one in made.items() if isinstance(one, tuple)
+            for mask in one[1:]
+        }  # fmt: skip
+        return {**masks, **{key: one[0] if isinstance(one, tuple) else one for key, one in made.items()}}
+    if isinstance(tree, tuple):
+        return tuple(_arrays(name, part, fill) for part in tree)
+    if isinstance(tree, list) and _ragged(tree):
+        values, mask = _padded(name, [_array(one) for one in tree], fill)
+        return values if fill and values.dtype.kind == "i" else (values, mask)
+    return _sound(name, _array(tree))
+
+
+def _padded(name: str, rows: list[np.ndarray], fill: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the sequences [n, T, ...] padded at their end, which steps are real [n, T])."""
+    shapes = sorted({row.shape[1:] for row in rows})
+    if len(shapes) > 1:
+        raise UserError(f"{name}: steps of sequences have the shapes {shapes[:3]}: give each step the same.")
+    lengths = np.array([len(row) for row in rows])
+    if not lengths.all():
+        raise UserError(f"{name}: sequence {int(np.argmin(lengths))} (counted from 0) is empty: leave it out.")
+    kind = np.result_type(*{row.dtype for row in rows})
+    out = np.full((len(rows), lengths.max(), *shapes[0]), fill if kind.kind in "iu" else 0, dtype=kind)
+    for place, row in enumerate(rows):
+        out[place, : len(row)] = row
+    return _sound(name, out), np.arange(lengths.max()) < lengths[:, None]
+
+
+def _sound(name: str, part: np.ndarray) -> np.ndarray:
+    """A part as float32, int64 or bool; UserError for what is no number, and for NaN."""
+    if part.dtype.kind not in "buif":
+        raise UserError(f"{name}: a part has the type {part.dtype}: give numbers, text as tokens.")
+    part = part.astype({"u": np.int64, "i": np.int64, "f": np.float32, "b": np.bool_}[part.dtype.kind])
+    if part.dtype.kind == "f" and not np.isfinite(part).all():
+        row = int(np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(1))[0])
+        raise UserError(f"{name}: row {row} (counted from 0) has a number that is NaN or infinite; drop or fill it.")
+    return part
+
+
+def _label(targets: Tree) -> np.ndarray:
+    """What divides the samples among clients: the first part of the targets if it is one whole number a sample, else
+    the same for all.
+    """
+    first = tree_leaves(targets)[0]
+    if first.ndim == 1 and (first is targets or first.dtype.kind == "i"):
+        return first
+    return np.zeros(len(first), dtype=np.int64)

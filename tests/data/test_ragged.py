@@ -1,0 +1,115 @@
+"""Sequences of unequal length: padded once, beside a mask of what is real."""
+
+import numpy as np
+import pytest
+import torch
+from support.results import same_models
+from torch import Tensor, nn
+
+from apiece import federate
+from apiece.data.trees import collated, from_trees
+from apiece.errors import UserError
+
+
+class Mean(nn.Module):
+    """Scores of a sequence by the mean of its real steps."""
+
+    def __init__(self, size: int = 3):
+        super().__init__()
+        self.hidden, self.out = nn.Linear(size, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        z = torch.tanh(self.hidden(x)) * mask[..., None]
+        return self.out(z.sum(1) / mask.sum(1, keepdim=True))
+
+
+class Tokens(Mean):
+    def __init__(self):
+        super().__init__(4)
+        self.embed = nn.Embedding(10, 4)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return super().forward(self.embed(input_ids), attention_mask)
+
+
+def sequences(count: int = 120) -> tuple[list[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(1)
+    x = [rng.standard_normal((rng.integers(2, 9), 3)).astype(np.float32) for _ in range(count)]
+    return x, np.array([int(one.mean() > 0) for one in x])
+
+
+def run(kind, data, **settings):
+    torch.manual_seed(0)
+    given = {"clients": 3, "rounds": 3, "steps": 4, "split": "iid", "lift": "sequential", "lr": 0.5}
+    return federate(kind(), data, **given | settings)
+
+
+@pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorized"])  # masks must be looked up and stacked too
+def test_they_are_what_is_padded_by_hand(lift):
+    x, y = sequences()
+    padded, mask = np.zeros((len(x), 8, 3), dtype=np.float32), np.zeros((len(x), 8), dtype=bool)
+    for i, one in enumerate(x):
+        padded[i, : len(one)], mask[i, : len(one)] = one, True
+    same_models(run(Mean, (x, y), lift=lift), run(Mean, ((padded, mask), y), lift=lift))
+
+
+def test_it_does_not_matter_how_far_they_are_padded():
+    """One long sequence more: the others' masked steps count for nothing."""
+    x, y = sequences()
+    held = x[:5], y[:5]
+    data = from_trees("short", x, y, *held), from_trees("long", [*x, np.zeros((50, 3), np.float32)], [*y, 0], *held)
+    torch.manual_seed(0)
+    model = Mean()
+    short, long = (model(*(torch.as_tensor(part[:5]) for part in one.inputs_train)) for one in data)
+    assert data[1].inputs_train[0].shape[1] == 50 and torch.allclose(short, long, atol=1e-6)
+
+
+def test_tokens_have_an_attention_mask():
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(1, 10, rng.integers(3, 7)).tolist() for _ in range(90)]
+    y = [int(1 in one) for one in ids]
+    data = from_trees("tokens", {"input_ids": ids}, y)
+    assert list(data.inputs_train) == ["attention_mask", "input_ids"]
+    assert (data.inputs_train["attention_mask"] == (data.inputs_train["input_ids"] > 0)).all()
+    assert run(Tokens, ({"input_ids": ids}, y)).metrics[-1]["global_loss"] > 0
+
+
+def test_targets_of_unequal_length_are_ignored_where_there_are_none():
+    y = [[1, 2], [3], [1, 1, 1]] * 10
+    data = from_trees("tagged", [np.ones((len(one), 2)) for one in y], y)
+    assert sorted(map(tuple, data.targets_train.tolist()))[0] == (1, 1, 1)
+    assert (data.targets_train == -100).sum() == sum(3 - len(one) for one in y) - (data.targets_test == -100).sum()
+
+
+def test_a_collate_of_ones_own():
+    x, y = sequences(60)
+
+    def collate(samples):
+        return {"x": nn.utils.rnn.pad_sequence([torch.as_tensor(a) for a, _ in samples], batch_first=True),
+                "mask": nn.utils.rnn.pad_sequence([torch.ones(len(a)) for a, _ in samples], batch_first=True),
+                "labels": torch.as_tensor([b for _, b in samples])}  # fmt: skip
+
+    inputs, targets = collated("mine", list(zip(x, y, strict=True)), collate)
+    same_models(run(Mean, (inputs, targets)), run(Mean, (x, y)))
+    by_setting = run(Mean, list(zip(x, y, strict=True)), collate=collate)
+    same_models(by_setting, run(Mean, (x, y)))
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        ([np.ones((2, 3)), np.ones((4, 2))] * 20, "steps of sequences have the shapes"),
+        ([np.ones((2, 3)), np.ones((0, 3))] * 20, "sequence 1 (counted from 0) is empty"),
+        ([np.ones((2, 3)), np.full((3, 3), np.nan)] * 20, "row 1 (counted from 0)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(x, said):
+    with pytest.raises(UserError) as error:
+        run(Mean, (x, [0, 1] * 20))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("made", [None, (1, 2, 3), {"x": 1}])
+def test_a_collate_that_returns_no_pair_is_refused(made):
+    with pytest.raises(UserError, match="let it return a pair"):
+        collated("mine", [(1, 2)], lambda samples: made)

@@ -1,0 +1,190 @@
+"""Models of transformers by name or as they are, and adapters in them: trained, resumed, exported, read by peft."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.outer import cli, metrics, sentence
+from support.recipes import Stop, stopping
+from support.results import same_models
+from torch import nn
+
+from apiece import federate
+from apiece.experiment.launch import resume
+from apiece.networks.hf import hf
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+WORDS = [("red", "blue", "green"), ("cat", "dog", "hen"), ("sun", "moon", "fog")]
+TINY = {
+    "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16},
+    "llama": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "max_position_embeddings": 16},
+    "mistral": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "max_position_embeddings": 16, "sliding_window": 4},
+    "bert": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+             "max_position_embeddings": 16},
+}  # fmt: skip
+HEADS = {"causal-lm": "AutoModelForCausalLM", "sequence-classification": "AutoModelForSequenceClassification"}
+KINDS = [("gpt2", "causal-lm"), ("llama", "causal-lm"), ("gpt2", "sequence-classification"),
+         ("bert", "sequence-classification")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder of a kind of model with new weights and a tokenizer of words, as transformers saves them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = {}
+
+    def folder(kind: str, task: str) -> str:
+        if (kind, task) not in made:
+            path = tmp_path_factory.mktemp(f"{kind}-{task}")
+            words = ["<pad>", "</s>", "<unk>", *(word for group in WORDS for word in group)]
+            own = tokenizers.Tokenizer(
+                tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>")
+            )
+            own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+            tokenizer = transformers.PreTrainedTokenizerFast(
+                tokenizer_object=own, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+            )
+            tokenizer.save_pretrained(path)
+            config = transformers.AutoConfig.for_model(kind, vocab_size=len(words), pad_token_id=0, **TINY[kind])
+            config.num_labels = 3
+            torch.manual_seed(0)
+            getattr(transformers, HEADS[task]).from_config(config).save_pretrained(path)
+            made[kind, task] = str(path)
+        return made[kind, task]
+
+    return folder
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(3)
+    records = [
+        {
+            "text": " ".join(rng.choice(WORDS[i % 3], size=rng.integers(2, 7))),
+            "intent": "abc"[i % 3],
+            "domain": "wxyz"[i % 4],
+        }
+        for i in range(96)
+    ]
+    path = tmp_path / "small.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def settings(source: str, task: str, **more) -> dict:
+    small = {"split": "natural", "clients": 4, "rounds": 3, "steps": "2", "batch": 4, "lr": 0.01, "lift": "sequential"}
+    return small | {"model": f"hf({json.dumps(source)}, task={task}, length=8)"} | more
+
+
+@pytest.mark.parametrize(("kind", "task"), KINDS)
+def test_a_folder_is_the_model_that_transformers_loads(folders, kind, task):
+    """Scores are those of the model with its own attention, at the tokens that are no padding."""
+    source = folders(kind, task)
+    ours = hf(source, task, 8).module((8,), 3).eval()
+    theirs = getattr(transformers, HEADS[task]).from_pretrained(source, num_labels=3).eval()
+    ids = torch.randint(3, 12, (5, 8))
+    ids[1, 5:] = 0
+    with torch.no_grad():
+        one, two = ours(ids), theirs(input_ids=ids, attention_mask=(ids > 0).long()).logits
+    real = ids > 0 if task == "causal-lm" else slice(None)
+    assert torch.allclose(one[real], two[real], atol=1e-5)
+    assert ours.mask_is_whole
+
+
+def test_a_model_with_windows_of_its_own_keeps_them(folders):
+    ours = hf(folders("mistral", "causal-lm"), "causal-lm", 8).module((8,), 3).eval()
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folders("mistral", "causal-lm")).eval()
+    ids = torch.randint(3, 12, (2, 8))
+    assert not ours.mask_is_whole and torch.allclose(ours(ids), theirs(ids).logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "task"), KINDS)
+def test_lifts_agree(folders, file, kind, task):
+    runs = [
+        federate(data=file, **settings(folders(kind, task), task, lift=lift, rounds=2, algorithm="scaffold"))
+        for lift in ("sequential", "threaded", "vectorized")
+    ]
+    same_models(*runs[:2])
+    one, other = runs[0].model(), runs[2].model()
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedals(2)", "scaffold_p(personal='*lora_B*')", "relaxed_init(0.1)"])
+def test_adapters_by_name(folders, file, tmp_path, algorithm):
+    """What is trained and sent is the adapters; a run that was stopped ends as one that was not."""
+    given = settings(folders("llama", "causal-lm"), "causal-lm", adapter="lora(r=2, targets='q_proj,v_proj')", lr=0.1)
+    whole = federate(data=file, algorithm=algorithm, **given)
+    with pytest.raises(Stop):
+        federate(data=file, algorithm=algorithm, out=tmp_path / "run", on_round=stopping(1), **given)
+    resume(tmp_path / "run")
+    assert [row["global_loss"] for row in metrics(tmp_path / "run")] == [row["global_loss"] for row in whole.metrics]
+    size = 2 * (2 * 16 + 2 * 16 + 2 * 16 + 2 * 8)  # A and B of q and v, in two layers
+    assert whole.experiment.federated.setup.task.space.size == size
+    assert all("lora_" in entry.name for entry in whole.experiment.federated.setup.task.space.parameters)
+    assert whole.metrics[-1]["parameters_up"] <= 3 * 4 * size
+
+
+def test_peft_loads_what_is_exported(folders, file, tmp_path):
+    import peft
+
+    source = folders("gpt2", "sequence-classification")
+    model = settings(source, "sequence-classification", adapter="lora(r=2, targets=c_attn, train=score)", lr=0.3)
+    result = federate(data=file, out=tmp_path / "run", **model)
+    assert cli("export", tmp_path / "run", "--out", tmp_path / "adapter").code == 0
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(source, num_labels=3)
+    theirs = peft.PeftModel.from_pretrained(base, str(tmp_path / "adapter")).eval()
+    space, ids = result.experiment.federated.setup.task.space, torch.randint(3, 12, (4, 8))
+    ours = space.outputs(result.server.params, ids, result.server.buffers)
+    assert torch.allclose(ours, theirs(input_ids=ids).logits, atol=1e-5)
+    assert not torch.allclose(
+        base.eval()(input_ids=ids).logits, hf(source, "sequence-classification", 8).module((8,), 3)(ids)
+    )
+
+
+def test_a_model_of_ones_own_may_have_adapters_too():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((90, 6)).astype(np.float32)
+    result = federate(model, (x, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)), adapter="lora(r=2, targets='0,2')",
+                      clients=3, rounds=2, steps=2, split="iid")  # fmt: skip
+    assert result.experiment.federated.setup.task.space.size == 2 * (6 + 8) + 2 * (8 + 3)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_model_as_it_is_takes_named_inputs(folders):
+    """No wrapper: a dict of ids and mask in, named outputs out."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folders("bert", "sequence-classification"), num_labels=3
+    )
+    ids = np.random.default_rng(0).integers(3, 12, (60, 8))
+    data = ({"input_ids": ids, "attention_mask": np.ones_like(ids)}, ids[:, 0] % 3)
+    given = {"clients": 3, "rounds": 2, "steps": 3, "split": "iid", "lr": 0.05}
+    exact = [federate(model, data, lift=lift, **given) for lift in ("sequential", "threaded")]
+    same_models(*exact)
+    assert exact[0].metrics[-1]["global_accuracy"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("model", "adapter", "said"),
+    [
+        ("hf('nowhere/at-all')", None, "is no model"),
+        ("hf(FOLDER, task=segmentation)", None, "task"),
+        ("hf(FOLDER, length=64)", None, "takes 16"),
+        ("hf(FOLDER, length=8)", "lora(targets=nothing)", "q_proj"),
+        ("hf(FOLDER, length=8)", "lora(r=0)", "r is 1 or more"),
+        ("hf(FOLDER, length=8)", "prefix(r=2)", "lora"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(folders, file, model, adapter, said):
+    text = model.replace("FOLDER", json.dumps(folders("llama", "causal-lm")))
+    words = ["--model", text, *(["--adapter", adapter] if adapter else [])]
+    sentence(cli("run", "--data", file, "--split", "natural", "--clients", "4", *words), said)
