@@ -41,19 +41,19 @@ def from_trees(name: str, x: Tree, y: Tree, x_test: Tree = None, y_test: Tree = 
     inputs = _arrays(name, _joined(x, x_test) if tested else x, 0)
     targets = _arrays(name, _joined(y, y_test) if tested else y, IGNORED)
     rows, label = np.arange(size + held, dtype=np.float32)[:, None], _label(targets)
-    parts = (rows[:size], label[:size], *((rows[size:], label[size:]) if tested else ()))
-    dealt = from_arrays(name, *parts)
-    train, test = (part[:, 0].astype(np.int64) for part in (dealt.x_train, dealt.x_test))
+    test = (rows[size:], label[size:]) if tested else (None, None)
+    dealt = from_arrays(name, rows[:size], label[:size], *test)
+    own, other = (part[:, 0].astype(np.int64) for part in (dealt.x_train, dealt.x_test))
     several = label is not targets  # otherwise the labels themselves are the targets
     first, take = tree_leaves(inputs)[0], lambda tree, own: tree_map(lambda leaf: leaf[own], tree)
     return replace(
         dealt,
-        x_train=first[train],
-        x_test=first[test],
-        inputs_train=take(inputs, train),
-        inputs_test=take(inputs, test),
-        targets_train=take(targets, train) if several else dealt.targets_train,
-        targets_test=take(targets, test) if several else dealt.targets_test,
+        x_train=first[own],
+        x_test=first[other],
+        inputs_train=take(inputs, own),
+        inputs_test=take(inputs, other),
+        targets_train=take(targets, own) if several else dealt.targets_train,
+        targets_test=take(targets, other) if several else dealt.targets_test,
     )
 
 

@@ -51,7 +51,7 @@ class Lora:
     def into(self, module: nn.Module) -> nn.Module:
         """The module with adapters; it shares what it had with the module given, which stays as it is."""
         made = sharing(module)
-        inside = getattr(made, "whole", made)
+        inside: Any = getattr(made, "whole", made)
         if not hasattr(inside, "config"):
             inside.config = {"model_type": "custom"}  # peft asks for it
         linear = [name for name, part in inside.named_modules() if isinstance(part, nn.Linear)]

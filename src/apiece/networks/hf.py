@@ -98,6 +98,8 @@ def hf(source: str, task: Kind = "causal-lm", length: int = Reading.length) -> H
     """A model of `transformers` from a folder or the hub, with its own tokenizer: task=causal-lm,
     sequence-classification or image-classification. Texts are rows of `length` tokens.
     """
+    if source.startswith(("/", ".")) and not Path(source).is_dir():
+        raise UserError(f"hf({source!r}): there is no such folder; give one that save_pretrained wrote.")
     reading = None if task == "image-classification" else Reading(length, source, PREDICTS[task])  # pyright: ignore
     return HuggingFace(source, task, reading)
 

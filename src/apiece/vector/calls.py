@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -109,7 +109,7 @@ def _called(module: nn.Module, x: Any) -> Any:
     """The module's outputs for a tensor x, for named inputs (a dict) or for several in order (a tuple)."""
     if isinstance(x, Tensor):
         return module(x)
-    named, ordered = (x, ()) if isinstance(x, dict) else ({}, tuple(x))
+    named, ordered = cast("tuple[dict[str, Any], tuple[Any, ...]]", (x, ()) if isinstance(x, dict) else ({}, tuple(x)))
     try:
         inspect.signature(module.forward).bind(*ordered, **named)
     except TypeError:  # it takes the tree as its one argument

@@ -235,9 +235,8 @@ def _copy(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Mod
 
 def sharing(module: nn.Module) -> nn.Module:
     """A copy of the module with parameters and buffers of its own, which share their memory with the module's."""
-    given = [*module.parameters(), *module.buffers()]
-    mine = lambda t: nn.Parameter(t.detach(), t.requires_grad) if isinstance(t, nn.Parameter) else t.detach()
-    return copy.deepcopy(module, {id(t): mine(t) for t in given})
+    parameters = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in module.parameters()}
+    return copy.deepcopy(module, {**parameters, **{id(b): b.detach() for b in module.buffers()}})
 
 
 def _is_small(tensor: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ def scores(outputs: Any) -> Any:
     """What a model predicts: its outputs, or the part of them that is named `logits`, as transformers names it."""
     if isinstance(outputs, Tensor):
         return outputs
-    return outputs.get("logits", outputs) if isinstance(outputs, dict) else outputs
+    return cast("dict[str, Any]", outputs).get("logits", outputs) if isinstance(outputs, dict) else outputs
 
 
 def cross_entropy(outputs: Any, y: Tensor) -> Tensor:
