@@ -139,6 +139,33 @@ def test_pieces_that_need_one_input_or_one_label_say_so(algorithm):
         assert str(error).endswith(".") and "\n" not in str(error)
 
 
+class Embedded(nn.Module):
+    """Scores of each token's next one, of ten tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(10, 4), nn.Linear(4, 10)
+
+    def forward(self, ids):
+        return self.out(self.embed(ids))
+
+
+def test_tokens_beyond_those_that_a_model_knows_are_named():
+    ids = np.random.default_rng(0).integers(0, 10, (60, 6))
+    good = {"ids": ids[:, :-1]}, ids[:, 1:]
+    assert (
+        run(Embedded, *good, lift="threaded").metrics[-1]["global_loss"]
+        < run(Embedded, *good).metrics[0]["global_loss"] + 1
+    )
+    for place, number in (("ids", 10), ("ids", -1), ("y", 10)):
+        x, y = {"ids": good[0]["ids"].copy()}, good[1].copy()
+        (x["ids"] if place == "ids" else y)[37, 2] = number
+        with pytest.raises(UserError, match=r"sample \d+ \(counted from 0\)"):
+            run(Embedded, x, y)
+    with pytest.raises(UserError, match="learn to copy"):
+        run(Embedded, {"ids": ids}, ids)
+
+
 @pytest.mark.parametrize(
     ("tree", "said"),
     [

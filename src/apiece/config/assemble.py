@@ -17,6 +17,7 @@ from apiece.algebra.composition import Algorithm
 from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
 from apiece.config.checks import check_outputs, check_small_batches, class_count
+from apiece.config.extremes import check_whole_numbers
 from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
 from apiece.config.settings import Config, check
@@ -131,6 +132,8 @@ def assemble(
     clients = clients.on(device.named(config.device))
     fitting = partial(check_outputs, clients=clients, classes=classes, usual=loss is None)
     module, federated = federated_of(config, setting, module, loss, metric, chosen, fitting)
+    setup = federated.setup
+    check_whole_numbers(setup.task, setup.initial, setup.initial_buffers, clients)
     _tell_of_rest(federated.setup.task.space)
     size = _cohort_size(config, len(clients.participants))
     check_small_batches(
