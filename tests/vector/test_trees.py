@@ -153,10 +153,8 @@ class Embedded(nn.Module):
 def test_tokens_beyond_those_that_a_model_knows_are_named():
     ids = np.random.default_rng(0).integers(0, 10, (60, 6))
     good = {"ids": ids[:, :-1]}, ids[:, 1:]
-    assert (
-        run(Embedded, *good, lift="threaded").metrics[-1]["global_loss"]
-        < run(Embedded, *good).metrics[0]["global_loss"] + 1
-    )
+    losses = [info["global_loss"] for info in run(Embedded, *good, lift="threaded", lr=1.0).metrics]
+    assert losses[-1] < losses[0]
     for place, number in (("ids", 10), ("ids", -1), ("y", 10)):
         x, y = {"ids": good[0]["ids"].copy()}, good[1].copy()
         (x["ids"] if place == "ids" else y)[37, 2] = number

@@ -27,8 +27,8 @@ def check_whole_numbers(task: Task, theta: Tensor, buffers: Tensor, clients: Any
             except (RuntimeError, ValueError, IndexError) as error:
                 numbers = [f"{int(leaf.min())} to {int(leaf.max())}" for leaf in tree_leaves((x, y)) if _whole(leaf)]
                 raise UserError(
-                    f"the model or the loss does not take {part} sample {row} (counted from 0), with whole numbers from "
-                    f"{' and from '.join(numbers)}: {said(error)}"
+                    f"the model or the loss does not take {part} sample {row} (counted from 0), with whole numbers "
+                    f"from {' and from '.join(numbers)}: {said(error)}"
                 ) from None
     _refuse_copies(task, theta, buffers, clients.pool)
 
