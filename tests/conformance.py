@@ -115,8 +115,9 @@ def _below(bound: float, gap: float, what: str) -> float:
 
 
 def _kinds(subject: Algorithm) -> list[str]:
-    """What an algorithm's training is made of, but for its numbers."""
-    return sorted(_kind(part) for part in subject.parts if not _at_prediction(part))
+    """What an algorithm's training is made of, but for its numbers and for periods of one round."""
+    parts = (part for part in subject.parts if not (isinstance(part, Period) and part.every == 1))
+    return sorted(_kind(part) for part in parts if not _at_prediction(part))
 
 
 def _kind(part: Any) -> str:
@@ -176,7 +177,7 @@ broken. Arguments that cost time are reduced; the tables show them.
 - **degenerate identity**: the value that is bitwise the algorithm without that part, or the reason why there is none.
 - **threads**: bitwise in float32; **vectorized**: the largest difference in float64; **wired**: every client is a
   process of its own, and all phases are messages, bitwise. For FedBN the identity, threads and vectorized are measured
-  on a model with BatchNorm.
+  on a model with BatchNorm, for algorithms on adapters on one that has two in each layer.
 - **a client keeps**: its storage between rounds, beside the model that it trains. **the server keeps**: its parameters,
   memory and optimizer. **up** and **down**: per client and round, from the ledger, with models weighted by samples,
   over an interval of the longest period. The unit is the model, an `mlp` of {SIZE} parameters, {HEAD} of them its head.

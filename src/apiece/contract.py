@@ -69,10 +69,12 @@ class Report(NamedTuple):
 
 
 def model() -> nn.Module:
-    """The contract's model from FEATURES to CLASSES; its initial parameters are drawn elsewhere."""
-    return nn.Sequential(
-        nn.utils.skip_init(nn.Linear, FEATURES, HIDDEN), nn.Tanh(), nn.utils.skip_init(nn.Linear, HIDDEN, CLASSES)
-    )
+    """The contract's model from FEATURES to CLASSES; what is trained of it is drawn elsewhere, what is frozen here."""
+    shapes, rng = ((FEATURES, HIDDEN), (HIDDEN, CLASSES)), generator(SEED, "frozen")
+    one, two = (nn.utils.skip_init(nn.Linear, *shape) for shape in shapes)
+    for parameter in (*one.parameters(), *two.parameters()):
+        parameter.data.copy_(torch.from_numpy(0.5 * rng.standard_normal(parameter.shape)))
+    return nn.Sequential(one, nn.Tanh(), two)
 
 
 def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, **settings: Any) -> Report:
@@ -211,7 +213,7 @@ class _Trial:
     def round(self, here: _Here, t: int) -> Server:
         clients, names = here.clients, list(here.clients.federation.names)
         periods = clients.federated.setup.periods
-        held = int(periods.interval(t, periods.longest)) * periods.longest if self.subject.cohort == "held" else t
+        held = int(periods.slowest.interval(t)) * periods.longest if self.subject.cohort == "held" else t
         asked = cohort(SEED, held, names, clients.federation.participants, ASKED)
         away = absent(SEED, t, names, asked, ABSENT)
         return clients.federated.round(here.server, clients, Plan(asked, away, 0.1 * 0.9**t))[0]

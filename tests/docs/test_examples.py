@@ -46,3 +46,18 @@ def test_the_plain_loop_gives_the_engines_numbers_bitwise():
     assert all(torch.equal(model, there) for (model, _), there in zip(plain, models, strict=True))
     assert [accuracy for _, accuracy in plain] == [info["global_accuracy"] for info in result.metrics]
     assert plain[-1][1] > 0.85
+
+
+@pytest.mark.slow
+def test_groups_in_turn_are_compared_and_a_second_call_makes_nothing_anew(tmp_path, no_report, capsys):
+    """Streaming DiLoCo's largest message is smaller than DiLoCo's, which is FedAvg's; DiLoCo sends a fourth."""
+    in_turn = example(EXAMPLES[0].with_name("in_turn.py"))
+    words = ["--small", "--out", str(tmp_path)]
+    in_turn.main(words)
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")}
+    in_turn.main(words)
+    assert made == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")} and len(made) == 4
+    assert (tmp_path / "in-turn.png").stat().st_size > 10_000
+    rows = [line.split("|") for line in (tmp_path / "table.md").read_text().splitlines() if line.startswith("| `")]
+    sent, peak = ({row[1].strip(" `").partition("(")[0]: float(row[k]) for row in rows} for k in (3, 4))
+    assert peak["streaming_diloco"] < peak["diloco"] == peak["fedavg"] and sent["diloco"] < 0.3 * sent["fedavg"]

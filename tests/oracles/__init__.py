@@ -18,6 +18,7 @@ NAMES = (
     "fedexp fedavgm fedopt fedadam_fedinit moon feddecorr fedcog scaffold_fedcog fedavgm_fedcog fedprox_fedcog "
     "moon_fedcog fedinit_fedcog fedals_fedcog fedals_fedinit_fedcog fedals_feddyn fedreg fedgen vhl ditto apfl pfedme "
     "per_fedavg fedrep knn_per fine_tune pefll pfedhn fedals_first_step pefll_sgd fedprox_fedinit_server "
-    "scaffold_difference scaffold_p_grad fedcog_each_pass"
+    "scaffold_difference scaffold_p_grad fedcog_each_pass period "
+    "diloco streaming_diloco ffa_lora rolora fed_dpa"
 ).split()
 ORACLES = {name: import_module(f"oracles.{name}") for name in NAMES}

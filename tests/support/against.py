@@ -7,21 +7,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from oracles import ORACLES, pefll, vhl
+from oracles import ORACLES, ffa_lora, pefll, vhl
 from oracles.problem import CLASSES, FEATURES, HIDDEN, PROBE, Fixture, Round
 from torch import nn
 from torch.utils._pytree import tree_map
 
 from apiece.algebra.broadcast import FederationFacts
-from apiece.algebra.composition import Algorithm, Client, Period, StepSize, algorithm, combine
-from apiece.algebra.optim import Sgd
-from apiece.algebra.server_optim import Descent
+from apiece.algebra.composition import Algorithm, Client, Period, Server, StepSize, algorithm, combine
+from apiece.algebra.optim import AdamW, Sgd
+from apiece.algebra.server_optim import Descent, Nesterov
 from apiece.engine.predicting import predictor
-from apiece.engine.state import ClientTask, Server
+from apiece.engine.state import ClientTask
+from apiece.engine.state import Server as ServerState
 from apiece.engine.stepping import Loop
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential
 from apiece.measure.global_average import evaluated
+from apiece.pieces.adapters import Untrained
 from apiece.pieces.fednova import FedNova
 from apiece.pieces.per_fedavg import MetaStep
 from apiece.pieces.vhl import VHL
@@ -64,6 +66,9 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
     adaptive = {k: hyper[k] for k in ("lr", "beta1", "beta2", "tau", "initial") if k in hyper}
     inner = Client(Sgd(hyper.get("momentum", 0.9), hyper.get("weight_decay", 5e-5)))
 
+    outer_step = {"lr": hyper.get("server_lr", 0.7), "momentum": hyper.get("momentum", 0.9)}
+    adamw = Client(AdamW(weight_decay=hyper.get("decay", 0.01)))
+
     def outside(*names: str) -> dict[str, Any]:
         return {k: hyper[k] for k in names if k in hyper}
 
@@ -83,6 +88,18 @@ def build(oracle: str, **hyper: Any) -> Algorithm:
             ],
             "fedals",
         ),
+        "period": lambda: combine(
+            [Period(*block) for block in hyper["blocks"]]
+            + ([Server(Nesterov(momentum, hyper["server_lr"]))] if momentum else []),
+            "period",
+        ),
+        **{
+            name: lambda name=name: combine(
+                [*getattr(named, name)(**outer_step, **outside("blocks", "every", "alpha")).parts, adamw], name
+            )
+            for name in ("diloco", "streaming_diloco")
+        },
+        **{name: partial(getattr(named, name), **known) for name in ("rolora", "fed_dpa", "ffa_lora")},
         "fedprox_fedinit_server": lambda: named.fedprox(hyper.get("mu", 0.1), "server") + relaxed,
         "scaffold_difference": lambda: combine(
             [*named.scaffold(hyper.get("control", "difference")).parts, Client(Sgd(momentum, decay))], "scaffold"
@@ -153,12 +170,15 @@ def follow(
     watch = KEEPS_ALL if keep else frozenset()
     setting = FederationFacts((FEATURES,), CLASSES, [f"c{i}" for i in range(f.clients)], range(f.clients), 0)
     module, wide = network(), any(isinstance(piece, VHL) for piece in subject.pieces)
+    still = next((piece.which for piece in subject.pieces if isinstance(piece, Untrained)), None)
+    if still is not None:  # what is frozen is the module's
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(f.initial), module.double().parameters())
     normalized = any(isinstance(piece, FedNova) for piece in subject.pieces)  # under the momentum of the run
     client = Sgd(rest.get("momentum", 0.0) if normalized else 0.0)
     for piece in subject.pieces:
         module = piece.prepare(module)
     federated = federate(subject, module, weighting=weights, watch=watch, setting=setting, client=client, **server)
-    initial = vhl.widened(f.initial) if wide else f.initial
+    initial = vhl.widened(f.initial) if wide else f.initial if still is None else ffa_lora.widened(f.initial, still)
     object.__setattr__(federated.setup, "initial", torch.from_numpy(initial))
     table = {(t, f"c{i}"): torch.from_numpy(rows) for (t, i), rows in f.batches.items()}
     own = {(t, f"c{i}"): torch.from_numpy(pefll.own_batch(t, i, len(f.y[i]))) for t, i in f.batches}
@@ -175,7 +195,7 @@ def follow(
     def copied(each: ClientTask) -> ClientTask:
         return each._replace(row=tree_map(torch.clone, each.row))
 
-    def scores(server: Server, lr: float, each: ClientTask) -> torch.Tensor:
+    def scores(server: ServerState, lr: float, each: ClientTask) -> torch.Tensor:
         shared, theta = federated.shared(server, lr), evaluated(federated, server)
         return predictor(federated.setup, Loop(), theta, server.buffers, shared, each)(torch.from_numpy(PROBE))
 

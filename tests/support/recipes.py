@@ -70,6 +70,14 @@ RECIPES: dict[str, dict[str, Any]] = {
         "algorithm": "fedals(1, cohort=held, phase=first_step) + period(body, 2) + period(fc1.bias, 3)"
     },
     "fedprox to the server's model": {"algorithm": "fedprox(mu=0.1, center=server) + relaxed_init(beta=0.1)"},
+    "two groups in turn": {"algorithm": "period(body, 3, 1) + period(head, 3, 2)", "server": "momentum(0.9)"},
+    "diloco": {"algorithm": "diloco(every=2)", "optimizer": "adamw", "lr": 0.01},
+    "streaming_diloco": {"algorithm": "streaming_diloco(alpha=0.3)", "optimizer": "adamw", "lr": 0.01, "absent": 0.3},
+    "fedit": {"algorithm": "fedit('*')"},  # the small model has no adapter
+    "ffa_lora": {"algorithm": "ffa_lora('*bias')"},
+    "fedsa_lora": {"algorithm": "fedsa_lora('*bias')"},
+    "rolora": {"algorithm": "rolora('*bias', '*weight')", "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept"},
+    "fed_dpa": {"algorithm": "fed_dpa('*bias')"},
     "fedcog, reshuffled": {"algorithm": "fedcog(steps=5, samples=9, batch=5, temperature=2, shuffle=each_pass)"},
 }
 SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2", "batch": 8, "model": "mlp(hidden=[8])",

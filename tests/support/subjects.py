@@ -17,12 +17,20 @@ from apiece.errors import UserError
 from apiece.language import algorithms as named
 from apiece.language.expression import catalog, parse, parse_list
 from support import ROOT
+from support.adapters import dual
 from support.recipes import RECIPES
 from support.wired import CONFIG
 
 COMPOSITIONS = ROOT / "docs" / "compositions.md"
 BRIEF = {"steps": 3, "samples": 12, "epochs": 1, "alpha": 3, "every": 3}  # whole numbers that defaults are lowered to
-NEEDED = {"fedbn": "norm='*bias'"}  # the model whose numbers are counted has no norm layer
+NEEDED = {  # the model whose numbers are counted has no norm layer and no adapter: these stand for them
+    "fedbn": "norm='*bias'",
+    "fedit": "adapters='*'",
+    "ffa_lora": "frozen='*bias'",
+    "fedsa_lora": "personal='*bias'",
+    "rolora": "first='*bias', second='*weight'",
+    "fed_dpa": "local='*bias'",
+}
 Names = tuple[str, ...]
 
 
@@ -46,11 +54,11 @@ def normed() -> nn.Module:
 
 
 def held(names: Names, subject: Algorithm) -> Report:
-    """What the contract finds: an algorithm that is about norm layers is held to it on a model that has them."""
+    """What the contract finds: an algorithm about norm layers or adapters is held to it on a model that has them."""
     if not set(names) & set(NEEDED):
         return check(subject)
     plain = " + ".join(name if name in NEEDED else spelled(name) for name in names)
-    return check(chosen_algorithm(plain), normed)
+    return check(chosen_algorithm(plain), normed if "fedbn" in names else dual)
 
 
 def reduced(terms: Names) -> Names:

@@ -130,4 +130,24 @@ VALUES |= {
         {**COG, "shuffle": "each_pass", "kd_weight": "counts", "batch": 64, "wait": 2},
     ],
 }
+VALUES |= {
+    "diloco": [{}, {"server_lr": 1.0, "momentum": 0.0}, {"every": 3, "server_lr": 0.5, "momentum": 0.6}],
+    "streaming_diloco": [
+        {},
+        {"blocks": 1, "every": 2},
+        {"blocks": 2, "every": 1, "alpha": 0.5},
+        {"blocks": 2, "every": 4, "server_lr": 0.4, "decay": 0.1},
+    ],
+    "ffa_lora": [{"frozen": "0.bias"}],
+    "rolora": [{"first": "body", "second": "head"}, {"first": "0.bias", "second": "head"}],
+    "fed_dpa": [{"local": "0.bias", "first": first} for first in (0, 2, 1000)],
+}
+VALUES |= {
+    "period": [
+        {"blocks": (("body", 3, 0),)},
+        {"blocks": (("body", 3, 3), ("head", 2, 0))},
+        {"blocks": (("body", 3, 2), ("0.bias", 4, 1)), "server_lr": 0.7, "momentum": 0.9},
+        {"blocks": (("body", 4, 1), ("head", 4, 3)), "server_lr": 0.7, "momentum": 0.9},
+    ],
+}
 CASES = [(n, h) for n in ORACLES for h in [ORACLES[n].EXAMPLE, *VALUES[n]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from typing import Any, cast
 
@@ -20,8 +20,10 @@ from apiece.vector.space import Selector
 class Period:
     """The selected parameters are synchronized every so many rounds; NEVER makes them personal.
 
-    theta <- mean_i(theta_i) at the end of round t = 0, 1, ... where (t + 1) mod every = 0; in between theta_i goes on.
-    Of a parameter that several periods select, the longest holds.
+    theta <- mean_i(theta_i) at the end of round t = 0, 1, ... where (t + 1 - offset) mod every = 0; in between theta_i
+    goes on. An offset, from 0 to `every`, lets groups take turns: counted from 1, they are synchronized in rounds
+    offset, offset + every, ...; offsets 0 and `every` are the same. Of a parameter that several periods select, the
+    longest holds, and of equally long ones the one with the largest offset.
     Stored: theta_i, and between synchronizations what was sent of it. Sent: nothing else, and of these only where an
     interval opens or closes. An unseen client gets the server's; of personal ones the clients' mean where it is
     measured, and the initial ones where `apiece personalize` serves it.
@@ -29,14 +31,30 @@ class Period:
 
     which: Selector
     every: float
+    offset: int = 0
 
     def __post_init__(self) -> None:
         if not self.every >= 1 or (self.every != NEVER and self.every != int(self.every)):
             raise UserError(f"a period of {self.every:g} rounds is none: give 1, 2, ..., or inf for never.")
+        most = 0 if self.every == NEVER else self.every
+        if not 0 <= self.offset <= most or self.offset != int(self.offset):
+            raise UserError(
+                f"an offset of {self.offset:g} rounds is none for a period of {self.every:g}: give a whole number from "
+                f"0 to {most:g}."
+            )
+
+    def __repr__(self) -> str:
+        later = f", offset={self.offset!r}" if self.offset else ""
+        return f"{type(self).__name__}(which={self.which!r}, every={self.every!r}{later})"
+
+    @property
+    def late(self) -> float:
+        """The offset within a period: 0 where it is a whole one."""
+        return float(self.offset % self.every)
 
     def neutral(self) -> tuple[Period, str]:
         """As `Piece.neutral`: which value of this part changes nothing, or why there is none."""
-        return replace(self, every=1), "fedavg"
+        return replace(self, every=1, offset=0), "fedavg"
 
 
 @dataclass(frozen=True)
@@ -74,6 +92,21 @@ class Alternate:
 
     def neutral(self) -> str:
         return "one of the two groups rests in every step, and under FedAvg none does"
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Local training moves the selected parameters only in rounds that synchronize them; in others they rest.
+
+    theta_j <- theta_j - lr g_j in the local steps of round t where (t + 1 - offset_j) mod every_j = 0, by the periods
+    of the sum; else theta_j stays, with the optimizer's state of it. What is personal moves in every round.
+    Stored and sent: nothing. An unseen client is served as without it.
+    """
+
+    which: Selector
+
+    def neutral(self) -> str:
+        return "which parameters rest is said by their periods: where these are 1 none does, and it is bitwise fedavg"
 
 
 @dataclass(frozen=True)
@@ -127,6 +160,11 @@ class Algorithm:
     broadcast: Broadcast = Identity()
     cohort: str = "redrawn"
     phase: str = "last_step"
+    in_turn: tuple[InTurn, ...] = ()
+
+    def __repr__(self) -> str:
+        said = (field.name for field in fields(self) if field.name != "in_turn" or self.in_turn)
+        return f"Algorithm({', '.join(f'{name}={getattr(self, name)!r}' for name in said)})"
 
     def __add__(self, other: Algorithm) -> Algorithm:
         return combine([*self.parts, *other.parts], f"{self.name} + {other.name}")
@@ -140,7 +178,7 @@ class Algorithm:
         single += [Cohort(self.cohort)] * (self.cohort != Algorithm.cohort)
         single += [Phase(self.phase)] * (self.phase != Algorithm.phase)
         single += [self.broadcast] * (self.broadcast != Identity())
-        return [*self.pieces, *self.periods, *self.step_sizes, *single]
+        return [*self.pieces, *self.periods, *self.step_sizes, *self.in_turn, *single]
 
 
 def algorithm(*parts: Any, name: str) -> Algorithm:
@@ -175,6 +213,8 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
                 result = replace(result, periods=(*result.periods, part))
             case StepSize():
                 result = replace(result, step_sizes=(*result.step_sizes, part))
+            case InTurn():
+                result = replace(result, in_turn=(*result.in_turn, part))
             case Alternate():
                 once("alternate", part)
             case Client():

@@ -123,6 +123,25 @@ class Freeze:
         return self.optimizer.step(gradient, theta, state, lr)
 
 
+@dataclass(frozen=True)
+class Moving:
+    """Another optimizer that moves these parameters, a bool vector [D], and leaves the rest with its state as it is."""
+
+    optimizer: Optimizer
+    which: Tensor
+
+    def init(self, theta: Tensor) -> Any:
+        return self.optimizer.init(theta)
+
+    def moves(self, step: int, steps: int | Tensor) -> Tensor:
+        """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
+        inner = getattr(self.optimizer, "moves", None)
+        return self.which if inner is None else self.which & inner(step, steps)
+
+    def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate) -> tuple[Tensor, Any]:
+        return self.optimizer.step(gradient, theta, state, lr)
+
+
 def clip(gradient: Tensor, bound: float) -> Tensor:
     """The gradient scaled down to at most this Euclidean norm: g min(1, bound / ||g||)."""
     return gradient * torch.clamp(bound / norm(gradient).clamp(min=1e-12), max=1.0)

@@ -27,6 +27,7 @@ class Piece:
     without: ClassVar[str] = ""  # the name under which predictions without this piece are measured as well
     serves: ClassVar[str] = "all"  # whose model `personal` may change: of "members" of the training, "newcomers" or all
     asks_all: ClassVar[bool] = False  # the first round of a run asks every client
+    keeps_optimizer: ClassVar[bool] = False  # clients keep their optimizer's state, whatever the run's setting
 
     @property
     def stream(self) -> str:

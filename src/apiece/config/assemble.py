@@ -85,7 +85,7 @@ class Experiment:
         if round == 0 and any(piece.asks_all for piece in self.federated.setup.pieces):
             return list(in_order(place.names, place.participants))
         held = self.federated.setup.algorithm.cohort == "held"
-        draw = int(periods.interval(round, periods.longest)) if held else round
+        draw = int(periods.slowest.interval(round)) if held else round
         if self.config.sampling == "bernoulli" and len(place.participants) > 1:
             share = self.cohort / len(place.participants)
             return bernoulli_cohort(self.config.seed, draw, place.names, place.participants, share)
@@ -193,7 +193,7 @@ def federated_of(
         work_of(config).equal,
     )
     with enough(f"algorithm={chosen.name!r}"):
-        _ = setup.periods, setup.recipe, setup.broadcast  # a pattern that matches nothing is refused now
+        _ = setup.periods, setup.recipe, setup.in_turn, setup.broadcast  # a pattern that matches nothing is refused now
     return made, Federated(setup)
 
 

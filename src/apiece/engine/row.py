@@ -46,7 +46,7 @@ PLAIN = tuple(name for name in Row._fields if name not in ("from_server", "memor
 def fresh(setup: Setup) -> Row:
     """The row of a client that never trained."""
     theta, slow, pieces = setup.initial, setup.periods.slow, setup.pieces
-    state = setup.templates.optimizer if setup.optimizer_state == "kept" else ()
+    state = setup.templates.optimizer if setup.keeps_optimizer else ()
     row = Row(memory=setup.templates.memory, optimizer=state)
     if len(setup.kept):
         row = row._replace(model=theta[setup.kept])
@@ -80,7 +80,7 @@ def read(setup: Setup, named: Mapping[str, Tensor]) -> Row:
         **{name: named[name] for name in PLAIN if name in named},
         from_server={_short(name): leaf for name, leaf in named.items() if name.startswith(f"{TOLD}.")},
         memory=restore(setup.templates.memory, named, "memory"),
-        optimizer=restore(state, named, OPTIMIZER) if setup.optimizer_state == "kept" else (),
+        optimizer=restore(state, named, OPTIMIZER) if setup.keeps_optimizer else (),
     )
 
 
@@ -180,5 +180,5 @@ def after(
         buffers_sent=part(row.buffers_sent, buffers_sent, setup.buffer_periods.slow),
         touched=row.touched,
         memory=memory,
-        optimizer=last.optimizer if setup.optimizer_state == "kept" else (),
+        optimizer=last.optimizer if setup.keeps_optimizer else (),
     )

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from apiece.algebra.broadcast import Broadcast, FederationFacts
 from apiece.algebra.composition import Algorithm, Period
-from apiece.algebra.optim import Freeze, Optimizer, Rate, Sgd
-from apiece.algebra.periods import NEVER, Schedule
+from apiece.algebra.optim import Freeze, Moving, Optimizer, Rate, Sgd
+from apiece.algebra.periods import NEVER, Mask, Schedule
 from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Descent
 from apiece.engine.descend import Recipe
@@ -95,6 +95,23 @@ class Setup:
             optimizer = Freeze(optimizer, self.task.space.select(order.which), order.steps)
         return Recipe(self.task, optimizer, self.clip, step, any("gradient" in p.reads for p in self.pieces))
 
+    def recipe_of(self, closes: Mask) -> Recipe:
+        """How a client descends in a round that synchronizes these parameters: what takes turns rests in others."""
+        if self.in_turn is None or closes is True:
+            return self.recipe
+        return self.recipe._replace(optimizer=Moving(self.recipe.optimizer, closes | ~self.in_turn))
+
+    @cached_property
+    def in_turn(self) -> Tensor | None:
+        """Which parameters move only in rounds that synchronize them, bool [D]; None where all move in every round."""
+        chosen = [self.task.space.select(part.which) for part in self.algorithm.in_turn]
+        return torch.stack(chosen).any(0) & self.periods.shared if chosen else None
+
+    @property
+    def keeps_optimizer(self) -> bool:
+        """Whether clients keep their optimizer's state from round to round."""
+        return self.optimizer_state == "kept" or any(p.keeps_optimizer for p in self.algorithm.pieces)
+
     def step_size(self, lr: Rate) -> Rate:
         """The local step size: a number, or [D] where parameters have their own."""
         return lr if self.recipe.scale is None else lr * self.recipe.scale
@@ -112,7 +129,7 @@ class Setup:
     def periods(self) -> Schedule:
         """Of the parameters."""
         space = self.task.space
-        schedule = Schedule(self._every(space.size, space.select, self.algorithm.periods), self.lead)
+        schedule = self._schedule(space.size, space.select, self.algorithm.periods)
         if bool(schedule.never.all()) and EVERYTHING not in [period.which for period in self.algorithm.periods]:
             raise UserError(
                 f"under {self.algorithm.name!r} clients would send nothing: all that the model trains, "
@@ -126,13 +143,17 @@ class Setup:
         """Of the buffers: those of their layers."""
         space = self.task.space
         periods = [Period(lambda _: True, NEVER)] if space.policy == "local" else self.algorithm.periods
-        return Schedule(self._every(space.buffer_size, space.select_buffers, periods), self.lead)
+        return self._schedule(space.buffer_size, space.select_buffers, periods)
 
-    def _every(self, size: int, select: Callable[[Selector], Tensor], periods: Iterable[Period]) -> Tensor:
+    def _schedule(self, size: int, select: Callable[[Selector], Tensor], periods: Iterable[Period]) -> Schedule:
+        """Of several periods for a parameter the longest holds, and of equally long ones the largest offset."""
         every = torch.ones(size, device=self.initial.device)
+        offset = torch.zeros_like(every)
         for period in periods:
-            every = torch.where(select(period.which), torch.clamp(every, min=period.every), every)
-        return every
+            later = (every == period.every) & (offset < period.late)
+            longer = select(period.which) & ((every < period.every) | later)
+            every, offset = torch.where(longer, period.every, every), torch.where(longer, period.late, offset)
+        return Schedule(every, self.lead, offset)
 
     @property
     def lead(self) -> int:
@@ -175,10 +196,13 @@ class Setup:
 
     @cached_property
     def step_groups(self) -> tuple[Tensor, Tensor]:
-        """Steps are counted once a group: (where each group's first slow parameter is, which group each slow one
-        has).
+        """Steps are counted once for all parameters that take the same: (where the first slow one of each group is,
+        which group each slow one has).
         """
-        group = self.periods.group[self.periods.slow]
+        group = self.periods.group
+        for apart in (self.in_turn, getattr(self.recipe.optimizer, "first", None)):  # these take other steps
+            group = group if apart is None else 2 * group + apart
+        group = group[self.periods.slow]
         keys, index = distinct(group)
         first = torch.stack([(group == key).nonzero()[0, 0] for key in keys]) if len(keys) else index.new_zeros(0)
         return first, index

@@ -50,15 +50,17 @@ def fedals(
     return algorithm(*parts, Cohort(cohort), Phase(phase), name=named)
 
 
-def period(which: str | int = "body", every: int | float = 10) -> Algorithm:
-    """The selected parameters are averaged every so many rounds (inf: never), under any algorithm, a term for each
-    group, as in the code of FedALS (Gholami and Seferoglu 2024).
+def period(which: str | int = "body", every: int | float = 10, offset: int = Period.offset) -> Algorithm:
+    """The selected parameters are averaged every so many rounds (inf: never), later by an offset, under any algorithm,
+    a term for each group, as in the code of FedALS (Gholami and Seferoglu 2024).
 
-    theta_k <- mean_j theta_j in rounds t = 0, 1, ... where (t + 1) mod every = 0, for the parameters that `which`
-    selects: head, body, norm, a pattern of names, or leading layers. Of several terms for a parameter, the longest
-    period holds. Stored and sent, and for an unseen client: as under `fedals`, or under `fedavg_p` if never averaged.
+    theta_k <- mean_j theta_j in rounds t = 0, 1, ... where (t + 1 - offset) mod every = 0, for the parameters that
+    `which` selects: head, body, norm, a pattern of names, or leading layers. With offsets groups take turns:
+    `period(body, 2) + period(head, 2, 1)` averages the head in the first round, the body in the second, and so on. Of
+    several terms for a parameter, the longest period holds, then the largest offset. Stored and sent, and for an unseen
+    client: as under `fedals`, or under `fedavg_p` if never averaged.
     """
-    return algorithm(Period(which, every), name=f"period({which}, {every})")
+    return algorithm(Period(which, every, offset), name=f"period({which}, {every}{changed(period, offset=offset)})")
 
 
 @paper("the authors' code on digits", weighting="uniform", optimizer="sgd", lr=0.01)

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from apiece.algebra.periods import NEVER, Schedule
+from apiece.algebra.periods import NEVER, Cycle, Schedule
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
 from apiece.engine.state import Server
@@ -53,9 +53,9 @@ def _average_open(
 
     def summed(rows: list[tuple[dict, int, float]]) -> tuple[Tensor, Tensor]:
         """(the weighted sum of clients' rows over the groups that they trained [K], the sum of their weights [G])."""
-        total, weights = (torch.zeros(size, dtype=torch.float64) for size in (len(kept), len(periods.lengths)))
+        total, weights = (torch.zeros(size, dtype=torch.float64) for size in (len(kept), len(periods.cycles)))
         for row, seen, weight in rows:
-            own = [_weight(periods, p, seen, round, weight) for p in periods.lengths]
+            own = [_weight(cycle, seen, round, weight) for cycle in periods.cycles]
             if len(set(own)) == 1:
                 total.add_(row[field], alpha=own[0])  # computed in float64
             else:
@@ -80,8 +80,8 @@ def _average_open(
     return vector.index_copy(0, kept, torch.where(weights > 0, mean.to(vector.dtype), vector[kept])), True
 
 
-def _weight(periods: Schedule, period: float, seen: int, round: int, weight: float) -> float:
+def _weight(cycle: Cycle, seen: int, round: int, weight: float) -> float:
     """The weight of a client last seen in round `seen` in the mean of a group; 0 if it did not train it since."""
-    if period == NEVER:
+    if cycle.every == NEVER:
         return 1.0
-    return weight if period > 1 and periods.interval(seen, period) == periods.interval(round, period) else 0.0
+    return weight if cycle.every > 1 and cycle.interval(seen) == cycle.interval(round) else 0.0
