@@ -3,7 +3,8 @@
     python benchmarks/adapter_memory.py          a decoder of 100 million parameters in bfloat16, lora(r=8)
     python benchmarks/adapter_memory.py --small  the same of a million, to try it
 
-Each line is a process of its own that trains one round; peak is what it took beyond importing everything.
+Each line is a process of its own that trains one round, all clients at a time in threads; peak is what it took beyond
+a run of a small model, activations included.
 """
 
 from __future__ import annotations
@@ -35,13 +36,12 @@ def one(clients: int, small: bool) -> None:
     from apiece import federate
 
     ids = torch.randint(0, 20_000, (8 * clients, 33))
-    federate(torch.nn.Linear(3, 2), (torch.randn(40, 3), torch.arange(40) % 2), clients=2, rounds=1, split="iid")
+    data, given = ({"input_ids": ids[:, :-1]}, ids[:, 1:]), {"split": "iid", "rounds": 1, "steps": "1", "batch": 4}
+    given |= {"adapter": "lora(r=8, targets=c_attn)", "lift": "threaded", "workers": clients, "drift": "none"}
+    federate(base(True), data, clients=1, **given)
     before, module = megabytes(), base(small)
     numbers, held = sum(p.numel() for p in module.parameters()), megabytes() - before
-    result = federate(
-        module, (ids[:, :-1], ids[:, 1:], ids[:8, :-1], ids[:8, 1:]), adapter="lora(r=8, targets=c_attn)",
-        clients=clients, split="iid", rounds=1, steps=1, batch=4, lift="sequential", drift="none",
-    )  # fmt: skip
+    result = federate(module, data, clients=clients, **given)
     adapters = result.experiment.federated.setup.task.space.size
     print(
         f"{clients} clients: base {numbers / 1e6:.0f} million parameters, {held:.0f} MB; adapters "

@@ -109,6 +109,12 @@ def test_what_does_not_fit_is_refused(x, said):
     assert said in str(error.value)
 
 
+def test_a_mask_of_another_shape_is_refused():
+    inputs = {"input_ids": np.ones((40, 6), dtype=int), "attention_mask": np.ones((40, 5), dtype=int)}
+    with pytest.raises(UserError, match=r"rows of \[6\], and attention_mask rows of \[5\]"):
+        run(Tokens, (inputs, [0, 1] * 20))
+
+
 @pytest.mark.parametrize("made", [None, (1, 2, 3), {"x": 1}])
 def test_a_collate_that_returns_no_pair_is_refused(made):
     with pytest.raises(UserError, match="let it return a pair"):

@@ -40,6 +40,8 @@ def from_trees(name: str, x: Tree, y: Tree, x_test: Tree = None, y_test: Tree = 
     held = _rows(name, "test", x_test, y_test) if tested else 0
     inputs = _arrays(name, _joined(x, x_test) if tested else x, 0)
     targets = _arrays(name, _joined(y, y_test) if tested else y, IGNORED)
+    if isinstance(inputs, dict):
+        _refuse_other_masks(name, inputs)
     rows, label = np.arange(size + held, dtype=np.float32)[:, None], _label(targets)
     test = (rows[size:], label[size:]) if tested else (None, None)
     dealt = from_arrays(name, rows[:size], label[:size], *test)
@@ -166,6 +168,13 @@ def _sound(name: str, part: np.ndarray) -> np.ndarray:
         row = int(np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(1))[0])
         raise UserError(f"{name}: row {row} (counted from 0) has a number that is NaN or infinite; drop or fill it.")
     return part
+
+
+def _refuse_other_masks(name: str, inputs: dict[str, np.ndarray]) -> None:
+    """Refuse a mask of another shape than what it masks: models of transformers would take it."""
+    shapes = [list(inputs[key].shape[1:]) for key in HF if key in inputs]
+    if len(shapes) == 2 and shapes[0] != shapes[1]:
+        raise UserError(f"{name}: {HF[0]} has rows of {shapes[0]}, and {HF[1]} rows of {shapes[1]}: make them alike.")
 
 
 def _label(targets: Tree) -> np.ndarray:
