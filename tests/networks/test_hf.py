@@ -133,6 +133,15 @@ def test_adapters_by_name(folders, file, tmp_path, algorithm):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fedit", "fedsa_lora", "scaffold + relaxed_init(0.1)"])
+def test_adapters_over_the_wire(folders, file, algorithm):
+    """Each client in a process of its own, and masks of dropout too: bitwise the run in one process."""
+    given = settings(folders("llama", "causal-lm"), "causal-lm", algorithm=algorithm, rounds=2)
+    given |= {"adapter": "lora(r=2, targets='q_proj,v_proj', dropout=0.1)"}
+    same_models(*(federate(data=file, **given | {"lift": lift}) for lift in ("sequential", "wired")))
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out", "ignore::FutureWarning")
 def test_peft_loads_what_is_exported(folders, file, tmp_path):
     import peft
