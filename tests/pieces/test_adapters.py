@@ -124,6 +124,8 @@ def test_a_model_without_adapters_is_told_what_it_trains():
             _ = federate(getattr(named, name)(), plain).setup.periods
     with pytest.raises(UserError, match="no adapter"):
         named.ffa_lora().pieces[0].prepare(plain)
+    with pytest.raises(UserError, match="all that the model trains, 0.lora_A.*: freeze some of it alone"):
+        named.ffa_lora("lora").pieces[0].prepare(network())
     with pytest.raises(UserError, match=r"'\*.local.\*' matches no parameter; there are 0.lora_A"):
         _ = federate(named.fed_dpa(), network()).setup.periods
 

@@ -36,11 +36,12 @@ class Period:
     def __post_init__(self) -> None:
         if not self.every >= 1 or (self.every != NEVER and self.every != int(self.every)):
             raise UserError(f"a period of {self.every:g} rounds is none: give 1, 2, ..., or inf for never.")
-        most = 0 if self.every == NEVER else self.every
-        if not 0 <= self.offset <= most or self.offset != int(self.offset):
+        if self.offset and self.every == NEVER:
+            raise UserError(f"what is never synchronized has no offset: leave out {self.offset:g}.")
+        if not 0 <= self.offset <= self.every or self.offset != int(self.offset):
             raise UserError(
                 f"an offset of {self.offset:g} rounds is none for a period of {self.every:g}: give a whole number from "
-                f"0 to {most:g}."
+                f"0 to {self.every:g}."
             )
 
     def __repr__(self) -> str:

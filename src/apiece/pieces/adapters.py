@@ -16,6 +16,7 @@ from apiece.algebra.papers import paper
 from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
+from apiece.errors import UserError
 from apiece.pieces.outer_step import fedavg_p
 from apiece.vector.groups import chooser, names_of
 from apiece.vector.space import Space
@@ -41,7 +42,11 @@ class Untrained(Piece):
 
     def prepare(self, module: nn.Module) -> nn.Module:
         names = names_of(module)
-        frozen = {alias for e in names.parameters if chooser(self.which, names)(e) for alias in e.aliases}
+        frozen = [alias for e in names.parameters if chooser(self.which, names)(e) for alias in e.aliases]
+        if len(frozen) == sum(len(e.aliases) for e in names.parameters):
+            raise UserError(
+                f"{self.which!r} is all that the model trains, {', '.join(frozen)}: freeze some of it alone."
+            )
         kept = {id(p): p for p in module.parameters()}  # the copy has the module's own tensors
         resting = (p for name, p in module.named_parameters(remove_duplicate=False) if name in frozen)
         return copy.deepcopy(module, kept | {id(p): nn.Parameter(p.detach(), False) for p in resting})
@@ -118,6 +123,8 @@ def rolora(first: str = B, second: str = A) -> Algorithm:
     averaged since the client was last asked. What is no adapter is trained and averaged in every round. An unseen
     client uses the global model.
     """
+    if first == second:
+        raise UserError(f"rolora(first={first}, second={second}): the two take turns, so give different ones.")
     turns = Period(first, 2, 1), Period(second, 2), InTurn(first), InTurn(second)
     return algorithm(*turns, name="rolora")
 

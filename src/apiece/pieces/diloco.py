@@ -112,7 +112,9 @@ def streaming_diloco(
     """
     period = blocks if every is None else every
     if blocks < 1 or order not in ORDERS:
-        raise UserError(f"streaming_diloco(blocks={blocks}, order={order}): give 1 or more, {' or '.join(ORDERS)}.")
+        raise UserError(
+            f"blocks={blocks}, order={order} is impossible: blocks is 1 or more, order {' or '.join(ORDERS)}."
+        )
     turns = [Period(f"{order} {b}/{blocks}", period, b * period // blocks) for b in range(1, blocks + 1)]
     merge = [Merge(alpha)] if alpha else []
     more = changed(streaming_diloco, every=every, order=order, alpha=alpha, lr=lr, momentum=momentum)

@@ -79,7 +79,7 @@ def _fragment(order: str, number: int, of: int, model: Names) -> Callable[[Entry
     layers = len(model.layers)
     if not 1 <= number <= of <= layers:
         raise UserError(
-            f"'{order} {number}/{of}' means no parameter: a fragment has one of the model's {layers} layers or more, "
+            f"'{order} {number}/{of}' is no fragment: the model has {layers} groups of layers, "
             f"{', '.join(model.layers)}; give 1 to {layers} fragments, and number them from 1."
         )
     return lambda e: number - 1 == (e.layer % of if order == "strided" else e.layer * of // layers)
