@@ -47,14 +47,14 @@ BASE = Config(
     drift="none",
 )
 SMALL = {"clients": 3, "rounds": 8, "steps": "2", "batch": 4, "model": "opt_lm(length=16, hidden=16, layers=3)"}
-HEADINGS = ("algorithm", "loss", "MB sent", "largest message, KB", "seeds")
+HEADINGS = ("algorithm", "loss", "MB sent", "largest message up, KB", "seeds")
 
 
 def largest(run: Run) -> float:
-    """The largest message of a client so far, each way, in bytes: of a round's messages of one way, the mean."""
-    answered = run.series("answered")[1]
-    ways = (np.diff(run.series(f"bytes_{way}")[1], prepend=0.0) / answered for way in ("up", "down"))
-    return float(max(way.max() for way in ways))
+    """The largest message of a client to the server, in bytes: a round's mean over clients, which is one for all here.
+    What is sent down is as large, but for the first round, which sends everybody the whole model.
+    """
+    return float((np.diff(run.series("bytes_up")[1], prepend=0.0) / run.series("answered")[1]).max())
 
 
 def table(rows: list[Runs]) -> str:
@@ -81,8 +81,8 @@ def picture(rows: list[Runs], out: Path) -> None:
                 left.plot(curve.x / 1e6, curve.mean, color=look.color, label=look.label)
             last = [run.last("global_loss") for run in row.runs]
             right.plot([largest(run) / 1e3 for run in row.runs], last, "o", color=look.color)
-        left.set(xlabel="MB sent, up and down", ylabel="loss of a token on the test set", xscale="log")
-        right.set(xlabel="largest message (KB)", ylabel="loss after the last round")
+        left.set(xlabel="MB sent, up and down", ylabel="loss of a token on the test set")
+        right.set(xlabel="largest message up (KB)", ylabel="loss after the last round")
         figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False)
         figure.savefig(out, dpi=110)
 

@@ -25,6 +25,7 @@ ENDS = {  # settings under which the last round is measured otherwise than one a
     "few checkpoints": {"checkpoint_every": 9, "algorithm": "fedavg_p", "absent": 0.3},
     "panels in turns": {"panel_of": "turns", "panel": 2, "eval_every": 2, "algorithm": "scaffold_p"},
     "its own steps": {"schedule": "drop(every=3, factor=0.5)", "server": "adam(lr=0.01)"},
+    "groups in turn": {"algorithm": "streaming_diloco(every=4, alpha=0.3)", "optimizer": "adamw", "lr": 0.01},
     "personal models": {"algorithm": "ditto + fine_tune(steps=1)"},
     "wired": {"algorithm": "scaffold", "lift": "wired", "rounds": 2, "workers": 1},
 }

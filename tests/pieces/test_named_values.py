@@ -102,7 +102,13 @@ def test_the_round_of_first_gradients_is_counted():
         assert first[way] == 5 * 2 * size and later[way] - first[way] == 2 * 2 * size
 
 
-WIRED = ["scaffold(control=difference)", "scaffold_p(init_control=grad)", "fedals(2, phase=first_step) + scaffold"]
+WIRED = [
+    "scaffold(control=difference)",
+    "scaffold_p(init_control=grad)",
+    "fedals(2, phase=first_step) + scaffold",
+    "streaming_diloco(every=3, alpha=0.3) + scaffold",
+    "rolora('*bias', '*weight') + relaxed_init(0.1)",
+]
 
 
 # a value catches what it needs of a message and a memory
