@@ -275,7 +275,7 @@ def test_models_and_losses_that_do_not_fit():
     refused("loss does not take outputs [2, 3] and labels [2]", loss=lambda o, y: nn.functional.nll_loss(o, y[None]))
     refused("loss does not take", loss=lambda outputs: outputs.sum())
     refused("loss gives numbers of shape [2]", loss=lambda o, y: nn.functional.cross_entropy(o, y, reduction="none"))
-    refused("metric must give one value per sample", metric=lambda outputs, y: outputs.mean())
+    refused("'metric' gives 2 numbers for 3 samples", "one value per sample", metric=lambda outputs, y: outputs[0, :2])
     refused("no trainable parameter", model=nn.Flatten())
     refused("hidden generator", "leave that out", model=nn.Sequential(nn.RReLU(), nn.Linear(4, 3)))
     refused("augment='flip' is for images", augment="flip")

@@ -96,8 +96,8 @@ def test_a_run_folder(tmp_path):
     folder = tmp_path / "run"
     ended = run(algorithm="scaffold + relaxed_init(beta=0.1)", out=folder, unseen=1, eval_every=2)
     assert ended.code == 0 and "report.html" in ended.out and "Global" in ended.out
-    names = "checkpoints clients.json clients.rows metrics.jsonl model.safetensors report.html run.toml split.npz"
-    assert sorted(path.name for path in folder.iterdir()) == names.split()
+    names = "checkpoints client_metrics.jsonl clients.json clients.rows metrics.jsonl model.safetensors report.html"
+    assert sorted(path.name for path in folder.iterdir()) == [*names.split(), "run.toml", "split.npz"]
     table = tomllib.loads((folder / "run.toml").read_text())
     assert table["config"]["algorithm"] == "scaffold + relaxed_init(beta=0.1)" and table["config"]["seed"] == 0
     assert table["resolved"]["parameters"] == 650 and {"torch", "python", "apiece"} <= set(table["versions"])

@@ -129,7 +129,7 @@ def test_a_loss_and_a_metric_of_ones_own():
     assert not torch.equal(plain.server.params, other.server.params)
     pool = other.experiment.federation.test_pool
     module.load_state_dict(other.model())
-    assert other.metrics[-1]["global_accuracy"] == float(top2(module(pool[0]), pool[1]).double().mean())
+    assert other.metrics[-1]["global_top2"] == float(top2(module(pool[0]), pool[1]).double().mean())
 
 
 def test_the_callback_sees_each_round_and_may_stop():

@@ -47,6 +47,8 @@ from .experiment.result import Round as Round
 from .experiment.run import execute as execute
 from .lifts.lift import Sequential as Sequential
 from .measure.global_average import global_model as global_model
+from .report.clients import client_metrics as client_metrics
+from .vector.metric import Metric as Metric
 from .vector.space import Space as Space
 from .vector.task import Task as Task
 

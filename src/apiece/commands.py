@@ -14,11 +14,14 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from apiece.config.names import refuse_unknown, refuse_unknown_cells
 from apiece.config.settings import Config, check
-from apiece.report.metrics import CHOICES
+from apiece.report.metrics import choices
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
 Settings = Annotated[Config, OmitArgPrefixes, arg(name="")]
-METRIC = arg(help=f"The accuracy in a cell: {', '.join(CHOICES)}; personal accuracy where there is no global model.")
+METRIC = arg(
+    help=f"What a cell shows of the first metric: {', '.join(choices())}; personal where there is no global model. Of "
+    "another metric: global_f1, personal_f1, ..."
+)
 Trusted = Annotated[
     tuple[str, ...],
     arg(help="The plug-in files that the run was made with: a file that only its folder names is not executed."),
@@ -110,7 +113,7 @@ class Compare:
     out: str | None = None
     """Where the report goes (default: report.html beside the first run)."""
     target: float | None = None
-    """A global accuracy: the table says after how many rounds, bytes and seconds it was reached."""
+    """A global value of the first metric: the table says after how many rounds, bytes and seconds it was reached."""
 
     def __call__(self) -> None:
         from apiece.experiment.references import compare
@@ -127,14 +130,14 @@ class Report:
     out: str = "report.html"
     """The page."""
     target: float | None = None
-    """A global accuracy: the page says after how many rounds, bytes and seconds it was reached."""
+    """A global value of the first metric: the page says after how many rounds, bytes and seconds it was reached."""
 
     def __call__(self) -> None:
         from apiece.report.page import write_report
         from apiece.report.results import begun
 
         check(Config(target=self.target))
-        print(write_report(begun(self.folders), Path(self.out), self.target))
+        print(write_report(begun(self.folders, self.target), Path(self.out), self.target))
 
 
 @dataclass(frozen=True)

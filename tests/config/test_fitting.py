@@ -156,19 +156,19 @@ def test_losses_metrics_and_outputs_of_another_kind():
     with pytest.raises(UserError, match="gives a tuple, and the usual loss"):
         federate(Two(20, 3), (X, Y), **QUICK)
     own = {"loss": lambda out, y: F.cross_entropy(out[0], y), "metric": lambda out, y: (out[0].argmax(1) == y).float()}
-    assert federate(Two(20, 3), (X, Y), **own, **QUICK).metrics[-1]["global_accuracy"] > 0.3
+    assert federate(Two(20, 3), (X, Y), **own, **QUICK).metrics[-1]["global_metric"] > 0.3
     one = {"loss": lambda out, y: (out[:, 0] - y).square().mean()}
     with pytest.raises(UserError, match="which has no accuracy"):
         federate(nn.Linear(20, 1), (X, Y), **one, **QUICK)
     near = {"metric": lambda out, y: -(out[:, 0] - y).abs()}
-    assert federate(nn.Linear(20, 1), (X, Y), **one, **near, **QUICK).metrics[-1]["global_accuracy"] < 0
+    assert federate(nn.Linear(20, 1), (X, Y), **one, **near, **QUICK).metrics[-1]["global_metric"] < 0
     with pytest.raises(UserError, match="loss gives a float"):
         federate(nn.Linear(20, 3), (X, Y), loss=lambda out, y: float(F.cross_entropy(out, y)), **QUICK)
     with pytest.raises(UserError, match="one value per sample, as a tensor"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: (out.argmax(1) == y).numpy(), **QUICK)
     with pytest.raises(UserError, match="one value per sample, as a tensor"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {"right": out.argmax(1) == y}, **QUICK)
-    with pytest.raises(UserError, match="the metric fails: 'nothing'"):
+    with pytest.raises(UserError, match="the metric 'metric' fails: 'nothing'"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {}["nothing"], **QUICK)
     with pytest.raises(UserError, match="gives a tuple, which has no accuracy"):
         federate(Two(20, 3), (X, Y), loss=own["loss"], **QUICK)

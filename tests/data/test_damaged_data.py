@@ -118,13 +118,14 @@ def test_a_column_of_labels_is_a_row_of_labels():
 def test_labels_that_are_no_classes_are_refused():
     words = np.array(["a", None, "b"] * 20, dtype=object)
     cases = [
-        (np.eye(3)[LABELS], "labels have the shape [60, 3]", "argmax(1)"),
-        (np.eye(3, dtype=int)[LABELS], "labels have the shape [60, 3]", "Federation"),
+        (np.eye(3)[LABELS], "row of [60, 3] has a single 1", "argmax(1)"),
+        (np.eye(3, dtype=int)[LABELS], "row of [60, 3] has a single 1", "multilabel"),
+        (np.ones((60, 3, 2)), "labels have the shape [60, 3, 2]", "Federation"),
         (None, "labels are None", "one class"),
         (words, "training labels: row 1", "missing"),
         (np.where(LABELS == 2, np.nan, LABELS), "training labels: row 2", "missing"),
         (np.array(["a", 1, "b"] * 20, dtype=object), "training labels", "kinds"),
-        (LABELS + 0.5, "numbers with fractions"),
+        (np.where(LABELS == 2, np.nan, LABELS + 0.5), "training targets: row 2", "missing"),
     ]
     for labels, *said in cases:
         with refused("odd", *said):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import runpy
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +29,16 @@ def example(path: Path) -> ModuleType:
 def test_an_example_says_what_it_is(path):
     """None is run here, but for the next: what it imports is there."""
     assert example(path).__doc__
+
+
+# each has targets of another form, and is read off them; the first number that it prints is well above guessing
+@pytest.mark.parametrize("name", ["regression", "several_labels", "segmentation"])
+def test_an_example_of_a_task_runs(name, no_report, capsys):
+    path = ROOT / "examples" / "own" / f"{name}.py"
+    runpy.run_path(str(path), run_name="__main__")
+    first = float(re.findall(r"\d\.\d{3}", capsys.readouterr().out)[0])
+    assert (first < 0.7) if name == "regression" else (first > 0.4)
+    assert len(path.read_text().splitlines()) <= 30
 
 
 def test_the_plain_loop_gives_the_engines_numbers_bitwise():

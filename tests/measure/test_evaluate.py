@@ -26,11 +26,12 @@ from apiece.experiment.run import execute
 from apiece.lifts.lift import Parallel, Vectorized
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure import evaluate
-from apiece.measure.evaluate import At, Evaluation, Panel, Personal, _groups
+from apiece.measure.evaluate import At, Evaluation, Panel, _groups, summary
 from apiece.measure.global_average import HELD, global_model
 from apiece.measure.scoring import score, score_each
 from apiece.pieces.newcomer import Newcomer
-from apiece.vector.task import accuracy
+from apiece.vector.metric import Metric
+from apiece.vector.task import ACCURACY, accuracy
 
 ALPHA = 4
 SETTINGS: dict[str, Any] = {"model": "mlp(hidden=[8])", "split": "dirichlet(0.3)", "steps": "5", "unseen": 1,
@@ -90,9 +91,10 @@ def test_a_clients_test_set_is_apart_from_all_training_data_and_has_its_classes(
 
 def test_worst_decile():
     values = np.linspace(0, 1, 40)
-    summary = Personal(dict(enumerate(np.random.default_rng(0).permutation(values)))).summary("p")
-    assert summary["p_worst_decile"] == pytest.approx(values[:4].mean())
-    assert Personal({}).summary("p") == {} and Personal({3: 0.5}).summary("p")["p_worst_decile"] == 0.5
+    found = summary(ACCURACY, [{"accuracy": value} for value in np.random.default_rng(0).permutation(values)])
+    assert found["personal_accuracy_worst_decile"] == pytest.approx(values[:4].mean())
+    assert summary(ACCURACY, []) == {}
+    assert summary(ACCURACY, [{"accuracy": 0.5}])["personal_accuracy_worst_decile"] == 0.5
 
 
 def test_clients_that_are_measured_together_score_what_each_does():
@@ -101,9 +103,8 @@ def test_clients_that_are_measured_together_score_what_each_does():
     x, extra, y = torch.randn(40, 3, generator=rng), torch.randn(40, 3, generator=rng), torch.arange(40) % 3
     weights = torch.randn(5, 3, 3, generator=rng)
     rows = dict(enumerate(torch.arange(40).split([9, 1, 12, 17, 1])))
-    task: Any = SimpleNamespace(
-        metric=lambda scores, y: F.cross_entropy(scores, y, reduction="none"), loss=F.cross_entropy
-    )
+    each = Metric("each", lambda scores, y: F.cross_entropy(scores, y, reduction="none"))
+    task: Any = SimpleNamespace(metrics=(each,), loss=F.cross_entropy)
     trees: list[tuple[Any, Callable]] = [(x, lambda x, w: x @ w), ((x, extra), lambda pair, w: (pair[0] + pair[1]) @ w)]
     for tree, of in trees:
         predict = [partial(of, w=w) for w in weights]
@@ -111,7 +112,7 @@ def test_clients_that_are_measured_together_score_what_each_does():
             own = [rows[client] for client in group]
             together = score_each(task, [predict[client] for client in group], (tree, y), own)
             alone = [score(task, predict[client], (tree, y), rows[client]) for client in group]
-            assert [one.mean for one in together] == [one.mean for one in alone]
+            assert [one.of((each,)) for one in together] == [one.of((each,)) for one in alone]
     assert list(_groups(rows, 20, 2)) == [[0, 1], [2], [3, 4]] and list(_groups(rows, 100, 3)) == [[0, 1, 2], [3, 4]]
     assert list(_groups(rows, 5, 9)) == [[0], [1], [2], [3], [4]]
 
@@ -122,8 +123,8 @@ def test_scores_do_not_depend_on_the_pieces(averaged):
     predict = lambda x: outputs(averaged, averaged.server.params, x)
     whole = score(task, predict, pool, rows)
     parts = [score(task, predict, pool, part) for part in rows.split(50)]
-    assert torch.equal(whole.values, torch.cat([part.values for part in parts]))
-    assert whole.loss == pytest.approx(sum(p.loss * len(p.values) for p in parts) / len(rows), rel=1e-6)
+    assert torch.equal(whole.values[0], torch.cat([part.values[0] for part in parts]))
+    assert whole.loss == pytest.approx(sum(p.loss * len(p.targets) for p in parts) / len(rows), rel=1e-6)
 
 
 def trained(result: Result, since: int) -> list[int]:
@@ -289,7 +290,7 @@ def test_a_metric_of_ones_own():
     result = execute(assemble(config(**SETTINGS), metric=margin))
     x, y = result.experiment.federation.test_pool
     expected = margin(outputs(result, result.server.params, x), y)
-    assert result.metrics[-1]["global_accuracy"] == pytest.approx(float(expected.double().mean()))
+    assert result.metrics[-1]["global_margin"] == pytest.approx(float(expected.double().mean()))
 
 
 def test_the_panel_is_spread_and_fixed():
@@ -362,11 +363,11 @@ def test_many_models_in_one_call_are_measured_as_each_alone(algorithm):
     asked = {c: rows for c in range(7) if len(rows := result.experiment.federation.test_rows(c))}
     assert len({len(rows) for rows in asked.values()}) > 1  # shorter ones are padded
     at = At(result.server.params, result.server.buffers, result.server, 0.1)
-    alone = {client: ways[""] for client, ways in evaluation._each(asked, at).items()}
+    alone = {client: ways[""]["accuracy"] for client, ways in evaluation._each(asked, at).items()}
     for lift in (Vectorized(3), Vectorized(3, 2), SideBySide(3, 2)):  # the last call is a smaller one
         together = evaluation._together(asked, lift, 500, at)
         assert list(together) == list(asked)
-        assert {client: ways[""] for client, ways in together.items()} == pytest.approx(alone)
+        assert {client: ways[""]["accuracy"] for client, ways in together.items()} == pytest.approx(alone)
     assert len(set(alone.values())) > 1 and result.accuracy == pytest.approx(alone)
 
 

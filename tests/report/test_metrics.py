@@ -8,7 +8,7 @@ import pytest
 from support.subjects import algorithms, spelled
 
 from apiece import federate
-from apiece.report.metrics import CHOICES, METRICS, others
+from apiece.report.metrics import ACCURACY, Measure, choices, numbers, others
 from apiece.report.page import render
 from apiece.report.records import Run, Runs
 from apiece.report.table import columns
@@ -25,13 +25,17 @@ def test_every_number_of_a_run_is_in_the_table_or_a_pieces_own(name):
     pieces = {piece.stream for piece in result.experiment.federated.setup.pieces}
     found = [key for info in result.metrics for key in info]
     assert {metric.key.partition(".")[0] for metric in others(found)} <= pieces
-    assert {metric.key for metric in METRICS if metric.section == "Sent" and not metric.sum_of} < set(found)
+    assert {metric.key for metric in numbers() if metric.section == "Sent" and not metric.sum_of} < set(found)
 
 
-def test_each_key_and_each_choice_stands_once():
-    assert len({metric.key for metric in METRICS}) == len(METRICS)
-    assert all(CHOICES[metric.choice] is metric for metric in METRICS if metric.choice)
-    sections = [metric.section for metric in METRICS if metric.column]
+# several metrics catch a key or a choice that does not say whose it is
+@pytest.mark.parametrize("measures", [(ACCURACY,), (Measure("mae", False), Measure("r2"), ACCURACY)], ids=len)
+def test_each_key_and_each_choice_stands_once(measures):
+    every = numbers(measures)
+    assert len({metric.key for metric in every}) == len(every)
+    assert all(choices(measures)[metric.choice] is metric for metric in every if metric.choice)
+    assert {"global", "personal", "worst"} < set(choices(measures))
+    sections = [metric.section for metric in every if metric.column]
     assert sections == sorted(sections, key=sections.index)  # a group of columns is one
 
 

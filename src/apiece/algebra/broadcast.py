@@ -27,6 +27,7 @@ class FederationFacts(NamedTuple):
     names: Sequence[str]  # of all clients, those too that never train
     participants: Sequence[int]  # the numbers of those that train
     seed: int
+    task: str = "classification"  # the name of what is learned
 
 
 class Sent(NamedTuple):

@@ -16,13 +16,14 @@ from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
-from apiece.config.checks import check_outputs, check_small_batches, class_count
+from apiece.config.checks import check_outputs, check_small_batches
 from apiece.config.extremes import check_whole_numbers
+from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
 from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
 from apiece.config.settings import Config, check
 from apiece.config.splitting import make_split
-from apiece.data.arrays import Dataset
+from apiece.data.arrays import Dataset, as_task
 from apiece.data.federation import Federation
 from apiece.data.fingerprint import fingerprint
 from apiece.data.parts import refuse_misfits
@@ -38,11 +39,12 @@ from apiece.errors import UserError
 from apiece.language import algorithms, plugins
 from apiece.language.expression import Call, build, parse
 from apiece.randomness import generator
+from apiece.report.metrics import refuse_target
 from apiece.system import device
 from apiece.system.allocator import enough
 from apiece.vector.space import Space
 from apiece.vector.space import read_model as _read_model
-from apiece.vector.task import Task, accuracy, cross_entropy
+from apiece.vector.task import Task
 
 DTYPES = {name: torch.float32 for name in ("float32", "tf32", "bfloat16")} | {"float64": torch.float64}
 REFERENCES = ("centralized", "local")
@@ -111,7 +113,9 @@ def assemble(
     custom: Algorithm | None = None,
     clients: Any = None,
 ) -> Experiment:
-    """Build everything that a configuration names; objects that are given replace what it names. Raises UserError."""
+    """Build everything that a configuration names; objects that are given replace what it names, `metric` being one or
+    several. Raises UserError.
+    """
     check(config)
     config = replace(config, plugin=plugins.pinned(config.plugin))
     chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
@@ -120,21 +124,26 @@ def assemble(
     if clients is None:
         if dataset is None:
             refuse_own(config.data, "data set")
-        dataset = dataset or load(config.data, config.data_dir, reading_of(config.model))
+        dataset = as_task(dataset or load(config.data, config.data_dir, reading_of(config.model)), config.task)
         config = fitting_text(config, dataset, module)
         split = make_split(dataset, config.split, config.clients, config.seed, config.unseen, config.validation)
         clients = under_noise(config, dataset, split, dtype)
     elif isinstance(clients, Federation):
         refuse_misfits(clients)
     shape = tuple(tree_leaves(clients.test_pool[0])[0].shape[1:])
-    classes = dataset.classes if dataset is not None else class_count(clients, loss is None, module is None)
-    setting = FederationFacts(shape, classes, clients.names, clients.participants, config.seed)
+    goal = goal_of(config, task_named(config, clients, dataset, loss is not None and metric is not None), loss, metric)
+    if dataset is not None and goal.task in ("classification", "language-modeling"):
+        outputs = dataset.classes
+    else:
+        outputs = outputs_of(goal.task, clients, loss is None, module is None)
+    setting = FederationFacts(shape, outputs, clients.names, clients.participants, config.seed, goal.task)
     clients = clients.on(device.named(config.device))
-    fitting = partial(check_outputs, clients=clients, classes=classes, usual=loss is None)
-    module, federated = federated_of(config, setting, module, loss, metric, chosen, fitting)
+    fitting = partial(check_outputs, clients=clients, classes=outputs, usual=loss is None)
+    module, federated = federated_of(config, setting, goal, module, chosen, fitting)
     setup = federated.setup
+    refuse_target(config.target, setup.task.metrics[0].unit)
     check_whole_numbers(setup.task, setup.initial, setup.initial_buffers, clients)
-    _tell_of_rest(federated.setup.task.space)
+    _tell_of_rest(setup.task.space)
     size = _cohort_size(config, len(clients.participants))
     check_small_batches(
         federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
@@ -147,14 +156,13 @@ def assemble(
 def federated_of(
     config: Config,
     setting: FederationFacts,
+    goal: Goal = CLASSES,
     module: nn.Module | None = None,
-    loss: Any = None,
-    metric: Any = None,
     custom: Algorithm | None = None,
     fitting: Callable[[Task, torch.Tensor, torch.Tensor], Task] = lambda task, *_: task,
 ) -> tuple[nn.Module, Federated]:
-    """The model and the algorithm on its task, for this federation; objects replace what the text names. `fitting`
-    makes of the task, the parameters and the buffers the task that fits the clients' samples.
+    """The model and the algorithm on its task, for this federation and goal; objects replace what the text names.
+    `fitting` makes of the task, the parameters and the buffers the task that fits the clients' samples.
     """
     chosen, shape = custom or chosen_algorithm(config.algorithm, config.plugin), setting.shape
     with torch.random.fork_rng(devices=()):
@@ -166,7 +174,7 @@ def federated_of(
             made = piece.prepare(made)
     autocast = torch.bfloat16 if config.precision == "bfloat16" else None
     space = Space(made, config.buffers, DTYPES[config.precision], device.named(config.device), autocast)
-    task = Task(space, loss or cross_entropy, metric or accuracy, augmentation(config.augment, shape))
+    task = Task(space, goal.loss, goal.metrics, augmentation(config.augment, shape), name=goal.task)
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
         theta, buffers = _read_model(config.init, space)

@@ -9,30 +9,31 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.piece import Piece
+from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs
+from apiece.config.goal import numbered, sentence
 from apiece.config.settings import shown
 from apiece.data.federation import Federation
+from apiece.data.tasks import AUTO
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError, said
 from apiece.vector.drawing import Drawing
-from apiece.vector.task import Passes, Task, accuracy, scores
+from apiece.vector.task import Passes, Task
 
+MEASURED = 3  # samples on which metrics are tried
 LARGE = 1000.0  # a larger feature was most likely not scaled
-FEW = 1000  # labels may exceed the number of samples up to here: a small sample may have many classes
-
 
 CLIENTS = ("names", "participants", "size", "samples", "test_pool", "test_rows")  # what a run needs of ready clients
 
 
 def refuse_others(
-    model: Any, data: Any, algorithm: Any, loss: Any, metric: Any, on_round: Any, clients: Any, watchers: Any = ()
+    model: Any, data: Any, algorithm: Any, loss: Any, on_round: Any, clients: Any, watchers: Any = ()
 ) -> None:
     """Raise UserError if an object that a program gave is of the wrong kind."""
-    given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "metric": metric, "clients": clients}
+    given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "clients": clients}
     for name, thing in given.items():
         if isinstance(thing, type):
             raise UserError(f"{name} is the class {thing.__name__}: give an instance of it, {thing.__name__}(...).")
@@ -45,7 +46,7 @@ def refuse_others(
     if not isinstance(watchers, Sequence):
         raise UserError(f"watchers is {shown(watchers)}: give a list of functions.")
     several = (("a watcher", watcher) for watcher in watchers)
-    for name, thing in (("loss", loss), ("metric", metric), ("on_round", on_round), *several):
+    for name, thing in (("loss", loss), ("on_round", on_round), *several):
         if thing is not None and not callable(thing):
             raise UserError(f"{name} is {shown(thing)}, which cannot be called: give a function, or leave it out.")
     if clients is not None and not all(hasattr(clients, name) for name in CLIENTS):
@@ -55,35 +56,11 @@ def refuse_others(
         )
 
 
-def class_count(clients: Any, usual: bool, named: bool) -> int:
-    """How many classes the labels of ready clients have; if there is a training pool, its labels count too. For real
-    targets of several columns, each column is a label that a sample has or lacks. Raises UserError for labels that the
-    default loss would ignore, or that would make a named model as large as they are.
-    """
-    pools = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
-    labels = [y for _, y in pools if isinstance(y, torch.Tensor) and len(y)]
-    if columns := [y.shape[1] for y in labels if y.dim() > 1 and y.is_floating_point()]:
-        return columns[0]
-    if unsigned := {y.dtype for y in labels} & {torch.uint8, torch.uint16, torch.uint32, torch.uint64}:
-        raise UserError(f"the labels are {unsigned.pop()}, which torch cannot use as classes: give torch.int64.")
-    lowest = min((int(y.min()) for y in labels), default=0)
-    largest = max((int(y.max()) for y in labels), default=0)
-    whole = all(y.dim() < 2 and not y.is_floating_point() for y in labels)
-    samples = sum(map(len, labels))
-    if whole and usual and lowest < 0:
-        raise UserError(
-            f"the labels go from {lowest} to {largest}: give classes, counted from 0, or a loss of your own."
-        )
-    if whole and named and largest >= max(FEW, samples):
-        raise UserError(f"the labels go up to {largest}, among {samples} samples: number the classes from 0 on.")
-    return max(1, 1 + largest)
-
-
 def check_outputs(
     task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, classes: int, usual: bool
 ) -> Task:
-    """The task, told whether its model draws (`settled`). Raises UserError where the model, the loss or the metric does
-    not fit the first client's samples.
+    """The task, told whether its model draws (`settled`), with its loss and its metrics as they are to be called.
+    Raises UserError where the model, the loss or a metric does not fit the first client's samples.
     """
     client = next((c for c in clients.participants if clients.size(c)), None)
     if client is None:
@@ -96,21 +73,13 @@ def check_outputs(
         raise UserError(
             f"the model does not take samples {_shapes(x)}: {said(error)}" + _meant_as_tokens(task, theta, buffers, x)
         ) from None
-    predicted = scores(outputs)
-    if usual and not isinstance(predicted, torch.Tensor):
-        raise UserError(
-            f"the model gives a {type(outputs).__name__}, and the usual loss and metric take a tensor of scores: "
-            "give a loss and a metric of your own."
-        )
-    if usual and not isinstance(y, torch.Tensor):
-        raise UserError(f"the targets are {_shapes(y)}, and the usual loss takes one tensor of labels: give a loss.")
-    if usual and y.dim() < 2 and (predicted.dim() != 2 or predicted.shape[1] < classes):
-        raise UserError(
-            f"the model's output has shape {list(predicted.shape[1:])} per sample, but labels may go up to "
-            f"{classes - 1}: its last layer must give {classes} scores, one for each class from 0 on."
-        )
+    if usual:
+        refuse_outputs(task.name, outputs, y, classes)
+    task = replace(task, loss=fitting_shape(task.loss, outputs, y))
     try:
         loss = task.loss(outputs, y)
+    except UserError:
+        raise
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         shapes = [list(part.shape) for part in (outputs, y) if isinstance(part, torch.Tensor)]
         took = "outputs {} and labels {}".format(*shapes) if len(shapes) == 2 else "the model's outputs"
@@ -118,19 +87,14 @@ def check_outputs(
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
-    if usual and classes == 1 and y.dim() < 2:
+    if usual and classes == 1 and task.name == "classification":
         raise UserError("all labels are of one class, and there is nothing to learn: give two classes or more.")
-    if task.metric is accuracy and (not isinstance(predicted, torch.Tensor) or predicted.shape[-1:] == (1,)):
-        what = "one number per sample" if isinstance(predicted, torch.Tensor) else f"a {type(outputs).__name__}"
-        raise UserError(f"the model gives {what}, which has no accuracy: give a metric of your own.")
-    try:
-        values = task.metric(outputs, y)
-    except Exception as error:  # the user's function may raise anything
-        raise UserError(f"the metric fails: {said(error)}") from error
-    if not isinstance(values, torch.Tensor) or values.numel() != len(tree_leaves(x)[0]):
-        raise UserError(
-            "the metric must give one value per sample, as a tensor; each client averages them over its samples."
-        )
+    rows = torch.arange(MEASURED, device=samples.index.device) % clients.size(client)
+    batch = samples.batch(rows)
+    predicted = task.space.outputs(theta, batch[0], buffers)
+    task = replace(
+        task, metrics=tuple(fitting_metric(metric, predicted, batch[1], MEASURED) for metric in task.metrics)
+    )
     return settled(task, theta, buffers, samples)
 
 
@@ -186,6 +150,13 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
                 "(activation checkpointing) or a loss draws: leave that out, or dropout."
             )
     return task
+
+
+def hints(experiment: Any) -> list[str]:
+    """What a run says before its first round: its task, if that was read off the targets, and what looks mistaken."""
+    config, task = experiment.config, experiment.federated.setup.task
+    said = sentence(task) if config.task == AUTO else ""
+    return [hint for hint in (said, unscaled(experiment.federation), numbered(experiment.dataset)) if hint]
 
 
 def unscaled(clients: Any) -> str:

@@ -16,14 +16,17 @@ from apiece.language.grammar import Call, parse
 
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
 GROUPS = {  # as the help of the command line shows them, the most important first
-    "main": "algorithm data split clients cohort rounds model steps batch lr seed out",
+    "main": "algorithm data task split clients cohort rounds model steps batch lr seed out",
     "data": "data_dir unseen validation augment noise_rgb noise_brightness",
     "algorithm": "plugin adapter init buffers",
     "local_training": "epochs schedule optimizer optimizer_state clip",
     "server": "sampling absent server weighting",
-    "measurement": "eval_every panel panel_of target drift seeds tensorboard",
+    "measurement": "metrics eval_every panel panel_of target drift seeds tensorboard",
     "execution": "device precision lift workers patience on_bad_client checkpoint_every",
 }
+TaskName = Literal[
+    "auto", "classification", "multilabel", "regression", "segmentation", "forecasting", "language-modeling"
+]
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Config:
     """A named data set (`apiece data` lists them), or the path of an .npz, .parquet, .csv, .jsonl or folder of
     images.
     """
+    task: TaskName = "auto"
+    """What is learned, which decides the usual loss and metrics; auto reads it off the targets."""
     data_dir: str | None = None
     """The folder of NAME.npz; otherwise the folder that APIECE_DATA names, or a download."""
     split: str = "dirichlet(0.1)"
@@ -98,6 +103,10 @@ class Config:
     """The source of all randomness."""
     seeds: tuple[int, ...] = ()
     """Several seeds, one run each: 0,1,2."""
+    metrics: tuple[str, ...] = ()
+    """What is measured, the first shown first: accuracy, f1, auroc, mae, mse, rmse, r2, iou or perplexity, as the task
+    has them (default: the task's own).
+    """
     eval_every: int = 1
     """Rounds between two evaluations; the last round always has one."""
     panel: int | None = None
@@ -105,7 +114,7 @@ class Config:
     panel_of: Literal["same", "turns"] = "same"
     """The panel has the same clients at every evaluation, or the next ones in turn, until all were measured."""
     target: float | None = None
-    """A global accuracy: tables say after how many rounds, bytes and seconds it was reached."""
+    """A global value of the first metric: tables say after how many rounds, bytes and seconds it was reached."""
     drift: Literal["none", "selected", "all"] = "all"
     """Measure drift over the cohort, or over all clients too (their models are then stored)."""
     device: str = "cpu"
@@ -169,7 +178,6 @@ def check(config: Config) -> None:
             (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
             (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
             (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
-            (c.target is None or 0 < c.target <= 1, f"target={c.target} must lie in (0, 1]"),
             (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
             (
                 c.lift not in ("wired", "processes") or c.device == "cpu",

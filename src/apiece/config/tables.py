@@ -16,6 +16,7 @@ from apiece.system.files import read_toml
 
 COUNT_OR_SHARE = int | float  # the type of a setting that is a whole number of something, or a share of all
 KINDS = get_type_hints(Config)
+LATER = {"task": "auto"}  # settings that are left out at this value: folders from before them keep their identity
 
 
 def from_toml(path: str | Path, read: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> Config:
@@ -98,7 +99,7 @@ def to_table(config: Config) -> dict[str, Any]:
         if float in _options(KINDS[k]) and isinstance(v, int) and (KINDS[k] != COUNT_OR_SHARE or v != 1)
         else v
         for k, v in plain.items()
-        if v is not None and v != ()
+        if v is not None and v != () and LATER.get(k) != v
     }
     return {k: list(v) if isinstance(v, tuple) else v for k, v in written.items()}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from apiece.data import sound
+from apiece.data import sound, tasks
 from apiece.errors import UserError
 from apiece.randomness import generator
 
@@ -23,9 +23,11 @@ class Dataset:
 
     Labels are int64 in 0 .. classes - 1. `natural_*` names the owner of each sample. `mean` and `std` are per channel
     of the training pixels scaled to [0, 1], None for features that are no images. Where labels only divide the samples,
-    `targets_*` holds what is predicted instead: int64 [n, T], IGNORED where there is no target. `known` are the
-    original names of labels 0 .. classes - 1, None where these are not known. Where a model takes several inputs,
-    `inputs_*` holds them, a dict or tuple of arrays [n, ...], of which x is the first.
+    `targets_*` holds what is predicted instead: tokens int64 [n, T] or a class for each pixel int64 [n, H, W], IGNORED
+    where there is no target; real numbers [n], [n, k]; several labels, 0 or 1 [n, k]. `known` are the original names of
+    labels 0 .. classes - 1, None where these are not known. Where a model takes several inputs, `inputs_*` holds them,
+    a dict or tuple of arrays [n, ...], of which x is the first. `task` is the name of what is learned, "" where the
+    targets say it.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Dataset:
     known: np.ndarray | None = None
     inputs_train: Tree = None
     inputs_test: Tree = None
+    task: str = ""
 
     def __post_init__(self) -> None:
         for part, y in (("training", self.y_train), ("test", self.y_test)):
@@ -63,7 +66,8 @@ class Dataset:
 
     def __str__(self) -> str:
         shape = "x".join(str(size) for size in self.x_train.shape[1:])
-        return f"{self.name}: {len(self.x_train)} + {len(self.x_test)} samples of {shape}, {self.classes} classes"
+        what = f"{self.classes} classes" if self.targets_train is None or self.text else f"for {self.task or tasks.OWN}"
+        return f"{self.name}: {len(self.x_train)} + {len(self.x_test)} samples of {shape}, {what}"
 
 
 def from_arrays(
@@ -77,25 +81,31 @@ def from_arrays(
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
     classes: int | None = None,
+    task: str = tasks.AUTO,
 ) -> Dataset:
     """A data set from arrays. Labels may be anything that sorts, and become 0, 1, ... in that order; with `classes`,
-    labels that are whole numbers are the numbers of so many classes already, and stay as they are.
+    labels that are whole numbers are the numbers of so many classes already, and stay as they are. Other targets are
+    several labels [n, k], real numbers [n] or [n, k], or a class for each pixel [n, H, W]: `task` says which, or is
+    inferred (`apiece.data.tasks`). Splits by label then divide real targets [n] by their tenths.
 
     Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured. Floats
     are read as [n, channels, H, W] where their shape leaves no doubt, else as [n, H, W, channels].
     """
-    x_train, y_train = sound.samples(name, "training", x_train), sound.labels(name, "training", y_train)
+    x_train = sound.samples(name, "training", x_train)
+    task, y_train, targets = _read(name, "training", x_train, y_train, task)
     alike = len(x_train) == len(y_train) and (natural_train is None or len(natural_train) == len(x_train))
     taken = alike and (x_test is None or y_test is None)
     if x_test is not None and y_test is not None:
-        x_test, y_test = sound.samples(name, "test", x_test), sound.labels(name, "test", y_test)
+        x_test = sound.samples(name, "test", x_test)
+        _, y_test, held_targets = _read(name, "test", x_test, y_test, task, targets)
     elif taken:
         held = held_out(y_train, TEST_SHARE)
         x_test, y_test, x_train, y_train = x_train[held], y_train[held], x_train[~held], y_train[~held]
+        targets, held_targets = (None, None) if targets is None else (targets[~held], targets[held])
         if natural_train is not None:
             natural_train, natural_test = natural_train[~held], natural_train[held]
     else:
-        x_test, y_test = x_train[:0], y_train[:0]
+        x_test, y_test, held_targets = x_train[:0], y_train[:0], targets
     columns = ((x_train, y_train, natural_train, "training"), (x_test, y_test, natural_test, "test"))
     for x, y, natural, part in columns:
         if not len(x) or len(x) != len(y) or (natural is not None and len(natural) != len(x)):
@@ -108,12 +118,48 @@ def from_arrays(
         raise UserError(
             f"{name}: training samples are {x_train.shape[1:]}, test samples {x_test.shape[1:]}; make them alike."
         )
-    known, y = _classes(name, sound.together(name, y_train, y_test), classes)
+    numbers = classes if targets is None else int(max(y_train.max(), y_test.max())) + 1
+    known, y = _classes(name, sound.together(name, y_train, y_test), numbers)
     if mean is None and x_train.dtype == np.uint8 and x_train.ndim > 2:
         mean, std = moments(x_train)
     y_train, y_test = y[: len(y_train)], y[len(y_train) :]
     natural = (natural_train, natural_test)
-    return Dataset(name, x_train, y_train, x_test, y_test, len(known), *natural, mean, std, known=known)
+    made = Dataset(name, x_train, y_train, x_test, y_test, len(known), *natural, mean, std, known=known)
+    if targets is None:
+        return made
+    return replace(made, targets_train=targets, targets_test=held_targets, known=None, task=task)
+
+
+class Targets(NamedTuple):
+    """What a task predicts, read from given arrays."""
+
+    task: str
+    labels: np.ndarray  # [n], by which samples are divided
+    targets: np.ndarray | None  # [n, ...], None where the labels are predicted
+
+
+def _read(
+    name: str, part: str, x: np.ndarray, y: Any, task: str = tasks.AUTO, like: np.ndarray | None = None
+) -> Targets:
+    """The targets of one part of the data, for a task or for what they say; `like`: those of the training part."""
+    given = sound.plain(y)
+    found = tasks.inferred(given, x.shape[1:]) if task == tasks.AUTO else task
+    if found in ("classification", "language-modeling", tasks.OWN) or given is None:
+        if task in ("language-modeling", tasks.OWN):
+            raise UserError(f"{name}: task={task!r} is not for arrays of numbers: give texts in a .jsonl file.")
+        return Targets("classification", sound.labels(name, part, y), None)
+    if task == tasks.AUTO and tasks.one_hot(given):
+        raise UserError(
+            f"{name}, {part} labels: every row of {list(given.shape)} has a single 1: give the classes, y.argmax(1), "
+            "or task='multilabel' if a sample may have several."
+        )
+    read = sound.targets(name, part, given, real=found in tasks.REAL)
+    if found == "multilabel":
+        read = read.astype(np.float32)
+    tasks.refuse_misfit(found, read, x.shape[1:])
+    binned = found in tasks.REAL and read.ndim == 1
+    labels = tasks.bins(read, read if like is None else like) if binned else np.zeros(len(read), dtype=np.int64)
+    return Targets(found, labels, read)
 
 
 def _classes(name: str, labels: np.ndarray, classes: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -173,3 +219,32 @@ def moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     constant = (counts > 0).sum(axis=1) == 1  # there the difference below is a residue of rounding, perhaps negative
     variance = np.where(constant, 1, share @ levels**2 - mean**2)
     return tuple(mean.tolist()), tuple(np.sqrt(variance).tolist())
+
+
+def task_of(dataset: Dataset) -> str:
+    """The name of what a data set's samples are for."""
+    if dataset.task or dataset.targets_train is None:
+        return dataset.task or "classification"
+    return "language-modeling" if dataset.text else tasks.inferred(dataset.targets_train, dataset.x_train.shape[1:])
+
+
+def as_task(dataset: Dataset, task: str) -> Dataset:
+    """The data set for a task that was said: for regression, labels that are numbers become real targets. UserError
+    where its targets have not the form that the task needs.
+    """
+    found, known = task_of(dataset), dataset.known
+    if task in (tasks.AUTO, found):
+        return dataset
+    if found == "classification" and task in tasks.REAL and known is not None and known.dtype.kind in "biuf":
+        train, test = (known[y].astype(np.float64) for y in (dataset.y_train, dataset.y_test))
+        labels = tasks.bins(train, train), tasks.bins(test, train)
+        made = {"targets_train": train, "targets_test": test, "y_train": labels[0], "y_test": labels[1]}
+        return replace(dataset, **made, classes=tasks.BINS, known=None, task=task)
+    shape = dataset.x_train.shape[1:]
+    for y in (
+        (dataset.y_train, dataset.y_test)
+        if dataset.targets_train is None
+        else (dataset.targets_train, dataset.targets_test)
+    ):
+        tasks.refuse_misfit(task, y, shape)
+    return replace(dataset, task=task)

@@ -59,7 +59,10 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
     if y.dtype.kind == "f" and (np.abs(y) > 2**53).any():
         raise UserError(f"{where}: one of them is {np.abs(y).max():g}, which is too large for a float; give integers.")
     if np.issubdtype(y.dtype, np.floating) and (y != np.rint(y)).any():
-        raise UserError(f"{name}: labels are no classes but numbers with fractions; give a Federation of such targets.")
+        raise UserError(
+            f"{name}: labels are no classes but numbers with fractions; give whole numbers or texts, or say "
+            "task='regression'."
+        )
     try:
         if y.dtype == object:  # objects alone may not sort
             np.sort(y)
@@ -68,6 +71,33 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
     if y.dtype.kind in "iu" and (not len(y) or y.max() <= np.iinfo(np.int64).max):
         return y.astype(np.int64)
     return y.astype(object) if y.dtype.kind == "u" else y  # unsigned numbers would become floats beside signed ones
+
+
+def plain(y: Any) -> np.ndarray | None:
+    """Targets as one array, a column [n, 1] and masks of one channel without that axis; None where they form none."""
+    try:
+        y = np.asarray(y)
+    except ValueError:
+        return None
+    if y.ndim == 2 and y.shape[1] == 1:
+        return y[:, 0]
+    return y.squeeze(1 if y.shape[1] == 1 else 3) if y.ndim == 4 and 1 in (y.shape[1], y.shape[3]) else y
+
+
+def targets(name: str, part: str, y: np.ndarray, real: bool) -> np.ndarray:
+    """Targets [n, ...] as finite floats where they are real, else as int64."""
+    where = f"{name}, {part} targets"
+    if y.dtype.kind not in "buif":
+        raise UserError(f"{where}: their type is {y.dtype}; give numbers.")
+    if y.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(y).reshape(len(y), -1).all(1))
+        if len(bad):
+            raise UserError(
+                f"{where}: row {bad[0]} (counted from 0) has a missing or infinite value; drop or fill such rows."
+            )
+    if real:
+        return y if y.dtype in (np.float32, np.float64) else y.astype(np.float64)
+    return y if y.dtype.kind == "f" else y.astype(np.int64)
 
 
 def texts(y: np.ndarray) -> bool:

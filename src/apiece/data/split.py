@@ -12,7 +12,17 @@ import numpy as np
 from apiece.data.archives import archive
 from apiece.data.catalog import SOURCES
 from apiece.data.dealing import owned
-from apiece.data.partitions import Natural, Saved, Splitter
+from apiece.data.partitions import (
+    Classes,
+    Dirichlet,
+    DirichletCapped,
+    DirichletPrior,
+    DirichletRefill,
+    Natural,
+    Saved,
+    Shards,
+    Splitter,
+)
 from apiece.errors import UserError
 from apiece.randomness import generator
 from apiece.system import files
@@ -23,6 +33,7 @@ if TYPE_CHECKING:
     from apiece.data.arrays import Dataset
 
 _OTHERWISE = "take another split"
+_BY_LABEL = (Classes, Dirichlet, DirichletCapped, DirichletPrior, DirichletRefill)
 _PARTS = ("train", "validation", "test")
 
 
@@ -172,6 +183,13 @@ def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:
         )
     if not callable(splitter) or isinstance(splitter, type):
         raise UserError(f"{splitter!r} divides no data: give the name of a split, such as 'dirichlet(0.1)', or Iid().")
+    by_label = isinstance(splitter, _BY_LABEL) or (isinstance(splitter, Shards) and splitter.by == "label")
+    if by_label and dataset.targets_train is not None and dataset.classes == 1 and not dataset.text:
+        raise UserError(
+            f"{splitter} divides samples by label, and {dataset.name} has none, as each target is of shape "
+            f"{list(dataset.targets_train.shape[1:])}: take --split iid, 'quantity(0.5)', or natural where samples "
+            "have owners."
+        )
 
 
 def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, scaled: bool = False) -> list[np.ndarray]:

@@ -25,7 +25,7 @@ from apiece.lifts.products import Products
 from apiece.lifts.streams import Streamed
 from apiece.lifts.workers import Processes
 from apiece.system.ranks import join
-from apiece.vector.task import cross_entropy
+from apiece.vector.metrics import LOSSES
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
 LEAST, MOST = 8, 128  # clients per vectorized call
@@ -83,7 +83,7 @@ def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
     """
     config, task = experiment.config, experiment.federated.setup.task
     pieces = all(type(piece).__module__.startswith("apiece.") for piece in experiment.federated.setup.pieces)
-    if pieces and task.loss is cross_entropy and config.model != OWN and config.precision != "bfloat16":
+    if pieces and task.loss in LOSSES and config.model != OWN and config.precision != "bfloat16":
         return None
     try:
         seconds(experiment, lift, _first(experiment, 2))
@@ -96,7 +96,7 @@ def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
 
 def _culprit(experiment: Experiment, error: Exception) -> str:
     """The source of an error in a vectorized round: the last piece in its traceback, else the model or the loss."""
-    who = "the model" if experiment.federated.setup.task.loss is cross_entropy else "the model or the loss"
+    who = "the model" if experiment.federated.setup.task.loss in LOSSES else "the model or the loss"
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
         for piece in experiment.federated.setup.pieces:

@@ -64,14 +64,19 @@ def noted(folder: Path) -> dict[str, str]:
     return {name: value for name, value in pairs if isinstance(value, str)}
 
 
-def write_config(folder: Path, config: Config, resolved: Mapping[str, Any] | None = None) -> None:
-    """Write a copy of what the run starts from, then run.toml: from now on the folder is this run's."""
+def write_config(
+    folder: Path, config: Config, resolved: Mapping[str, Any] | None = None, metrics: Sequence[Any] = ()
+) -> None:
+    """Write a copy of what the run starts from, then run.toml: from now on the folder is this run's. `metrics`: those
+    of the run, unless accuracy is the only one.
+    """
     import tomli_w
 
     if config.init is not None:
         _keep_init(folder, content_of(config.init))
 
     table = {"config": to_table(config), "resolved": resolved or {}, "versions": versions()}
+    table |= {"metrics": list(metrics)} if metrics else {}
     files.make_folder(folder)
     files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
 

@@ -15,20 +15,22 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from apiece.config.assemble import assemble, chosen_algorithm, federated_of
+from apiece.config.goal import Goal
 from apiece.config.settings import Config, check
 from apiece.config.tables import flags
 from apiece.engine.clients import NotFinite
 from apiece.errors import UserError, going_on, nearest
 from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
+from apiece.experiment.result import measures_of
 from apiece.language import plugins
 from apiece.language.expression import parse_list
 from apiece.report.grid_table import NOTHING, Grid
-from apiece.report.metrics import CHOICES, Metric
+from apiece.report.metrics import Measure, Number, choices
 from apiece.report.page import write_report
-from apiece.report.results import Runs, Spread, best, read_run, tell_lost
-from apiece.report.table import UNBEATEN
-from apiece.report.text import percent
+from apiece.report.results import Runs, Spread, best, measured, read_run, tell_lost
+from apiece.report.table import unbeaten
+from apiece.report.text import cell as written
 from apiece.system.files import atomic_write
 from apiece.system.ranks import join
 
@@ -50,11 +52,11 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
     """
     ranks = join()
     with ranks.together():
-        shown = _checked(config, metric)
+        _check(config, metric)
         config = replace(config, plugin=plugins.pinned(config.plugin))
         out, seeds = Path(str(config.out)), config.seeds or (config.seed,)
         names = _names(rows, "rows", config.plugin), _names(columns, "columns", config.plugin, nothing=True)
-        cells = _plan(config, *names, out)
+        cells = _plan(config, *names, out, metric)
 
         def of(cell: Cell, seed: int) -> tuple[Config, Path]:
             return replace(config, algorithm=cell.algorithm, seed=seed, seeds=()), cell.folder / f"seed-{seed}"
@@ -83,7 +85,7 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
         for runs in done.values():
             tell_lost(runs.runs)
         made = [str(cells[where].folder.relative_to(out)) for where in done]
-        grid = _grid(*names, cells, done, shown)._replace(folders=made)
+        grid = _grid(*names, cells, done, metric)._replace(folders=made)
         asked = ["apiece grid", "--rows", shlex.quote(rows), "--columns", shlex.quote(columns)]
         asked += ["--metric", metric] if metric != "global" else []
         command = " ".join([*asked, flags(config)])
@@ -96,11 +98,9 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
     return ranks.from_first(finish)
 
 
-def _checked(config: Config, metric: str) -> Metric:
-    """The metric of that name; raises UserError for settings that no grid can have."""
+def _check(config: Config, metric: str) -> None:
+    """Raise UserError for settings that no grid can have."""
     check(config)
-    if metric not in CHOICES:
-        raise UserError(f"there is no metric {metric!r}; {nearest(metric, CHOICES)}")
     if config.algorithm != Config().algorithm:
         raise UserError(f"a grid's algorithms are its rows and columns: leave --algorithm {config.algorithm!r} out.")
     if config.out is None:
@@ -109,7 +109,14 @@ def _checked(config: Config, metric: str) -> Metric:
         raise UserError(f"{config.out!r} is the folder of a run: take another --out for the grid.")
     if metric.startswith("unseen") and not config.unseen:
         raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
-    return CHOICES[metric]
+
+
+def _chosen(metric: str, measures: tuple[Measure, ...]) -> Number:
+    """The number of that name; UserError where runs with these metrics have none."""
+    known = choices(measures)
+    if metric not in known:
+        raise UserError(f"there is no metric {metric!r}; {nearest(metric, known)}")
+    return known[metric]
 
 
 def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False) -> list[str]:
@@ -126,16 +133,23 @@ def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False)
     return names
 
 
-def _plan(config: Config, rows: list[str], columns: list[str], out: Path) -> dict[tuple[int, int], Cell]:
-    """The cells by row and column, impossible ones with their error; raises UserError if all are impossible."""
-    setting = assemble(config).federated.setup.setting
+def _plan(
+    config: Config, rows: list[str], columns: list[str], out: Path, metric: str = "global"
+) -> dict[tuple[int, int], Cell]:
+    """The cells by row and column, impossible ones with their error; raises UserError if all are impossible, or if runs
+    have no such metric.
+    """
+    usual = assemble(config).federated.setup
+    setting, task = usual.setting, usual.task
     assert setting is not None
+    _chosen(metric, measures_of(task))
+    goal = Goal(task.name, task.loss, task.metrics)
     cells = {}
     for r, row in enumerate(rows):
         for c, column in enumerate(columns):
             text, problem = row if column == NOTHING else f"{row} + {column}", None
             try:
-                federated_of(replace(config, algorithm=text), setting)
+                federated_of(replace(config, algorithm=text), setting, goal)
             except UserError as error:
                 problem = str(error)
             folder = out / quote(text.replace(" ", ""), safe="()[]+=,")
@@ -155,9 +169,10 @@ def _grid(
     columns: list[str],
     cells: dict[tuple[int, int], Cell],
     done: dict[tuple[int, int], Runs],
-    metric: Metric,
+    asked: str,
 ) -> Grid:
-    notes: list[str] = []
+    notes, measures = list[str](), measured(done.values())
+    metric, personally = _chosen(asked, measures), choices(measures)["personal"]
 
     def marked(text: str, note: str) -> str:
         if note not in notes:
@@ -170,24 +185,27 @@ def _grid(
         if cell.problem is not None:
             return marked("–", f"{cell.algorithm}: {cell.problem}"), None
         if usual is not None:
-            return percent(usual), usual
-        personal = _over(done, where, CHOICES["personal"])
-        if metric is CHOICES["global"] and personal is not None:
-            return marked(percent(personal), "There is no global model: personal accuracy."), None
+            return written(usual, metric.unit), usual
+        personal = _over(done, where, personally)
+        if asked == "global" and personal is not None:
+            note = f"There is no global model: personal {measures[0].title}."
+            return marked(written(personal, metric.unit), note), None
         return marked("–", f"{metric.heading} was not measured."), None
 
     texts, tops = [], []
     for r in range(len(rows)):
         row = [told((r, c)) for c in range(len(columns))]
         texts.append([text for text, _ in row])
-        unbeaten = best([value for _, value in row])
-        tops.append([c in unbeaten for c in range(len(columns))])
+        unmatched = best([value for _, value in row], metric.higher)
+        tops.append([c in unmatched for c in range(len(columns))])
     seeds = max((len(runs.runs) for runs in done.values()), default=0)
     spread = f"; mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
-    bold = f"in each row {UNBEATEN if seeds > 1 else 'the highest'} is bold"
-    about = f"{metric.heading}: {metric.caption}, in percent, after the last round{spread}; {bold}."
+    top = unbeaten([Measure("", metric.higher)]) if seeds > 1 else "the highest" if metric.higher else "the lowest"
+    bold = f"in each row {top} is bold"
+    unit = ", in percent" if metric.unit == "%" else f", in {metric.unit}" if metric.unit else ""
+    about = f"{metric.heading}: {metric.caption}{unit}, after the last round{spread}; {bold}."
     return Grid(rows, columns, texts, tops, notes, about)
 
 
-def _over(done: dict[tuple[int, int], Runs], where: tuple[int, int], metric: Metric) -> Spread | None:
+def _over(done: dict[tuple[int, int], Runs], where: tuple[int, int], metric: Number) -> Spread | None:
     return done[where].over(lambda run: run.last(metric.key)) if where in done else None

@@ -12,9 +12,12 @@ from apiece.config.settings import Config, located
 from apiece.config.tables import to_table
 from apiece.errors import UserError
 from apiece.experiment.folders import INIT, SPELLED, content_of, noted, recorded, spelled
+from apiece.experiment.result import measures_of
 from apiece.language import plugins, schedules
 from apiece.language.expression import build
+from apiece.report.metrics import from_toml
 from apiece.storage.checkpoint_files import done
+from apiece.system.files import read_toml
 
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
@@ -83,6 +86,19 @@ def refuse_rounds(folder: Path, config: Config) -> None:
         raise UserError(
             f"schedule={config.schedule!r} depends on the number of rounds: with {config.rounds}, not {there}, the "
             f"{past} rounds that {str(folder)!r} has done would have had other step sizes: take another --out."
+        )
+
+
+def refuse_other_metrics(folder: Path, experiment: Experiment) -> None:
+    """Raise UserError if the run in the folder began with other metrics; a folder that names none is believed."""
+    table = read_toml(folder / "run.toml")
+    there, here = from_toml(table.get("metrics")), measures_of(experiment.federated.setup.task)
+    if "metrics" in table and there != here:
+        names = (", ".join(measure.name for measure in measures) for measures in (there, here))
+        raise UserError(
+            "the run in {!r} began with the metrics {}, not {}: give the same, or another --out.".format(
+                str(folder), *names
+            )
         )
 
 

@@ -17,18 +17,21 @@ from torch import nn
 from apiece.algebra.composition import Algorithm
 from apiece.config import names
 from apiece.config.assemble import Experiment, assemble
-from apiece.config.checks import refuse_others, unscaled
+from apiece.config.checks import hints, refuse_others
+from apiece.config.goal import given_metrics
 from apiece.config.model import OWN
 from apiece.config.settings import Config, check, located
-from apiece.config.tables import from_table, shared, to_table
+from apiece.config.tables import from_table, shared
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.federation import Federation, MadeFederation
 from apiece.data.sources import from_huggingface
+from apiece.data.tasks import AUTO
 from apiece.data.trees import collated, from_trees, is_tree
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Result
 from apiece.experiment.run import execute, trained
+from apiece.experiment.tell import tell, tell_results
 from apiece.experiment.watchers import Bar, Watcher, tensorboard
 from apiece.language import plugins
 from apiece.networks.adapters import save_adapter
@@ -46,6 +49,7 @@ def federate(
     *,
     loss: Any = None,
     metric: Any = None,
+    metrics: Any = None,
     collate: Callable[[list[Any]], Any] | None = None,
     on_round: Callable[[Info], object] | None = None,
     watchers: Sequence[Watcher] = (),
@@ -61,22 +65,25 @@ def federate(
     module of your own: `apiece.data.texts.from_jsonl`). Inputs of several parts are a dict or a tuple of arrays, and
     sequences of unequal length a list: they are padded, and the model gets a mask too. `collate` makes (x, y) of a list
     of samples of any kind, once for all. `clients`: a number of clients, or a ready Federation.
-    `loss(outputs, y)` and `metric(outputs, y)` (one value per sample) default to cross entropy and accuracy.
+    `task="regression"` says what is learned where the targets do not; it decides the usual loss and metrics.
+    `loss(outputs, y)` replaces the loss. `metrics` are names, functions of (outputs, y) that give one value per sample
+    or one number for all, or `apiece.Metric`s: a list of these or a dictionary by name; `metric` is one alone.
     `on_round(info)` is called with each round's record. Each of `watchers` is called with the `Round` itself, before it
     is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume` continues the run in the folder
     `out`, and starts it if there is none yet. Raises UserError for what cannot be run.
     """
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
-    refuse_others(model, data, algorithm, loss, metric, on_round, clients, watchers)
+    refuse_others(model, data, algorithm, loss, on_round, clients, watchers)
+    names, metrics = given_metrics(metric, metrics)
+    settings |= {"metrics": names} if names else {}
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
-    dataset = None if isinstance(data, (str, Path)) or clients is not None else as_dataset(data, collate)
-    config = from_table(
-        {**named, "data": str(data) if dataset is None and clients is None else OWN, **settings}, "federate"
-    )
+    own = clients is not None or not isinstance(data, (str, Path))
+    config = from_table({**named, "data": OWN if own else str(data), **settings}, "federate")
     check(config)
+    dataset = as_dataset(data, config.task, collate) if own and clients is None else None
     if config.seeds:
         raise UserError(
             f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each."
@@ -84,12 +91,12 @@ def federate(
     folder = Path(config.out) if config.out else None
     there = resume and folder is not None and join().everyone((folder / "run.toml").is_file())[0]
     config = identity.as_kept(folder, config) if folder is not None and there else located(config)
-    experiment = _assembled(config, dataset, module, loss, metric, custom, clients)
+    experiment = _assembled(config, dataset, module, loss, metrics, custom, clients)
     return _watched(experiment, folder, on_round, progress, there, watchers)
 
 
-def as_dataset(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
-    """Convert arrays or a Hugging Face dataset to a Dataset, and leave a Dataset as it is."""
+def as_dataset(data: Any, task: str = AUTO, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
+    """Convert arrays, for this task, or a Hugging Face dataset to a Dataset, and leave a Dataset as it is."""
     if collate is not None:
         data = collated(OWN, data, collate)
     if isinstance(data, Dataset):
@@ -97,7 +104,9 @@ def as_dataset(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> 
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
         x, y, *test = (to_numpy(a) if isinstance(a, torch.Tensor) else a for a in data)
         x_test, y_test = test or (None, None)
-        return (from_trees if is_tree(x) or is_tree(y) else from_arrays)(OWN, x, y, x_test, y_test)
+        if is_tree(x) or is_tree(y):
+            return from_trees(OWN, x, y, x_test, y_test)
+        return from_arrays(OWN, x, y, x_test, y_test, task=task)
     parts = data.values() if isinstance(data, dict) else [data]
     if any(hasattr(part, "features") for part in parts):
         return from_huggingface(data, OWN)
@@ -138,7 +147,7 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
     if out is not None and config.seeds:
         write_report([out], out, config.target)
     if progress:
-        tell([out], config.target) if out is not None else _tell_results(results, config.target)
+        tell([out], config.target) if out is not None else tell_results(results, config.target)
     return results
 
 
@@ -227,31 +236,6 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
         files.atomic_write(out, safetensors.torch.save(result.model(client)))
 
 
-def _tell_results(results: list[Result], target: float | None) -> None:
-    """Print the table of runs that have no folder."""
-    from rich.console import Console
-
-    from apiece.report.results import Run, Runs
-    from apiece.report.table import summary
-
-    name = results[0].experiment.config.algorithm
-    runs = [Run(name, to_table(r.experiment.config), r.metrics, [], Path()) for r in results]
-    Console().print(summary([Runs(name, tuple(runs))], target))
-
-
-def tell(paths: list[Path], target: float | None) -> None:
-    """Print the table of run folders, and where their reports are."""
-    from rich.console import Console
-
-    from apiece.report.table import compare as table
-
-    console = Console()
-    console.print(table(paths, target))
-    for path in paths:
-        if (path / "report.html").is_file():
-            console.print(f"report: {path / 'report.html'}", markup=False, soft_wrap=True)
-
-
 def _assembled(config: Config, *given: Any) -> Experiment:
     """`assemble` on every rank; raises UserError for what several ranks cannot run, or were not given alike."""
     ranks = join()
@@ -283,7 +267,7 @@ def _watched(
     ranks = join()
     if folder is not None:
         refuse_unshared(folder, ranks)
-    if ranks.leads and not resume and (hint := unscaled(experiment.federation)):
+    for hint in hints(experiment) if ranks.leads and not resume else ():
         folders.say_once(hint)
     with ExitStack() as stack:
         stack.enter_context(going_on(_goes_on(folder), folder))

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import tree_leaves
 
+from apiece.data.tasks import TOLD, UNLABELED
 from apiece.errors import UserError
 from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
 from apiece.experiment.identity import digest
+from apiece.experiment.result import measures_of
 from apiece.measure.observed import sheets
 from apiece.report import pictures
+from apiece.report.metrics import ACCURACY, to_toml
 from apiece.storage import checkpoint
 from apiece.storage.log import without_infinities
 from apiece.system import files
@@ -65,7 +68,10 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
         "classes": experiment.dataset.classes if experiment.dataset else 0,
         "data": experiment.fingerprint,
     }
-    write_config(folder, experiment.config, resolved)
+    task = experiment.federated.setup.task
+    told = {} if task.name in TOLD else {"task": task.name}
+    measures = measures_of(task)
+    write_config(folder, experiment.config, resolved | told, () if measures == (ACCURACY,) else to_toml(measures))
 
 
 def newest(
@@ -92,14 +98,16 @@ def newest(
 
 
 def finish(folder: Path, result: Result) -> None:
-    """Write what a run has at its end: each client's accuracy, the global model, pictures, and the report."""
+    """Write what a run has at its end: each client's metrics, the global model, pictures, and the report."""
     import safetensors.torch
 
     from apiece.report.page import write_report
 
     experiment = result.experiment
     place, dataset, split = experiment.federation, experiment.dataset, experiment.split
-    counts = split.counts(dataset.y_train, dataset.classes) if split is not None and dataset is not None else None
+    task, counts = experiment.federated.setup.task, None
+    if task.name not in UNLABELED and task.name != "multilabel" and split is not None and dataset is not None:
+        counts = split.counts(dataset.y_train, dataset.classes)
     if len(place.names) <= LISTED:
         seen = set(place.participants)
         records = [
@@ -107,7 +115,7 @@ def finish(folder: Path, result: Result) -> None:
                 "name": name,
                 "seen": i in seen,
                 "samples": place.size(i),
-                "accuracy": result.accuracy.get(i),
+                **{metric.name: result.values.get(i, {}).get(metric.name) for metric in task.metrics},
                 "counts": counts[i].tolist() if counts is not None else place.label_counts(i),
             }
             for i, name in enumerate(place.names)

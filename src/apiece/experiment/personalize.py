@@ -27,6 +27,7 @@ from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, numbered
 from apiece.data.federation import Federation, federation, tensors
 from apiece.data.split import Split
+from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
 from apiece.data.texts import from_jsonl
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
@@ -40,7 +41,7 @@ from apiece.experiment.descriptors import ROUNDS, new_descriptor
 from apiece.experiment.result import Result
 from apiece.experiment.run import trained
 from apiece.lifts.lift import Sequential
-from apiece.measure.scoring import score
+from apiece.measure.scoring import Values, score
 from apiece.pieces.fine_tune import FineTune
 from apiece.system import files
 from apiece.system.device import to_host
@@ -57,11 +58,17 @@ class Served(NamedTuple):
     down: int  # numbers received from it
     steps: int  # gradients taken on the client
     seconds: float
-    accuracy: float | None  # on the client's own test samples
+    values: Values  # of the metrics, on the client's own test samples
     samples: int  # the number of these
 
+    @property
+    def accuracy(self) -> float | None:
+        """Its accuracy; None where there are no test samples, or another metric."""
+        return self.values.get("accuracy")
+
     def __str__(self) -> str:
-        measured = "" if self.accuracy is None else f"; accuracy {self.accuracy:.3f} on its {self.samples} test samples"
+        told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in self.values.items())
+        measured = f"; {told} on its {self.samples} test samples" if told else ""
         return (
             f"{self.way}; {self.up:,} numbers up and {self.down:,} down, {self.steps} local gradients, "
             f"{self.seconds:.2f} s{measured}"
@@ -138,27 +145,37 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     setting = federated.setup.setting
     assert setting is not None
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
+    name, dtype = federated.setup.task.name, federated.setup.initial.dtype
 
     def part(which: str) -> tuple[Tensor, Tensor]:
         given = sound.samples(str(data), which, arrays[f"x_{which}"])
-        y = sound.labels(str(data), which, arrays[f"y_{which}"])
+        y = _targets(str(data), which, arrays[f"y_{which}"], name, given.shape[1:], known)
         if dataset is None:
-            x = torch.from_numpy(given).to(federated.setup.initial.dtype)
+            x = torch.from_numpy(given).to(dtype)
         else:
             _same_scale(str(data), given, dataset)
-            x = tensors(dataset, given, federated.setup.initial.dtype)
+            x = tensors(dataset, given, dtype)
         if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
             raise UserError(
                 f"{data}: {len(x)} samples of shape {list(x.shape[1:])} and {len(y)} labels in {which}; the run has "
                 f"samples of shape {list(setting.shape)}: give one label each, and some."
             )
-        return x, torch.from_numpy(numbered(y, known, str(data)))
+        return x, torch.from_numpy(y).to(dtype) if y.dtype.kind == "f" else torch.from_numpy(y)
 
     pool = part("train")
     tested = {"x_test", "y_test"} <= set(arrays)
     test = part("test") if tested else (pool[0][:0], pool[1][:0])
     place = Federation(pool, test, [torch.arange(len(pool[1]))], [torch.arange(len(test[1]))], [data.stem])
     return place.on(federated.setup.initial.device)
+
+
+def _targets(where: str, which: str, y: Any, task: str, shape: tuple[int, ...], known: np.ndarray) -> np.ndarray:
+    """The client's targets, as the run's task has them: the numbers of known labels, or the targets themselves."""
+    if task in (*UNLABELED, "multilabel"):
+        read = sound.targets(where, which, np.asarray(sound.plain(y)), real=task in REAL or task == "multilabel")
+        refuse_misfit(task, read, shape)
+        return read
+    return numbered(sound.labels(where, which, y), known, where)
 
 
 def _same_scale(where: str, x: np.ndarray, dataset: Dataset) -> None:
@@ -199,9 +216,10 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     if beside:
         predict = predictor(federated.setup, Loop(), given.theta, server.buffers, shared, each)
     rows = place.test_rows(0)
-    accuracy = score(federated.setup.task, predict, place.test_pool, rows).mean if len(rows) else None
+    task = federated.setup.task
+    values = score(task, predict, place.test_pool, rows).of(task.metrics) if len(rows) else {}
     state = to_host(federated.setup.task.space.state_dict(theta, buffers))
-    return Served(state, way, given.up, given.down, given.steps + stepping.taken[0], seconds, accuracy, len(rows))
+    return Served(state, way, given.up, given.down, given.steps + stepping.taken[0], seconds, values, len(rows))
 
 
 def _sent(server: Server, clients: Clients, each: ClientTask, lr: float) -> Given:

@@ -11,7 +11,8 @@ from apiece.config.settings import Config
 from apiece.config.tables import from_table
 from apiece.errors import going_on
 from apiece.experiment import folders, identity
-from apiece.experiment.launch import ensure, tell, whole
+from apiece.experiment.launch import ensure, whole
+from apiece.experiment.tell import tell
 from apiece.report.page import write_report
 from apiece.report.records import Runs
 from apiece.report.results import begun, read_runs
@@ -21,7 +22,7 @@ from apiece.system.ranks import join
 def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
     """Print runs in one table and write one report; missing reference rows are trained, or continued, first."""
     ranks = join()
-    paths = ranks.from_first(lambda: begun(paths))
+    paths = ranks.from_first(lambda: begun(paths, target))
     with ranks.together():
         rows = read_runs(paths)
         made = _references(rows, paths[0].parent) if references else {}

@@ -19,7 +19,10 @@ from apiece.engine.stepping import Loop
 from apiece.errors import UserError
 from apiece.measure.drift import Running
 from apiece.measure.global_average import global_model
+from apiece.measure.scoring import Values
+from apiece.report.metrics import Measure
 from apiece.system.device import to_host
+from apiece.vector.task import Task
 
 Info = dict[str, Any]
 
@@ -56,23 +59,26 @@ class Round(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a run returns: one record per round, and the models."""
+    """What a run returns: one record per round, the models, and each client's metrics after the last round."""
 
     metrics: list[Info]
     experiment: Experiment
     server: Server
     clients: Clients
     folder: Path | None
-    accuracy: dict[int, float]
+    values: dict[int, Values]
+
+    @property
+    def accuracy(self) -> dict[int, float]:
+        """Each client's accuracy after the last round; empty if accuracy was not measured."""
+        return {client: own["accuracy"] for client, own in self.values.items() if "accuracy" in own}
 
     def __repr__(self) -> str:
-        name, last = (
-            self.experiment.config.algorithm,
-            [m["global_accuracy"] for m in self.metrics if "global_accuracy" in m],
-        )
-        accuracy = f"{last[-1]:.4f}" if last else None
+        name, key = self.experiment.config.algorithm, f"global_{self.experiment.federated.setup.task.metrics[0].name}"
+        last = [info[key] for info in self.metrics if key in info]
+        value = f"{last[-1]:.4f}" if last else None
         where = None if self.folder is None else str(self.folder)
-        return f"Result({name!r}, rounds={len(self.metrics)}, global_accuracy={accuracy}, folder={where!r})"
+        return f"Result({name!r}, rounds={len(self.metrics)}, {key}={value}, folder={where!r})"
 
     def model(self, client: int | str | None = None) -> dict[str, Tensor]:
         """The `load_state_dict` argument of the global model, or of the model with which one client predicts; `client`
@@ -81,6 +87,11 @@ class Result(NamedTuple):
         If the server has no global model, returns all tensors from which the server makes models, by name.
         """
         return model_of(self.experiment, self.server, self.clients, client)
+
+
+def measures_of(task: Task) -> tuple[Measure, ...]:
+    """The metrics of a task, as run folders and reports know them."""
+    return tuple(Measure(metric.name, metric.higher, metric.unit) for metric in task.metrics)
 
 
 def model_of(

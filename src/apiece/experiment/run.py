@@ -30,7 +30,7 @@ from apiece.experiment.saved import Saves, first, go_on, unpacked
 from apiece.experiment.watchers import Evaluate, Watcher, joined, sent, told
 from apiece.lifts.lift import Parallel, Sequential
 from apiece.measure.drift import diverged, of_round, work_of
-from apiece.storage.log import Log
+from apiece.storage.log import NAME, VALUES, Log
 from apiece.system.allocator import keep_freed
 from apiece.system.device import multiplying
 from apiece.system.ranks import join
@@ -68,7 +68,7 @@ def execute(
         measured = as_measured(experiment, clients)
         evaluate = Evaluate(experiment, measured)
         before, after = (watchers, map(told, on_round)) if ranks.leads else ((), ())
-        watching = [evaluate, *before, sent, saves.line, saves.checkpoint, *after]
+        watching = [evaluate, *before, sent, saves.line, evaluate.kept_by(saves.values), saves.checkpoint, *after]
         plans = chain(map(experiment.plan, range(state.server.round, rounds)), [NOBODY])
         for plan, following in pairwise(plans):
             clients.expect([client for client in following.cohort if client not in following.absent])
@@ -96,6 +96,7 @@ def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: Ex
         ranks.first(lambda: lifecycle.begin(folder, experiment, lift))
     elif folder is not None:
         identity.refuse_other_data(folder, experiment)
+        identity.refuse_other_metrics(folder, experiment)
     if config.device != "cpu":
         stack.enter_context(multiplying(config.precision))
     if isinstance(lift, Parallel):
@@ -106,10 +107,12 @@ def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: Ex
     clients = clients_of(experiment, folder, digest, lift)
     stack.callback(clients.close)
     if folder is not None and resume:
-        state, metrics, log = go_on(experiment, clients, folder, digest)
+        state, metrics, log, values = go_on(experiment, clients, folder, digest)
     else:
-        state, metrics, log = first(experiment), [], Log(folder) if folder is not None and ranks.leads else None
-    return Opened(state, metrics, clients, Saves(folder, digest, clients, log))
+        new = folder if ranks.leads else None
+        log, values = (Log(new, name=name) if new is not None else None for name in (NAME, VALUES))
+        state, metrics = first(experiment), []
+    return Opened(state, metrics, clients, Saves(folder, digest, clients, log, values))
 
 
 def trained(experiment: Experiment, folder: Path) -> Result:

@@ -10,7 +10,7 @@ A run continues in this order, so that after a crash at any moment it can still 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +26,10 @@ from apiece.engine.state import Server
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Round, State
 from apiece.measure.drift import Running
+from apiece.measure.scoring import Values
 from apiece.storage import checkpoint
 from apiece.storage.checkpoint_files import path_of
-from apiece.storage.log import Log, kept, round_of
+from apiece.storage.log import VALUES, Log, kept, round_of, values_kept
 from apiece.storage.trees import flatten, restore
 from apiece.system.device import to_device
 from apiece.system.processes import Lost
@@ -71,9 +72,11 @@ def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) 
     return Start(found, lines[found.number] if found else [])
 
 
-def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> tuple[State, list[Info], Log | None]:
+def go_on(
+    experiment: Experiment, clients: Clients, folder: Path, digest: str
+) -> tuple[State, list[Info], Log | None, Log | None]:
     """Return the folder to the checkpoint where the run continues. Gives the state there, and on the first rank the
-    rounds so far and their log.
+    rounds so far, their log, and the log of clients' values.
     """
     ranks = clients.ranks
     start = ranks.first(lambda: chosen(experiment, clients, folder, digest))  # raises before anything is changed
@@ -83,16 +86,19 @@ def go_on(experiment: Experiment, clients: Clients, folder: Path, digest: str) -
     ranks.first(lambda: lifecycle.leave_behind(folder, number, experiment.config.rounds))
     clients.restore(number, found.about["rows"] if found else None)
     log = ranks.first(lambda: Log.rewound(folder, start.lines))
+    values = ranks.first(lambda: Log.rewound(folder, values_kept(folder, number), VALUES))
     state = unpacked(found.tensors, first(experiment), number) if found else first(experiment)
-    return state, [round_of(line) for line in start.lines] if start else [], log
+    return state, [round_of(line) for line in start.lines] if start else [], log, values
 
 
-def save(folder: Path, digest: str, state: State, clients: Clients, log: Log | None) -> None:
-    """Write a checkpoint, after the rows and the log that it refers to are on the disk; the first rank has the log."""
+def save(folder: Path, digest: str, state: State, clients: Clients, log: Log | None, values: Log | None = None) -> None:
+    """Write a checkpoint, after the rows and the logs of its rounds are on the disk; the first rank has the logs."""
     number = state.server.round
 
     def write() -> None:
         assert log is not None
+        if values is not None:
+            values.settle()
         about = {"log": log.settle(), "rows": clients.digest()}
         checkpoint.write(folder, number, packed(state), about, digest)
 
@@ -102,12 +108,25 @@ def save(folder: Path, digest: str, state: State, clients: Clients, log: Log | N
 
 
 class Saves(NamedTuple):
-    """How a run is saved: the watchers that write to its folder, if it has one; the first rank has the log."""
+    """How a run is saved: the watchers that write to its folder, if it has one; the first rank has the logs, of rounds
+    and of clients' values.
+    """
 
     folder: Path | None
     digest: str
     clients: Clients
     log: Log | None
+    each: Log | None = None
+
+    def values(self, round: Round, values: Mapping[int, Values]) -> None:
+        """Write the clients' values of the metrics after the round, by metric and client."""
+        if self.each is not None:
+            names, metrics = round.experiment.federation.names, round.experiment.federated.setup.task.metrics
+            by_metric = {
+                metric.name: {names[client]: own[metric.name] for client, own in values.items() if metric.name in own}
+                for metric in metrics
+            }
+            self.each.append({"round": round.number, "values": by_metric})
 
     def line(self, round: Round) -> None:
         """Write the round's line of metrics.jsonl."""
@@ -122,7 +141,7 @@ class Saves(NamedTuple):
         if self.folder is not None and (
             round.number % config.checkpoint_every == 0 or round.number + 1 >= config.rounds
         ):
-            save(self.folder, self.digest, round.state, self.clients, self.log)
+            save(self.folder, self.digest, round.state, self.clients, self.log, self.each)
 
     @contextmanager
     def kept(self, before: State) -> Iterator[None]:
@@ -133,7 +152,7 @@ class Saves(NamedTuple):
             alone = self.clients.ranks.world == 1
             if self.folder is None or (isinstance(error, Lost) and not alone):  # the other ranks do not know of it
                 raise
-            save(self.folder, self.digest, before, self.clients, self.log)
+            save(self.folder, self.digest, before, self.clients, self.log, self.each)
             if not isinstance(error, BadClient):
                 raise
             skip = f"`apiece resume {self.folder} --on-bad-client skip`"

@@ -16,16 +16,17 @@ from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
 from apiece.engine.state import Server
 from apiece.errors import UserError, with_extra
-from apiece.experiment import lifecycle
+from apiece.experiment import folders, lifecycle
 from apiece.experiment.choice import cores
-from apiece.experiment.result import Info, Round
+from apiece.experiment.result import Info, Round, measures_of
 from apiece.measure.evaluate import Evaluation, Panel
-from apiece.report.metrics import METRICS
+from apiece.measure.scoring import Values
+from apiece.report.metrics import BY_KEY, numbers
 
 Watcher = Callable[[Round], Mapping[str, Any] | None]
 
 PANEL = 100  # clients that are measured for personal metrics, unless `panel` says otherwise
-LEDGER = [metric.key for metric in METRICS if metric.section == "Sent" and not metric.sum_of]
+LEDGER = [number.key for number in BY_KEY.values() if number.section == "Sent" and not number.sum_of]
 
 
 class Evaluate:
@@ -37,21 +38,46 @@ class Evaluate:
         self.measure = Evaluation(experiment.federated, place, clients, panel, config.workers or cores())
         self.everyone = len(place.names) <= lifecycle.LISTED  # whether all are measured at the end, one by one
         self.adapting = max(panel.size, config.rounds * experiment.cohort)  # costs no more than the training did
-        self.accuracy: dict[int, float] | None = None  # of each client, from the latest measurement
+        self.values: dict[int, Values] | None = None  # of each client, from the latest measurement
+        self.round = 0  # after which these were measured
+        self.undefined = set[str]()  # the metrics of which it was said that some clients have no value
 
     def __call__(self, round: Round) -> Info:
         server, lr = round.state.server, round.plan.lr
         if round.number % self.experiment.config.eval_every and not round.last:
             return {}
-        measured, self.accuracy = self.measure(server, lr, everyone=round.last and self.everyone)
+        measured, self.values = self.measure(server, lr, everyone=round.last and self.everyone)
+        self.round = round.number
+        if round.clients.ranks.leads:
+            self._tell_undefined(self.values)
         return measured | (self.measure.adapted(server, lr, self.adapting) if round.last else {})
 
-    def at_the_end(self, server: Server) -> dict[int, float]:
-        """Each client's accuracy after the last round; measured here if that round was done before a resumption."""
-        if self.accuracy is None:
+    def kept_by(self, keep: Callable[[Round, Mapping[int, Values]], None]) -> Watcher:
+        """A watcher that gives `keep` the clients' values of each round that was measured."""
+
+        def watch(round: Round) -> None:
+            if self.round == round.number and self.values is not None:
+                keep(round, self.values)
+
+        return watch
+
+    def _tell_undefined(self, values: Mapping[int, Values]) -> None:
+        """Say once of each metric that some clients have no value of it."""
+        for metric in self.measure.metrics:
+            without = sum(metric.name not in own for own in values.values())
+            if without and metric.name not in self.undefined:
+                self.undefined.add(metric.name)
+                folders.say_once(
+                    f"{metric.name} is not defined for {without} of {len(values)} clients, whose test samples are too "
+                    "few or too alike (one class alone): means over clients leave these out."
+                )
+
+    def at_the_end(self, server: Server) -> dict[int, Values]:
+        """Each client's values after the last round; measured here if that round was done before a resumption."""
+        if self.values is None:
             lr = self.experiment.plan(self.experiment.config.rounds - 1).lr
-            self.accuracy = self.measure(server, lr, everyone=self.everyone)[1]
-        return self.accuracy
+            self.values = self.measure(server, lr, everyone=self.everyone)[1]
+        return self.values
 
 
 def sent(round: Round) -> Info:
@@ -85,7 +111,7 @@ def told(on_round: Callable[[Info], object]) -> Watcher:
 
 
 class Bar:
-    """A progress bar over rounds with the current accuracy; first, one line says how many clients a round asks."""
+    """A progress bar over rounds with the first metric; before it, a line says how many clients a round asks."""
 
     def __init__(self, experiment: Experiment):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -100,7 +126,8 @@ class Bar:
         self.progress = Progress(*columns)
         config = experiment.config
         self.task = self.progress.add_task(f"{config.algorithm} seed {config.seed}", total=config.rounds, said="")
-        self.accuracy, registered = "", len(experiment.training.participants)
+        self.value, registered = "", len(experiment.training.participants)
+        self.numbers = numbers(measures_of(experiment.federated.setup.task))
         about = "about " if config.sampling == "bernoulli" else ""
         self.asked = f"{about}{experiment.cohort} of {registered} clients a round"
 
@@ -110,9 +137,10 @@ class Bar:
         return self.show
 
     def show(self, info: Info) -> None:
-        if (best := next((m for m in METRICS if m.ranked and m.key in info), None)) is not None:
-            self.accuracy = f"{best.heading.lower()} {info[best.key]:.3f}"
-        said = self.accuracy if info["answered"] else "nobody answered: nothing changed"
+        if (first := next((m for m in self.numbers if m.ranked and m.key in info), None)) is not None:
+            heading = f"{first.heading[0].lower()}{first.heading[1:]}"
+            self.value = f"{heading} {info[first.key]:{'.3f' if first.unit == '%' else '.4g'}}"
+        said = self.value if info["answered"] else "nobody answered: nothing changed"
         self.progress.update(self.task, completed=info["round"], said=said)
 
     def __exit__(self, *error: object) -> None:

@@ -1,5 +1,5 @@
-"""What is measured of the models: global, personal and adapted accuracy, of seen and unseen clients (definitions in
-docs/design.md).
+"""What is measured of the models: global, personal and adapted values of each metric, of seen and unseen clients
+(definitions in docs/design.md).
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from apiece.lifts.lift import Vectorized
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure.drift import dissimilarity
 from apiece.measure.global_average import HELD, global_model
-from apiece.measure.scoring import CHUNK, score, score_each, score_together
-from apiece.vector.task import Passes, accuracy
+from apiece.measure.scoring import CHUNK, Values, score, score_each, score_together
+from apiece.vector.metric import Metric
+from apiece.vector.metrics import BUILT_IN
+from apiece.vector.task import Passes
 
 PROBE, PROBED = 64, 10  # gradient dissimilarity: samples per client, clients
 MANY, TOGETHER = 20, 500  # a call of vmap pays off with so many small models; at most so many samples
 Asked = dict[int, Tensor]  # client -> its test samples
-Ways = dict[str, float]  # accuracies by `Piece.without`
+Ways = dict[str, Values]  # by `Piece.without`
 
 
 class At(NamedTuple):
@@ -42,22 +44,25 @@ class At(NamedTuple):
     lr: float
 
 
-class Personal(NamedTuple):
-    """One accuracy per client; clients without test samples have none."""
+def summary(metric: Metric, measured: Iterable[Values]) -> dict[str, float]:
+    """Mean, standard deviation and mean of the worst tenth, over the clients that have a value of the metric."""
+    values = np.sort(np.array([own[metric.name] for own in measured if metric.name in own]))
+    if not len(values):
+        return {}
+    tenth = max(1, len(values) // 10)
+    worst = values[:tenth] if metric.higher else values[-tenth:]
+    prefix = f"personal_{metric.name}"
+    return {
+        f"{prefix}_mean": float(values.mean()),
+        f"{prefix}_std": float(values.std()),
+        f"{prefix}_worst_decile": float(worst.mean()),
+    }
 
-    accuracy: dict[int, float]
 
-    def summary(self, prefix: str) -> dict[str, float]:
-        """Mean, standard deviation and mean of the worst tenth."""
-        values = np.sort(np.array(list(self.accuracy.values())))
-        if not len(values):
-            return {}
-        worst = values[: max(1, len(values) // 10)]
-        return {
-            f"{prefix}_mean": float(values.mean()),
-            f"{prefix}_std": float(values.std()),
-            f"{prefix}_worst_decile": float(worst.mean()),
-        }
+def mean_of(metric: Metric, measured: Iterable[Values], key: str) -> dict[str, float]:
+    """The mean over the clients that have a value of the metric, under this key; empty if none has."""
+    values = [own[metric.name] for own in measured if metric.name in own]
+    return {key: float(np.mean(values))} if values else {}
 
 
 class Panel(NamedTuple):
@@ -98,19 +103,24 @@ class Evaluation:
         plain = not any(p.fills("predict") or p.without for p in self.federated.setup.pieces)
         return plain and isinstance(self.federation.test_pool[0], Tensor)
 
-    def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, float]]:
-        """(the metrics after a round with this step size, by name; the accuracy of each client that was measured).
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return self.federated.setup.task.metrics
+
+    def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, Values]]:
+        """(the metrics after a round with this step size, by name; the values of each client that was measured).
 
         With `everyone` all clients are measured, otherwise the panel.
         """
-        task, metrics = self.federated.setup.task, {}
+        task, found = self.federated.setup.task, {}
         theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
         common = self.federated.setup.broadcast.common
         ranks, rows = self.clients.ranks, self._all if common else self._all[:0]
         predict = lambda x: task.space.outputs(theta, x, buffers)
         overall = ranks.from_first(lambda: score(task, predict, self.federation.test_pool, rows, self._threads))
-        if len(overall.values):
-            metrics |= {"global_accuracy": overall.mean, "global_loss": overall.loss}
+        if len(overall.targets):
+            found |= {f"global_{name}": value for name, value in overall.of(self.metrics).items()}
+            found["global_loss"] = overall.loss
         seen, unseen = list(self.federation.participants), list(self.federation.unseen)
         if not everyone:
             seen, unseen = self.panel.of(seen, server.round), self.panel.of(unseen, server.round)
@@ -120,38 +130,42 @@ class Evaluation:
                 seen = [c for c in seen if self.clients.last_round(c) >= 0] if self.clients.fresh else seen
         asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}
         if self.uniform:
-            ways = {client: {"": overall.mean_of(rows)} for client, rows in asked.items()}
+            ways = {client: {"": overall.of(self.metrics, rows)} for client, rows in asked.items()}
         else:
             at = At(theta, buffers, server, lr)
             ways = self._shared(list(asked), lambda some: self._ways({c: asked[c] for c in some}, at))
-        accuracy = {client: own[""] for client, own in ways.items()}
-        metrics |= Personal({c: accuracy[c] for c in seen if c in accuracy}).summary("personal_accuracy")
-        strangers = [accuracy[c] for c in unseen if c in accuracy]
-        metrics |= {"unseen_accuracy": float(np.mean(strangers))} if strangers else {}
+        for metric in self.metrics:
+            found |= self._over_clients(metric, ways, seen, unseen)
+        values = {client: own[""] for client, own in ways.items()}
+        return found | ranks.from_first(lambda: self._dissimilarity(theta, buffers)), values
+
+    def _over_clients(
+        self, metric: Metric, ways: dict[int, Ways], seen: list[int], unseen: list[int]
+    ) -> dict[str, float]:
+        """A metric's means over the clients that trained, and over those that never do, with and without a piece."""
+        found = summary(metric, (ways[c][""] for c in seen if c in ways))
+        found |= mean_of(metric, (ways[c][""] for c in unseen if c in ways), f"unseen_{metric.name}")
         for name in {p.without for p in self.federated.setup.pieces} - {""}:
             for prefix, who in (("personal", seen), ("unseen", unseen)):
-                values = [ways[c][name] for c in who if c in ways]
-                metrics |= {f"{prefix}_accuracy_{name}": float(np.mean(values))} if values else {}
-        return metrics | ranks.from_first(lambda: self._dissimilarity(theta, buffers)), accuracy
+                found |= mean_of(metric, (ways[c][name] for c in who if c in ways), f"{prefix}_{metric.name}_{name}")
+        return found
 
     def adapted(self, server: Server, lr: float, most: int) -> dict[str, float]:
-        """Accuracies after one round's local work, which starts from the model that the client would predict with: of
+        """The metrics after one round's local work, which starts from the model that the client would predict with: of
         at most `most` participants, and of unseen clients.
         """
         theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
         out = {}
-        for name, who in (
-            ("adapted_accuracy", self.federation.participants),
-            ("unseen_adapted_accuracy", self.federation.unseen),
-        ):
+        for prefix, who in (("adapted", self.federation.participants), ("unseen_adapted", self.federation.unseen)):
             able = [c for c in who if len(self.federation.test_rows(c)) and self.clients.steps(c, server.round)]
 
-            def measure(some: list[int]) -> dict[int, float]:
+            def measure(some: list[int]) -> dict[int, Values]:
                 jobs = (partial(self._after_work, c, At(theta, buffers, server, lr)) for c in some)
                 return dict(zip(some, self._threads.in_order(jobs), strict=True))
 
-            values = self._shared(_spread(able, most), measure)
-            out |= {name: float(np.mean(list(values.values())))} if values else {}
+            values = self._shared(_spread(able, most), measure).values()
+            for metric in self.metrics:
+                out |= mean_of(metric, values, f"{prefix}_{metric.name}")
         return out
 
     def _shared(self, clients: list[int], measure: Callable[[list[int]], dict[int, Any]]) -> dict[int, Any]:
@@ -160,7 +174,7 @@ class Evaluation:
         return _joined(parts, clients)
 
     def _ways(self, asked: Asked, at: At) -> dict[int, Ways]:
-        """Clients' accuracies by `Piece.without`: many models per call if the lift has many clients per call, or if
+        """Clients' values by `Piece.without`: many models per call if the lift has many clients per call, or if
         models and test sets are so small that calls cost more than arithmetic.
         """
         lift = self.clients.lift
@@ -186,9 +200,10 @@ class Evaluation:
                 scores = {name: [score(task, predict, pool, rows[0])] for name, predict in found[0].items()}
             else:
                 scores = {name: score_each(task, [own[name] for own in found], pool, rows) for name in found[0]}
-            return [{name: of[place].mean for name, of in scores.items()} for place in range(len(some))]
+            return [{name: of[i].of(task.metrics) for name, of in scores.items()} for i in range(len(some))]
 
-        most = max(1, self._threads.chunk) if task.metric is accuracy else 1  # other metrics' outputs may be any tree
+        ours = BUILT_IN.issuperset(task.metrics)  # a metric of the user's is asked for one client at a time
+        most = max(1, self._threads.chunk) if ours else 1
         jobs = self._jobs(measured, asked, CHUNK, most, at.server.round)
         done = (job() for job in jobs) if _few(asked) else self._threads.in_order(jobs)
         return dict(zip(asked, chain.from_iterable(done), strict=True))
@@ -200,7 +215,7 @@ class Evaluation:
         def measured(some: list[ClientTask]) -> dict[int, Ways]:
             models = [predicting(self.federated.setup, Loop(), *self._before(each, at)) for each in some]
             scores = score_together(task, lift, models, pool, [asked[each.who] for each in some])
-            return {each.who: {"": of.mean} for each, of in zip(some, scores, strict=True)}
+            return {each.who: {"": of.of(task.metrics)} for each, of in zip(some, scores, strict=True)}
 
         alike = {client: asked[client] for client in sorted(asked, key=lambda client: len(asked[client]))}
         return _joined(lift.in_order(self._jobs(measured, alike, samples, lift.chunk, at.server.round)), asked)
@@ -223,12 +238,12 @@ class Evaluation:
         works = any(remakes(p, newcomer) or p.fills("predict") for p in self.federated.setup.pieces)
         return self.clients.each(client, round) if works else self.clients.at_rest(client)
 
-    def _after_work(self, client: int, at: At) -> float:
+    def _after_work(self, client: int, at: At) -> Values:
         each = self.clients.each(client, at.server.round)
         predict = adapted(self.federated.setup, Loop(), *self._before(each, at))
         return score(
             self.federated.setup.task, predict, self.federation.test_pool, self.federation.test_rows(client)
-        ).mean
+        ).of(self.metrics)
 
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:
         """The dissimilarity of a few clients' gradients at the global model, if there is one."""

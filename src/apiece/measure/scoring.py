@@ -2,71 +2,105 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from apiece.errors import UserError, said
 from apiece.lifts.lift import Parallel, Vectorized, padded
+from apiece.vector.metric import Metric
 from apiece.vector.task import Task, targets
 
 CHUNK, TOKENS = 100, 8192  # samples or tokens per forward pass: a LeNet's activations stay in a core's cache
+Values = dict[str, float]  # by metric; one that the samples do not define is left out
 
 
 class Scores(NamedTuple):
-    """A metric's value for each sample [n], the mean loss, and how many targets each sample has [n]: its weight."""
+    """What metrics are made from, for n samples: the values of each metric over samples, [n] or [n, ...], in the task's
+    order; the mean loss; how many targets each sample has [n], its weight; and, if a metric is over all predictions,
+    (outputs, targets) themselves.
+    """
 
-    values: Tensor
+    values: tuple[Tensor, ...]
     loss: float
     targets: Tensor
+    predicted: Any = None
 
-    @property
-    def mean(self) -> float:
-        return self.mean_of(slice(None)) if len(self.values) else float("nan")
+    def of(self, metrics: Sequence[Metric], rows: Any = slice(None)) -> Values:
+        """Each metric's number for these samples, without those that the samples do not define: NaN, though all that
+        it is made from is finite.
+        """
+        values, found = iter(self.values), Values()
+        for metric in metrics:
+            parts: Any = (
+                next(values)[rows] if metric.over == "samples" else tree_map(lambda leaf: leaf[rows], self.predicted)
+            )
+            number = _number(metric, parts, self.targets[rows])
+            if not math.isnan(number) or not all(bool(leaf.isfinite().all()) for leaf in tree_leaves(parts)):
+                found[metric.name] = number
+        return found
 
-    def mean_of(self, rows: Any) -> float:
-        """The mean over these samples."""
-        return float((self.values[rows] * self.targets[rows]).sum() / self.targets[rows].sum())
+
+def _number(metric: Metric, parts: Any, count: Tensor) -> float:
+    """A metric's number, from the values of samples [n, ...] and their weights [n], or from (outputs, targets)."""
+    if metric.over == "all":
+        return float(_called(metric, *parts))
+    if parts.dim() == 1:
+        mean = (parts * count).sum() / count.sum()
+    else:
+        mean = (parts * count.view(-1, *[1] * (parts.dim() - 1))).sum(0) / count.sum()
+    return float(mean if metric.finish is None else metric.finish(mean))
+
+
+def _called(metric: Metric, outputs: Any, y: Any) -> Any:
+    try:
+        return metric.function(outputs, y)
+    except UserError:
+        raise
+    except Exception as error:  # a function of the user's may raise anything
+        raise UserError(f"the metric {metric.name!r} fails: {said(error)}") from error
 
 
 @torch.no_grad()
 def score(
     task: Task,
-    predict: Callable[[Any], Tensor],
+    predict: Callable[[Any], Any],
     pool: Any,
     rows: Tensor,
     threads: Parallel | None = None,
 ) -> Scores:
-    """The metric and loss of a predictor on these rows of a pool, in pieces of CHUNK samples or TOKENS tokens."""
+    """The scores and loss of a predictor on these rows of a pool, in pieces of CHUNK samples or TOKENS tokens."""
 
-    def part(index: Tensor) -> tuple[Tensor, Tensor, float]:
+    def part(index: Tensor) -> tuple[Scores, float]:
         with torch.no_grad():
             x, y = tree_map(lambda leaf: leaf[index], pool)
-            outputs, count = predict(x), targets(y)
-            return _values(task, outputs, y), count, float(task.loss(outputs, y)) * int(count.sum())
+            outputs = predict(x)
+            scores = _scores(task, outputs, y)
+            return scores, float(task.loss(outputs, y)) * int(scores.targets.sum())
 
     if not len(rows):
-        return Scores(torch.zeros(0, dtype=torch.float64), float("nan"), torch.zeros(0))
+        return Scores((), float("nan"), torch.zeros(0))
     jobs = (partial(part, index) for index in rows.split(_samples_a_pass(pool)))
-    parts = threads.in_order(jobs) if threads else (job() for job in jobs)
-    values, counts, losses = zip(*parts, strict=True)
-    count = torch.cat(counts)
-    return Scores(torch.cat(values), sum(losses) / int(count.sum()), count)
+    parts, losses = zip(*(threads.in_order(jobs) if threads else (job() for job in jobs)), strict=True)
+    values = tuple(torch.cat(own) for own in zip(*(each.values for each in parts), strict=True))
+    count = torch.cat([each.targets for each in parts])
+    predicted = None if parts[0].predicted is None else joined([each.predicted for each in parts])
+    return Scores(values, sum(losses) / int(count.sum()), count, predicted)
 
 
 @torch.no_grad()
 def score_each(
-    task: Task, predictors: Sequence[Callable[[Any], Tensor]], pool: Any, rows: Sequence[Tensor]
+    task: Task, predictors: Sequence[Callable[[Any], Any]], pool: Any, rows: Sequence[Tensor]
 ) -> list[Scores]:
-    """The metric of each predictor on its own rows, one pass each; all are measured in one call."""
+    """The scores of each predictor on its own rows, one pass each; all are measured in one call."""
     sizes, index = list(map(len, rows)), torch.cat(list(rows))
     x, y = tree_map(lambda leaf: leaf[index], pool)
-    leaves, form = tree_flatten(x)
-    parts = zip(*(leaf.split(sizes) for leaf in leaves), strict=True)
-    outputs = [predict(tree_unflatten(part, form)) for predict, part in zip(predictors, parts, strict=True)]
+    outputs = [predict(part) for predict, part in zip(predictors, divided(x, sizes), strict=True)]
     return _of_many(task, outputs, y, sizes)
 
 
@@ -78,25 +112,50 @@ def score_together(
     pool: tuple[Tensor, Any],
     rows: Sequence[Tensor],
 ) -> list[Scores]:
-    """The metric of S models (parameters, buffers), each on its own rows, in calls that take all models at once."""
+    """The scores of S models (parameters, buffers), each on its own rows, in calls that take all models at once."""
     sizes, index = list(map(len, rows)), torch.cat(list(rows))
     thetas, buffers = (torch.stack(parts) for parts in zip(*models, strict=True))
     places = torch.stack([padded(own, max(sizes)) for own in rows])  # [S, most]
     forward = torch.func.vmap(task.space.outputs)
     parts = places.split(_samples_a_pass(pool), 1)
-    outputs = torch.cat([lift.call(forward, thetas, pool[0][part], buffers) for part in parts], 1)
-    own = [part[:size] for part, size in zip(outputs.unbind(), sizes, strict=True)]
+    outputs = joined([lift.call(forward, thetas, pool[0][part], buffers) for part in parts], 1)
+    own = [tree_map(lambda leaf, i=i, size=size: leaf[i, :size], outputs) for i, size in enumerate(sizes)]
     return _of_many(task, own, tree_map(lambda leaf: leaf[index], pool[1]), sizes)
 
 
-def _of_many(task: Task, outputs: list[Tensor], y: Any, sizes: list[int]) -> list[Scores]:
+def _of_many(task: Task, outputs: list[Any], y: Any, sizes: list[int]) -> list[Scores]:
     """Each model's scores from all outputs and targets, `sizes` of which are its own, measured in one call."""
-    values, counts = _values(task, torch.cat(outputs), y).split(sizes), targets(y).split(sizes)
-    return [Scores(own, float("nan"), count) for own, count in zip(values, counts, strict=True)]
+    all_of = _scores(task, joined(outputs), y)
+    values = [own.split(sizes) for own in all_of.values]
+    counts, predicted = all_of.targets.split(sizes), divided(all_of.predicted, sizes)
+    return [Scores(tuple(own[i] for own in values), float("nan"), counts[i], predicted[i]) for i in range(len(sizes))]
 
 
-def _values(task: Task, outputs: Tensor, y: Any) -> Tensor:
-    return task.metric(outputs, y).reshape(-1).to(torch.float64)
+def _scores(task: Task, outputs: Any, y: Any) -> Scores:
+    count, whole = targets(y), any(metric.over == "all" for metric in task.metrics)
+    values = tuple(_values(metric, outputs, y, len(count)) for metric in task.metrics if metric.over == "samples")
+    return Scores(values, float("nan"), count, (outputs, y) if whole else None)
+
+
+def _values(metric: Metric, outputs: Any, y: Any, samples: int) -> Tensor:
+    found = _called(metric, outputs, y).to(torch.float64)
+    return found.reshape(-1) if metric.finish is None else found.reshape(samples, *found.shape[1:])
+
+
+def joined(trees: Sequence[Any], dim: int = 0) -> Any:
+    """Trees of one form with their tensors one after the other."""
+    if isinstance(trees[0], Tensor):
+        return torch.cat(list(trees), dim)
+    leaves, form = zip(*map(tree_flatten, trees), strict=True)
+    return tree_unflatten([torch.cat(parts, dim) for parts in zip(*leaves, strict=True)], form[0])
+
+
+def divided(tree: Any, sizes: list[int]) -> list[Any]:
+    """The inverse of `joined`: the trees of the first `sizes[0]` samples, of the next, ..."""
+    if tree is None:
+        return [None] * len(sizes)
+    leaves, form = tree_flatten(tree)
+    return [tree_unflatten(part, form) for part in zip(*(leaf.split(sizes) for leaf in leaves), strict=True)]
 
 
 def _samples_a_pass(pool: Any) -> int:

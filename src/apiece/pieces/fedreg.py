@@ -13,7 +13,7 @@ from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
-from apiece.pieces.samples import divergence, input_shape, log_probabilities, several
+from apiece.pieces.samples import divergence, input_shape, log_probabilities, refuse_unlabeled, several
 from apiece.system.device import scalar
 
 
@@ -60,6 +60,8 @@ class FedReg(Piece):
         return slow
 
     def correct(self, view: View):
+        refuse_unlabeled(view, "fedreg")
+
         def known(theta: Tensor, x: Tensor) -> Tensor:
             return log_probabilities(view.task.outputs(theta, x), several(view))
 

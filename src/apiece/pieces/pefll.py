@@ -24,6 +24,7 @@ from apiece.algebra.generators import GENERATED, AllSamples, FirstBatch, Frozen,
 from apiece.algebra.message import PerClient
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.papers import paper
+from apiece.data.tasks import UNLABELED
 from apiece.errors import UserError
 from apiece.networks.hypernetwork import SMALLEST, WIDTH, Hypernetwork, embedding
 from apiece.vector.space import Space, seeded
@@ -67,7 +68,7 @@ class Networks:
     def embed(self, phi: Tensor, batch: Any) -> Tensor:
         """The mean of phi over the samples of a batch, [E]; zero for an empty batch."""
         x, y = batch
-        if y.dim() > 1 and not y.is_floating_point():
+        if self.bound.setting.task in UNLABELED or (y.dim() > 1 and not y.is_floating_point()):
             raise UserError("pefll describes a client by its labels: they must be classes, one or several a sample.")
         classes = torch.arange(self.bound.setting.classes, device=y.device)
         labels = y if y.is_floating_point() else (y[:, None] == classes).to(phi.dtype)

@@ -7,17 +7,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from apiece.algebra.view import View
+from apiece.data.tasks import UNLABELED
 from apiece.errors import UserError
 
 
 def several(view: View) -> bool:
     """Whether a sample can have several labels: its target is then [C], each entry 0 or 1."""
-    return _targets(view).dim() > 1
+    return _labeled(view) and _targets(view).dim() > 1
 
 
 def one_class(view: View) -> bool:
     """Whether a sample has exactly one label, the number of a class."""
-    return not several(view) and not _targets(view).is_floating_point()
+    y = _targets(view)
+    return _labeled(view) and y.dim() < 2 and not y.is_floating_point()
+
+
+def refuse_unlabeled(view: View, piece: str) -> None:
+    """Raise UserError where a model's outputs for a sample are no scores of classes or labels."""
+    if not _labeled(view):
+        name = view.task.task.name
+        raise UserError(f"{piece} compares probabilities of classes, and task={name!r} has none: take it out.")
+
+
+def _labeled(view: View) -> bool:
+    return view.task.task.name not in UNLABELED
 
 
 def input_shape(view: View, labeled: bool, refusal: str) -> tuple[int, ...]:

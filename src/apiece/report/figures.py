@@ -22,9 +22,9 @@ from apiece.report.drawing import (
     style,
     whole_numbers,
 )
-from apiece.report.metrics import BY_KEY, Metric, others
+from apiece.report.metrics import BY_KEY, Number, by_key, capital, others
 from apiece.report.pictures import picture, read
-from apiece.report.results import Curve, Runs
+from apiece.report.results import Curve, Runs, measured
 from apiece.report.table import comparable
 from apiece.report.text import short
 
@@ -57,15 +57,16 @@ def sections(rows: list[Runs]) -> list[Section]:
         legend = series(row.name for row in rows) if len(rows) > 1 else []
         layers, consensus = _consensus(rows)
         keys = (key for row in rows for run in row.runs for line in run.metrics for key in line)
-        shown = [*comparable(rows), *others(keys)]
+        measures, shown = measured(rows), [*comparable(rows), *others(keys, measured(rows))]
+        first = measures[0]
 
         def curves(section: str) -> Section:
             return Section(section, legend, [*_curves(rows, (m for m in shown if m.section == section and m.axis))])
 
-        costed = (BY_KEY[key] for key in ("global_accuracy", "personal_accuracy_mean"))
+        costed = (by_key(measures)[key] for key in (f"global_{first.name}", f"personal_{first.name}_mean"))
         made = [
-            curves("Accuracy"),
-            Section("Accuracy against cost", legend, [*_curves(rows, costed, "bytes")]),
+            *(curves(capital(measure.title)) for measure in measures),
+            Section(f"{capital(first.title)} against cost", legend, [*_curves(rows, costed, "bytes")]),
             *map(curves, ("Loss", "Drift", "Logged")),
             Section("Consensus by layer", layers, consensus),
             Section("Clients", legend, [*_clients(rows)]),
@@ -76,7 +77,7 @@ def sections(rows: list[Runs]) -> list[Section]:
 
 
 # --- curves ----------------------------------------------------------------------------------------------------------
-def _curves(rows: list[Runs], wanted: Iterable[Metric], against: str = "round") -> Iterator[Panel]:
+def _curves(rows: list[Runs], wanted: Iterable[Number], against: str = "round") -> Iterator[Panel]:
     by_bytes = against == "bytes"
     for m in wanted:
         curves = [row.curve(m.key, against) for row in rows]
@@ -143,12 +144,15 @@ def _consensus(rows: list[Runs]) -> tuple[list[Series], list[Panel]]:
 
 # --- pictures --------------------------------------------------------------------------------------------------------
 def _clients(rows: list[Runs]) -> Iterator[Panel]:
+    of = measured(rows)[0]
+    scale, unit, axis = (100, " %", f"{of.title} (%)") if of.unit == "%" else (1, "", of.title)
     for seen, title in ((True, "Clients that trained"), (False, "Unseen clients")):
         made = []
         for row in rows:
             clients = [c for run in row.runs for c in run.clients if bool(c.get("seen", True)) == seen]
-            values = np.sort([100 * c["accuracy"] for c in clients if isinstance(c.get("accuracy"), int | float)])
-            made.append(values[np.isfinite(values)])
+            values = np.sort([scale * c[of.name] for c in clients if isinstance(c.get(of.name), int | float)])
+            values = values[np.isfinite(values)]
+            made.append(values if of.higher else values[::-1])  # from the worst
         if not any(len(values) for values in made):
             continue
         figure, axes = blank()
@@ -156,15 +160,17 @@ def _clients(rows: list[Runs]) -> Iterator[Panel]:
             if len(values):
                 share = 100 * (np.arange(len(values)) + 0.5) / len(values)
                 line(axes, Curve(share, values, np.zeros(len(values))), look)
-        axes.set(xlabel="clients, from the worst (%)", ylabel="accuracy (%)", xlim=(0, 100))
+        axes.set(xlabel="clients, from the worst (%)", ylabel=axis, xlim=(0, 100))
         several = " Clients of all seeds together." if _several(rows) else ""
-        caption = f"Each client's accuracy on its own test set at the end, in percent, clients sorted.{several}"
+        told = ", in percent" if of.unit == "%" else ""
+        caption = f"Each client's {of.title} on its own test set at the end{told}, clients sorted.{several}"
+        write = (lambda v: f"{v:.1f}") if of.unit == "%" else short
         ends = [
-            f"{row.name} from {v[0]:.1f} to {v[-1]:.1f} %, median {np.median(v):.1f} %"
+            f"{row.name} from {write(v[0])} to {write(v[-1])}{unit}, median {write(float(np.median(v)))}{unit}"
             for row, v in zip(rows, made, strict=True)
             if len(v)
         ]
-        yield Panel(title, caption, f"{title}, sorted by accuracy: {'; '.join(ends)}.", figure)
+        yield Panel(title, caption, f"{title}, sorted by {of.title}: {'; '.join(ends)}.", figure)
 
 
 AREA = "One column per client, one row per class; a disc's area is the number of training samples."

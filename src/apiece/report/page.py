@@ -13,9 +13,10 @@ from apiece.errors import UserError
 from apiece.report.drawing import COLORS, INK, LINE, MUTED, style
 from apiece.report.figures import sections
 from apiece.report.grid_table import Grid
-from apiece.report.results import Run, Runs, differing, read_runs
-from apiece.report.table import UNBEATEN, columns, costs, default_target, readings
-from apiece.report.text import percent
+from apiece.report.metrics import refuse_target
+from apiece.report.results import Run, Runs, differing, measured, read_runs
+from apiece.report.table import columns, costs, default_target, readings, unbeaten
+from apiece.report.text import with_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +38,9 @@ class Settings(NamedTuple):
 def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, target: float | None = None) -> Path:
     """Write the page of run folders to `out`, an .html file or a folder that gets report.html; same input, same bytes.
 
-    `target` is the global accuracy whose cost is shown; by default 95 % of the median run's best. The folder of a grid
-    adds its table, and its runs in that order. UserError if a folder holds no run or `out` cannot be written.
+    `target` is the global value of the first metric whose cost is shown; by default 95 % of the median run's best, or
+    5 % more where less is better. The folder of a grid adds its table, and its runs in that order. UserError if a
+    folder holds no run or `out` cannot be written.
     """
     out = Path(out)
     page = out if out.suffix.lower() in (".html", ".htm") else out / "report.html"
@@ -66,6 +68,8 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         loader=templates, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     page.filters["page_color"] = lambda color: PAGE.get(color, color)
+    measures = measured(rows)
+    refuse_target(target, measures[0].unit)
     target = default_target(rows) if target is None and len(rows) > 1 else target
     svgs = iter(range(1, 1_000_000))
     results = columns(rows)
@@ -77,10 +81,13 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         groups=_groups([column.metric.section for column in results]),
         columns=results,
         readings=readings(rows),
-        target=None if target is None else f"{100 * target:g} %",
+        first=measures[0],
+        best=measures[0].best if len({measure.higher for measure in measures}) == 1 else "best",
+        plain=all(measure.name == "accuracy" for measure in measures),
+        target=None if target is None else measures[0].told(target),
         costs=costs(rows, target) if target is not None else [],
         seeds=max(len(row.runs) for row in rows),
-        unbeaten=UNBEATEN,
+        unbeaten=unbeaten(measures),
         sections=sections(rows),
         svg=lambda figure, alt: Markup(_svg(figure, alt, f"f{next(svgs)}")),
         settings=_settings(rows, "config"),
@@ -111,13 +118,15 @@ def _lead(rows: list[Runs]) -> str:
         facts.append(f"{min(seeds)} seeds" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds")
     said = ", ".join(facts)
     sentences = [f"{said[0].upper()}{said[1:]}."] if said else []
-    ends = [(value, row) for row in rows if (value := row.over(lambda run: run.last("global_accuracy")))]
+    first = measured(rows)[0]
+    ends = [(value, row) for row in rows if (value := row.over(lambda run: run.last(f"global_{first.name}")))]
     ends = [(value, row) for value, row in ends if math.isfinite(value.mean)]
     if len(rows) == 1 and ends:
-        sentences.append(f"Global accuracy at the end: {percent(ends[0][0])} %.")
+        sentences.append(f"Global {first.title} at the end: {with_unit(ends[0][0], first.unit)}.")
     elif ends:
-        value, row = max(ends, key=lambda end: end[0].mean)
-        sentences.append(f"Highest global accuracy at the end: {row.name}, {percent(value)} %.")
+        value, row = (max if first.higher else min)(ends, key=lambda end: end[0].mean)
+        best = f"{first.best.capitalize()} global {first.title} at the end"
+        sentences.append(f"{best}: {row.name}, {with_unit(value, first.unit)}.")
     return " ".join(sentences)
 
 

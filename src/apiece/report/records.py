@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from apiece.report.metrics import BY_KEY
+from apiece.report.metrics import ACCURACY, BY_KEY, Measure, by_key
 
 SEED_KEYS = frozenset({"seed", "seeds", "out", "name"})  # runs that differ only in these share a row
 
@@ -76,9 +76,13 @@ def below(one: Spread, top: Spread) -> bool:
     return bool(stdtr(freedom, (one.mean - top.mean) / math.sqrt(sum(errors))) < LEVEL)
 
 
-def best(values: Sequence[Spread | None]) -> frozenset[int]:
-    """Which values do not lie below the largest; empty if all are equal, or if there is only one."""
+def best(values: Sequence[Spread | None], higher: bool = True) -> frozenset[int]:
+    """Which values do not lie below the largest; empty if all are equal, or if there is only one. Where a lower value
+    is better (`higher` is false), those that do not lie above the smallest.
+    """
     known = {place: value for place, value in enumerate(values) if value is not None and math.isfinite(value.mean)}
+    if not higher:
+        known = {place: value._replace(mean=-value.mean) for place, value in known.items()}
     if len({value.mean for value in known.values()}) < 2:
         return frozenset()
     top = max(known.values(), key=lambda value: value.mean)
@@ -107,6 +111,17 @@ class Run:
     versions: dict[str, Any] = field(default_factory=dict)
     resolved: dict[str, Any] = field(default_factory=dict)
     lost: str = ""  # the rounds that were done but are missing in its log
+    measures: tuple[Measure, ...] = (ACCURACY,)  # its metrics, the first of which is shown first
+
+    @property
+    def first(self) -> str:
+        """The key of the global value of its first metric."""
+        return f"global_{self.measures[0].name}"
+
+    def higher(self, key: str) -> bool:
+        """Whether a higher value of this number is better: no, for numbers that are no metric's, as losses."""
+        number = by_key(self.measures).get(key)
+        return number is not None and number.ranked and number.higher
 
     def series(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """The rounds in which `key` was measured, and its values: two arrays [P]; `bytes` is up + down."""
@@ -120,10 +135,12 @@ class Run:
         return float(values[-1]) if len(values) else None
 
     def best(self, key: str) -> float | None:
-        """The largest value of a ranked metric, the smallest of any other; NaN if no value is finite."""
+        """The largest value of a metric of which higher values are better, the smallest of any other number; NaN if no
+        value is finite.
+        """
         values = self.series(key)[1]
         finite = values[np.isfinite(values)]
-        pick = np.max if key in BY_KEY and BY_KEY[key].ranked else np.min
+        pick = np.max if self.higher(key) else np.min
         return None if not len(values) else float(pick(finite)) if len(finite) else math.nan
 
     def mean_of_last(self, key: str, k: int = 10) -> float | None:
@@ -137,16 +154,17 @@ class Run:
         return float(np.median(values)) if len(values) else None
 
     def smoothed(self, key: str, window: int = 5, last: int = 50) -> float | None:
-        """FedInit's figure: the largest of the last 50 values of the moving average (FedInit, section 5.1)."""
+        """FedInit's figure: the best of the last 50 values of the moving average (FedInit, section 5.1)."""
         values = self.series(key)[1]
         averages = moving_average(values, window)[-last:] if len(values) else values
         finite = averages[np.isfinite(averages)]
-        return None if not len(values) else float(finite.max()) if len(finite) else math.nan
+        pick = np.max if self.higher(key) else np.min
+        return None if not len(values) else float(pick(finite)) if len(finite) else math.nan
 
-    def to_target(self, target: float, key: str = "global_accuracy") -> Cost | None:
-        """What was spent until `key` first reached `target`; None if it never did."""
-        rounds, values = self.series(key)
-        reached = np.flatnonzero(values >= target)
+    def to_target(self, target: float, key: str = "") -> Cost | None:
+        """What was spent until `key` first reached `target`, by default the first metric; None if it never did."""
+        rounds, values = self.series(key := key or self.first)
+        reached = np.flatnonzero(values >= target if self.higher(key) else values <= target)
         if not len(reached):
             return None
         end = int(rounds[reached[0]])
@@ -166,6 +184,11 @@ class Runs:
     def config(self) -> dict[str, Any]:
         """The settings that the seeds share."""
         return {key: value for key, value in self.runs[0].config.items() if key not in SEED_KEYS}
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The metrics of its runs."""
+        return measured([self])
 
     @property
     def seeds(self) -> list[Any]:
@@ -189,6 +212,16 @@ class Runs:
         with np.errstate(invalid="ignore"):  # the infinities of a diverged run give the mean inf and the band NaN
             sd = y.std(axis=0, ddof=1) if len(points) > 1 else np.zeros(len(rounds))
             return Curve(x.mean(axis=0), y.mean(axis=0), sd)
+
+
+def measured(rows: Iterable[Runs]) -> tuple[Measure, ...]:
+    """The metrics of all runs, each name once."""
+    found: dict[str, Measure] = {}
+    for row in rows:
+        for run in row.runs:
+            for measure in run.measures:
+                found.setdefault(measure.name, measure)
+    return tuple(found.values()) or (ACCURACY,)
 
 
 def _value(row: dict[str, Any], key: str) -> float | None:

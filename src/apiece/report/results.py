@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from apiece.errors import UserError
-from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, moving_average, spread
+from apiece.report.metrics import from_toml, refuse_target
+from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, measured, moving_average, spread
 from apiece.storage import log
 from apiece.storage.checkpoint_files import done
 from apiece.system.files import read_toml
@@ -26,6 +27,7 @@ __all__ = [
     "begun",
     "best",
     "differing",
+    "measured",
     "moving_average",
     "read_run",
     "read_runs",
@@ -50,9 +52,8 @@ def read_run(folder: str | Path) -> Run:
     metrics = _read_metrics(path / log.NAME, lost)
     name = str(config.get("name") or config.get("algorithm") or path.resolve().name)
     clients = _read_clients(path / "clients.json")
-    return Run(
-        name, config, metrics, clients, path, _flat(tables.get("versions", {})), _flat(tables.get("resolved", {})), lost
-    )
+    versions, resolved = (_flat(tables.get(name, {})) for name in ("versions", "resolved"))
+    return Run(name, config, metrics, clients, path, versions, resolved, lost, from_toml(tables.get("metrics")))
 
 
 def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
@@ -79,20 +80,22 @@ def read_runs(folders: str | Path | Iterable[str | Path]) -> list[Runs]:
     return [Runs(name, row.runs) for name, row in zip(_labels(groups), groups, strict=True)]
 
 
-def begun(folders: Iterable[str | Path]) -> list[Path]:
+def begun(folders: Iterable[str | Path], target: float | None = None) -> list[Path]:
     """The folders that hold a finished round; on stderr, names the others and what logs lack. UserError if there is no
-    such folder.
+    such folder, or if the first metric of the runs never has the value `target`.
     """
-    kept, left = [], []
+    kept, left, found = list[Path](), list[tuple[Path, NotBegun]](), list[Runs]()
     for path in map(Path, folders):
         try:
             for row in [] if path.is_file() else read_runs(path):
                 tell_lost(row.runs)
+                found.append(row)
             kept.append(path)
         except NotBegun as problem:
             left.append((path, problem))
     if left and all(path.is_file() for path in kept):
         raise left[0][1]
+    refuse_target(target, measured(found)[0].unit)
     for path, _ in left:
         print(f"apiece: {path} has no finished round, and is left out.", file=sys.stderr)
     return kept

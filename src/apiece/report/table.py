@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from apiece.report.metrics import BY_KEY, METRICS, Metric
-from apiece.report.results import Run, Runs, best, read_runs, spread
+from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
+from apiece.report.results import Run, Runs, best, measured, read_runs, spread
 from apiece.report.text import amount, number, percent
 
 if TYPE_CHECKING:
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 UNBEATEN = "every mean that Welch's t-test (one-sided, 5 %) does not put below the highest"  # is bold
+UNDERCUT = "every mean that Welch's t-test (one-sided, 5 %) does not put above the lowest"  # where lower is better
+UNMATCHED = "every mean that Welch's t-test (one-sided, 5 %) does not put behind the best"  # where some of each are
 WRITTEN = {"%": percent, "B": amount}  # by unit; other units have plain numbers
 
 
 class Column(NamedTuple):
-    """One metric, with a cell per row, and the rows that no other row exceeds (only of accuracies)."""
+    """One number, with a cell per row, and the rows that no other row exceeds (only of metrics)."""
 
-    metric: Metric
+    metric: Number
     cells: list[str]
     best: frozenset[int]
 
@@ -36,35 +38,40 @@ def columns(rows: list[Runs]) -> list[Column]:
 
 
 def readings(rows: list[Runs]) -> list[Column]:
-    """The global accuracy, read off a curve in the ways of different papers."""
+    """The global value of the first metric, read off a curve in the ways of different papers."""
+    key = _first(rows)
     ways: tuple[tuple[str, str, str, Callable[[Run], float | None]], ...] = (
-        ("Last", "", "the last round", lambda run: run.last("global_accuracy")),
-        ("Best", "", "the best round, which looks at the test set", lambda run: run.best("global_accuracy")),
-        ("Mean", "last 10", "mean of the last ten measured", lambda run: run.mean_of_last("global_accuracy", 10)),
-        (
-            "Smoothed",
-            "FedInit",
-            "moving average of 5, the best of the last 50",
-            lambda run: run.smoothed("global_accuracy"),
-        ),
+        ("Last", "", "the last round", lambda run: run.last(key)),
+        ("Best", "", "the best round, which looks at the test set", lambda run: run.best(key)),
+        ("Mean", "last 10", "mean of the last ten measured", lambda run: run.mean_of_last(key, 10)),
+        ("Smoothed", "FedInit", "moving average of 5, the best of the last 50", lambda run: run.smoothed(key)),
     )
-    usual = BY_KEY["global_accuracy"]
+    usual = by_key(measured(rows))[key]
     made = ((usual._replace(column=column, note=note, caption=caption), way) for column, note, caption, way in ways)
     return _columns(rows, made)
 
 
-def default_target(rows: list[Runs], key: str = "global_accuracy") -> float | None:
-    """A target that distinguishes rows: 95 % of the median row's best accuracy, rounded down to a whole percent."""
+def default_target(rows: list[Runs]) -> float | None:
+    """A target that distinguishes rows: for a share, 95 % of the median row's best, rounded down to a whole percent;
+    for another metric, 5 % worse than that best, with two digits.
+    """
+    first, key = measured(rows)[0], _first(rows)
     tops = sorted(s.mean for row in rows if (s := row.over(lambda run: run.best(key))) and math.isfinite(s.mean))
-    return math.floor(95 * tops[len(tops) // 2] + 1e-9) / 100 if tops else None
+    if not tops:
+        return None
+    middle = tops[len(tops) // 2]
+    if first.unit == "%" and first.higher:
+        return math.floor(95 * middle + 1e-9) / 100
+    return float(f"{middle + (-0.05 if first.higher else 0.05) * abs(middle):.2g}")
 
 
-def costs(rows: list[Runs], target: float, key: str = "global_accuracy") -> list[Column]:
+def costs(rows: list[Runs], target: float) -> list[Column]:
     """Rounds, bytes and seconds until every row first reached `target`, and how many seeds did, if not all."""
+    key = _first(rows)
     reached = [[run.to_target(target, key) for run in row.runs] for row in rows]
     made = []
     for metric, caption in (
-        (BY_KEY["round"], "rounds until the accuracy was first reached"),
+        (BY_KEY["round"], f"rounds until the {measured(rows)[0].title} was first reached"),
         (BY_KEY["bytes"], "bytes sent both ways by then"),
         (BY_KEY["seconds"]._replace(note=""), "seconds of training by then"),
     ):
@@ -83,8 +90,8 @@ def costs(rows: list[Runs], target: float, key: str = "global_accuracy") -> list
 def compare(folders: str | Path | Iterable[str | Path], target: float | None = None) -> Group:
     """The results of run folders, to print with rich: what was reached, then what it cost.
 
-    `target`: a global accuracy; the table says after how many rounds, bytes and seconds it was reached. UserError if a
-    folder holds no run.
+    `target`: a global value of the first metric; the table says after how many rounds, bytes and seconds it was
+    reached. UserError if a folder holds no run.
     """
     return summary(read_runs(folders), target)
 
@@ -93,19 +100,31 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     """`compare` of rows in memory."""
     from rich.console import Group
 
+    first, own = measured(rows)[0], {capital(measure.title) for measure in measured(rows)}
+    refuse_target(target, first.unit)
     made = [column for column in columns(rows) if not column.metric.on_page_alone]
-    reached = [column for column in made if column.metric.section in ("Accuracy", "Drift")]
+    reached = [column for column in made if column.metric.section in (*own, "Drift")]
     spent = [column for column in made if column not in reached]
     seeds = max(len(row.runs) for row in rows)
-    note = [f" Mean ± standard deviation over {seeds} seeds; {UNBEATEN} is bold."] if seeds > 1 else []
+    note = [f" Mean ± standard deviation over {seeds} seeds; {unbeaten(measured(rows))} is bold."] if seeds > 1 else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
     if target is not None:
         to_it = costs(rows, target)
-        note.append(
-            f" To a global accuracy of {100 * target:g} %:" if to_it else f" No run reached {100 * target:g} %."
-        )
+        wanted = first.told(target)
+        note.append(f" To a global {first.title} of {wanted}:" if to_it else f" No run reached {wanted}.")
         note += [_table(rows, to_it)] if to_it else []
     return Group(*tables, *note)
+
+
+def unbeaten(measures: Iterable[Measure]) -> str:
+    """What is bold in tables of these metrics."""
+    ways = {measure.higher for measure in measures}
+    return UNMATCHED if len(ways) > 1 else UNBEATEN if True in ways else UNDERCUT
+
+
+def _first(rows: list[Runs]) -> str:
+    """The key of the global value of the first metric."""
+    return f"global_{measured(rows)[0].name}"
 
 
 def _table(rows: list[Runs], part: list[Column]) -> Table:
@@ -115,8 +134,9 @@ def _table(rows: list[Runs], part: list[Column]) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("Algorithm", overflow="fold", vertical="top")
+    plain = measured(rows) == (ACCURACY,)
     for column in part:
-        heading = filter(None, (column.metric.column, column.metric.below))
+        heading = filter(None, (column.metric.column, "" if plain else column.metric.of, column.metric.below))
         table.add_column(Text("\n".join(heading)), justify="right", overflow="fold")
     for index, row in enumerate(rows):
         cells = [Text(column.cells[index], style="bold" if index in column.best else "") for column in part]
@@ -124,26 +144,27 @@ def _table(rows: list[Runs], part: list[Column]) -> Table:
     return table
 
 
-def _columns(rows: list[Runs], wanted: Iterable[tuple[Metric, Callable[[Run], float | None]]]) -> list[Column]:
+def _columns(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], float | None]]]) -> list[Column]:
     made = []
     for metric, derive in wanted:
         values = [row.over(derive) for row in rows]
         if not any(values):
             continue
         write = WRITTEN.get(metric.unit, number)
-        tops = best(values) if metric.ranked else frozenset[int]()
+        tops = best(values, metric.higher) if metric.ranked else frozenset[int]()
         made.append(Column(metric, [write(value) if value else "–" for value in values], tops))
     return made
 
 
-def _read(metric: Metric, run: Run) -> float | None:
+def _read(metric: Number, run: Run) -> float | None:
     return getattr(run, metric.read)(metric.key)
 
 
-def comparable(rows: list[Runs]) -> list[Metric]:
-    """All metrics, but only one of the two divergences, so that one column compares one thing: the one that more rows
+def comparable(rows: list[Runs]) -> list[Number]:
+    """All numbers, but only one of the two divergences, so that one column compares one thing: the one that more rows
     measured, or the one over all clients if as many rows measured it.
     """
-    keys = [metric.key for metric in METRICS if metric.column == "Divergence"]
+    every = numbers(measured(rows))
+    keys = [metric.key for metric in every if metric.column == "Divergence"]
     kept = max(keys, key=lambda key: sum(row.over(lambda run: run.last(key)) is not None for row in rows))
-    return [metric for metric in METRICS if metric.key == kept or metric.key not in keys]
+    return [metric for metric in every if metric.key == kept or metric.key not in keys]

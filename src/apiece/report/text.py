@@ -27,6 +27,16 @@ def percent(value: Spread) -> str:
     return f"{100 * value.mean:.2f}{deviation}" if math.isfinite(value.mean) else "NaN"
 
 
+def cell(value: Spread, unit: str) -> str:
+    """A value in a table whose heading has the unit."""
+    return percent(value) if unit == "%" else number(value)
+
+
+def with_unit(value: Spread, unit: str) -> str:
+    """A value of a metric: `71.20 ± 0.31 %`, `2.31 kg`."""
+    return f"{percent(value)} %" if unit == "%" else f"{number(value)} {unit}".rstrip()
+
+
 def number(value: Spread) -> str:
     """A number in short form: `1.23 ± 0.02 M`."""
     return _with_prefix(value.mean, value.sd)

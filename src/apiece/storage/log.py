@@ -19,20 +19,22 @@ from apiece.storage import checkpoint_files
 from apiece.system import files
 
 NAME = "metrics.jsonl"
+VALUES = "client_metrics.jsonl"  # one line per round that was measured: every client's values
 UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # raised by a line that is no round
 
 
 class Log:
     """The log of a running run, after the lines that exist: each line is hashed once."""
 
-    def __init__(self, folder: Path, lines: Sequence[bytes] = ()) -> None:
-        self._path, self._hash = folder / NAME, hashlib.sha256(b"".join(lines))
+    def __init__(self, folder: Path, lines: Sequence[bytes] = (), name: str = NAME) -> None:
+        self._path, self._hash = folder / name, hashlib.sha256(b"".join(lines))
 
     @classmethod
-    def rewound(cls, folder: Path, lines: Sequence[bytes]) -> Log:
+    def rewound(cls, folder: Path, lines: Sequence[bytes], name: str = NAME) -> Log:
         """The log with exactly these lines."""
-        files.atomic_write(folder / NAME, b"".join(lines))
-        return cls(folder, lines)
+        if lines or name == NAME or (folder / name).exists():
+            files.atomic_write(folder / name, b"".join(lines))
+        return cls(folder, lines, name)
 
     def append(self, info: Mapping[str, Any]) -> None:
         """Write one round."""
@@ -54,6 +56,19 @@ class Log:
                 files.close(file)
             files.sync_folder(self._path.parent)
         return self._hash.hexdigest()
+
+
+def values_kept(folder: Path, rounds: int) -> list[bytes]:
+    """The lines of clients' values of the first `rounds` rounds. Folders from before there were such lines have none,
+    and a line that cannot be read is left out: what a run does depends on none of them.
+    """
+    found = []
+    for text in _lines(folder / VALUES):
+        try:
+            found += [text] if round_of(text)["round"] <= rounds and text.endswith(b"\n") else []
+        except UNREADABLE:
+            continue
+    return found
 
 
 def kept(folder: Path, rounds: int, digest: str | None) -> list[bytes]:

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from apiece.data.tokens import IGNORED
 from apiece.vector.drawing import Still, Stream
+from apiece.vector.metric import Metric
 from apiece.vector.space import Space
 
 Differentiate = Callable[[Callable[[Tensor], tuple[Tensor, Any]], Tensor], tuple[Tensor, Tensor, Any]]
@@ -51,10 +52,13 @@ def targets(y: Any) -> Tensor:
     return torch.ones(len(first), dtype=torch.int64, device=first.device)
 
 
+ACCURACY = Metric("accuracy", accuracy, unit="%")
+
+
 @dataclass(frozen=True)
 class Task:
-    """A model's vector space, the loss of (outputs, y), a metric of (outputs, y) with one value a sample, and
-    augmentation.
+    """A model's vector space, the loss of (outputs, y), the metrics, the first of which is shown first, augmentation,
+    and the name of what is learned (`apiece.data.tasks`).
 
     `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only. `draws`
     says whether the model draws numbers as it trains (dropout, noise); calls of a model that does not need no stream.
@@ -62,9 +66,10 @@ class Task:
 
     space: Space
     loss: Callable[[Any, Any], Tensor] = cross_entropy
-    metric: Callable[[Any, Any], Tensor] = accuracy
+    metrics: tuple[Metric, ...] = (ACCURACY,)
     augment: Any = None
     draws: bool = True
+    name: str = "classification"
 
     def stream(self, key: Tensor | tuple[()] = ()) -> Stream | Still:
         """The stream of a client's draws in a round, by its key, int64 [2]; without a key it is the same for all."""

@@ -25,6 +25,7 @@ from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.generators import Pipeline
 from apiece.config.assemble import federated_of, work_of
 from apiece.config.checks import settled
+from apiece.config.goal import goal_of
 from apiece.config.tables import from_table
 from apiece.data.federation import Numbered
 from apiece.data.samples import Samples
@@ -67,10 +68,14 @@ class Client:
         table = tomllib.loads(text)
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
         names = Numbered(resolved["clients"])  # it knows only the number of the other clients
-        setting = FederationFacts(tuple(resolved["shape"]), resolved["classes"], names, (), config.seed)
+        setting = FederationFacts(
+            tuple(resolved["shape"]), resolved["classes"], names, (), config.seed, resolved["task"]
+        )
         who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
         samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))
-        federated = federated_of(config, setting, fitting=partial(settled, samples=samples))[1]
+        federated = federated_of(
+            config, setting, goal_of(config, resolved["task"]), fitting=partial(settled, samples=samples)
+        )[1]
         return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed)
 
     def answer(self, message: bytes) -> bytes:

@@ -41,7 +41,7 @@ from apiece.errors import UserError
 from apiece.lifts.lift import Sequential, Threaded
 from apiece.storage.row_format import RowFormat
 from apiece.system.temporary import TemporaryFolder
-from apiece.vector.task import accuracy, cross_entropy
+from apiece.vector.metrics import BUILT_IN, LOSSES
 from apiece.wired import client_folder
 from apiece.wired.client import FAILED, NOT_FINITE, REFUSED
 from apiece.wired.processes import ClientProcesses
@@ -66,8 +66,8 @@ class Wired:
         given = {
             "model": config.model == OWN,
             "data": config.data == OWN,
-            "loss": task.loss is not cross_entropy,
-            "metric": task.metric is not accuracy,
+            "loss": task.loss not in LOSSES,
+            "metric": not BUILT_IN.issuperset(task.metrics),
             "algorithm": not _named(experiment),
         }
         if culprits := [name for name, own in given.items() if own]:
@@ -93,6 +93,7 @@ def text_of(experiment: Experiment, digest: str) -> str:
     shape = list(experiment.federation.test_pool[0].shape[1:])
     classes = dataset.classes if dataset is not None else 0
     resolved = {"digest": digest, "shape": shape, "classes": classes, "clients": len(experiment.federation.names)}
+    resolved["task"] = experiment.federated.setup.task.name
     return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
 
 

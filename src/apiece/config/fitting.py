@@ -1,0 +1,120 @@
+"""A loss and metrics as they fit a model's outputs: tried on a few samples before anything is trained."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from apiece.data.tasks import UNLABELED
+from apiece.errors import UserError, said
+from apiece.vector.losses import Aligned, trailing
+from apiece.vector.metric import Metric
+from apiece.vector.task import ACCURACY, scores
+
+
+def refuse_outputs(task: str, outputs: Any, y: Any, classes: int) -> None:
+    """Raise UserError where a model's outputs for a few samples are not what the usual loss of the task takes."""
+    found = scores(outputs)
+    if not isinstance(found, Tensor) or not isinstance(y, Tensor):
+        what = f"model gives a {type(outputs).__name__}" if isinstance(y, Tensor) else f"target is a {type(y).__name__}"
+        raise UserError(
+            f"the {what}, and the usual loss and metric take a tensor of scores: give a loss and a metric of your own."
+        )
+    if task == "segmentation":
+        size, given = list(y.shape[1:]), list(found.shape[1:])
+        if found.dim() != 4 or (given[1:] != size and given[:-1] != size) or max(given[0], given[-1]) < classes:
+            raise UserError(
+                f"the model's output has shape {given} per sample, and pixels may be of class 0 to {classes - 1}: it "
+                f"must give {[classes, *size]}, a score for each class and pixel (pixels of class -100 are left out)."
+            )
+    elif y.dim() < 2 and task not in UNLABELED and (found.dim() != 2 or found.shape[1] < classes):
+        raise UserError(
+            f"the model's output has shape {list(found.shape[1:])} per sample, but labels may go up to {classes - 1}"
+            f": its last layer must give {classes} scores, one for each class from 0 on."
+        )
+
+
+class Broadcasts(TorchFunctionMode):
+    """Notes whether an operation joins predictions [B, 1] with targets [B], or the reverse, to a table [B, B].
+
+    Predictions are told by their gradient, which targets have not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        parts = [part for part in args if isinstance(part, Tensor) and part.is_floating_point()]
+        if len(parts) >= 2 and parts[0].requires_grad != parts[1].requires_grad:
+            self.met = self.met or trailing(parts[0], parts[1])
+        return found
+
+
+def fitting_shape(function: Callable[[Any, Any], Any], outputs: Any, y: Any) -> Callable[[Any, Any], Any]:
+    """The function, given outputs in the shape of the targets where both are real numbers whose shapes differ by a last
+    axis of 1, [B, 1] beside [B], and the function itself would make [B, B] of them, or fail.
+    """
+    found = scores(outputs)
+    if (
+        not isinstance(found, Tensor)
+        or not isinstance(y, Tensor)
+        or not y.is_floating_point()
+        or not trailing(found, y)
+    ):
+        return function
+    watched = Broadcasts()
+    try:
+        with watched, warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            function(found.detach().requires_grad_(), y)
+        broke = watched.met
+    except Exception:  # what the function raises is told where it is called
+        broke = True
+    return Aligned(function) if broke else function
+
+
+def fitting_metric(metric: Metric, outputs: Any, y: Any, count: int) -> Metric:
+    """The metric, marked whether it gives each of these `count` samples a value or all of them one. UserError where it
+    gives anything else.
+    """
+    function = fitting_shape(metric.function, outputs, y)
+    if metric is ACCURACY and (not isinstance(scores(outputs), Tensor) or scores(outputs).shape[-1:] == (1,)):
+        what = "one number per sample" if isinstance(scores(outputs), Tensor) else f"a {type(outputs).__name__}"
+        raise UserError(f"the model gives {what}, which has no accuracy: give a metric of your own.")
+    if metric.finish is not None:
+        return metric._replace(function=function)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # three samples may lack a class
+            found = function(outputs, y)
+            fewer = function(*tree_map(lambda leaf: leaf[: count - 1], (outputs, y)))
+    except UserError:
+        raise
+    except Exception as error:  # the user's function may raise anything
+        raise UserError(f"the metric {metric.name!r} fails: {said(error)}") from error
+    sizes = [_size(found), _size(fewer)]
+    if sizes == [count, count - 1]:
+        return metric._replace(function=function, over="samples")
+    if sizes == [1, 1]:
+        return metric._replace(function=function, over="all")
+    what = f"{sizes[0]} numbers" if sizes[0] else f"a {type(found).__name__}"
+    raise UserError(
+        f"the metric {metric.name!r} gives {what} for {len(tree_leaves(y)[0])} samples: it must give one value per "
+        "sample, as a tensor, or one number for all."
+    )
+
+
+def _size(found: Any) -> int:
+    """How many numbers a metric gave; 0 for what is neither a tensor nor a number."""
+    if isinstance(found, Tensor):
+        return found.numel()
+    return int(isinstance(found, Real))

@@ -1,0 +1,34 @@
+"""The tables that a command prints at its end: of runs in folders, and of runs that have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from apiece.config.tables import to_table
+from apiece.experiment.result import Result, measures_of
+
+
+def tell_results(results: list[Result], target: float | None) -> None:
+    """Print the table of runs that have no folder."""
+    from rich.console import Console
+
+    from apiece.report.results import Run, Runs
+    from apiece.report.table import summary
+
+    name = results[0].experiment.config.algorithm
+    measures = measures_of(results[0].experiment.federated.setup.task)
+    runs = [Run(name, to_table(r.experiment.config), r.metrics, [], Path(), measures=measures) for r in results]
+    Console().print(summary([Runs(name, tuple(runs))], target))
+
+
+def tell(paths: list[Path], target: float | None) -> None:
+    """Print the table of run folders, and where their reports are."""
+    from rich.console import Console
+
+    from apiece.report.table import compare as table
+
+    console = Console()
+    console.print(table(paths, target))
+    for path in paths:
+        if (path / "report.html").is_file():
+            console.print(f"report: {path / 'report.html'}", markup=False, soft_wrap=True)

@@ -1,0 +1,137 @@
+"""The named metrics against scikit-learn and NumPy, however the samples are grouped, and what counts as undefined."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sk
+from torch import Tensor, nn
+
+from apiece.data.tokens import IGNORED
+from apiece.lifts.side_by_side import SideBySide
+from apiece.measure.evaluate import summary
+from apiece.measure.scoring import score, score_each, score_together
+from apiece.vector.losses import squared_error
+from apiece.vector.metric import Metric
+from apiece.vector.metrics import CLASSES, ERRORS, LABELS, PIXELS, TOKENS
+from apiece.vector.space import Space
+from apiece.vector.task import Task
+
+GENERATOR = torch.Generator().manual_seed(0)
+N = 40
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=GENERATOR, dtype=torch.float64)
+
+
+def whole(high: int, *shape: int) -> Tensor:
+    return torch.randint(high, shape, generator=GENERATOR)
+
+
+def of(metrics, outputs: Tensor, y: Tensor) -> dict[str, float]:
+    """The metrics of these predictions, scored in passes of seven samples."""
+    task = Task(Space(nn.Linear(1, 1)), squared_error if y.is_floating_point() else zero, metrics)
+    x = torch.arange(len(y))[:, None]
+    parts = [score(task, lambda x: outputs[x[:, 0]], (x, y), rows) for rows in torch.arange(len(y)).split(7)]
+    together = score(task, lambda x: outputs[x[:, 0]], (x, y), torch.arange(len(y))).of(metrics)
+    weights = [int(part.targets.sum()) for part in parts]
+    for metric in metrics:  # a mean over samples is the mean over their groups
+        if metric.over == "samples" and metric.finish is None:
+            means = [part.of(metrics)[metric.name] for part in parts]
+            assert np.average(means, weights=weights) == pytest.approx(together[metric.name])
+    return together
+
+
+def zero(outputs: Tensor, y: Tensor) -> Tensor:
+    return outputs.new_zeros(())
+
+
+def test_of_classes():
+    outputs, y = drawn(N, 4), whole(3, N)  # nobody has the last class, and some are predicted to
+    found, p = of(CLASSES, outputs, y), outputs.softmax(1).numpy()
+    guessed = p.argmax(1)
+    assert found["accuracy"] == pytest.approx(sk.accuracy_score(y, guessed))
+    assert found["f1"] == pytest.approx(sk.f1_score(y, guessed, average="macro"))
+    areas = [sk.roc_auc_score(y == c, p[:, c]) for c in range(3)]
+    assert found["auroc"] == pytest.approx(np.mean(areas))
+
+
+def test_of_several_labels():
+    outputs, y = drawn(N, 5).round(decimals=0), whole(2, N, 5).float()  # scores with ties
+    found = of(LABELS, outputs, y)
+    assert found["accuracy"] == pytest.approx(((outputs > 0) == (y > 0)).double().mean().item())
+    assert found["f1"] == pytest.approx(sk.f1_score(y, outputs > 0, average="micro"))
+    assert found["auroc"] == pytest.approx(sk.roc_auc_score(y, outputs, average="macro"))
+
+
+@pytest.mark.parametrize("shape", [(N,), (N, 3)], ids=str)  # catches a mean over samples where columns are meant
+def test_of_real_targets(shape):
+    y = 3 + 2 * drawn(*shape)
+    outputs = y + drawn(*shape)
+    found = of(ERRORS, outputs[:, None] if y.dim() == 1 else outputs, y)  # [B, 1] beside [B] is [B]
+    assert found["mae"] == pytest.approx(sk.mean_absolute_error(y, outputs))
+    assert found["mse"] == pytest.approx(sk.mean_squared_error(y, outputs))
+    assert found["rmse"] == pytest.approx(np.sqrt(found["mse"]))
+    assert found["r2"] == pytest.approx(sk.r2_score(y, outputs))
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_of_pixels(last):
+    outputs, y = drawn(N, 3, 4, 6), whole(2, N, 4, 6)
+    y[:, :2, :3] = IGNORED
+    known = y != IGNORED
+    found = of(PIXELS, outputs.movedim(1, -1) if last else outputs, y)
+    true, guessed = y[known].numpy(), outputs.argmax(1)[known].numpy()
+    assert found["accuracy"] == pytest.approx(sk.accuracy_score(true, guessed))
+    assert found["iou"] == pytest.approx(sk.jaccard_score(true, guessed, average="macro"))
+
+
+def test_of_tokens():
+    outputs, y = drawn(N, 6, 9), whole(9, N, 6)
+    y[:, 4:] = IGNORED
+    y[0, 1:] = IGNORED
+    found, known = of(TOKENS, outputs, y), y != IGNORED
+    p = outputs.log_softmax(-1).gather(-1, y.clamp(min=0)[..., None])[..., 0]
+    assert found["perplexity"] == pytest.approx(np.exp(-p[known].mean().item()))
+    assert found["accuracy"] == pytest.approx((outputs.argmax(-1) == y)[known].double().mean().item())
+
+
+def test_what_samples_do_not_define_is_left_out():
+    outputs = drawn(N, 2)
+    assert "auroc" not in of(CLASSES, outputs, torch.ones(N, dtype=torch.int64))
+    assert set(of(ERRORS, drawn(N), torch.ones(N))) == {"mae", "rmse", "mse"}
+    broken = of((ERRORS[1], ERRORS[2]), torch.full((N,), torch.nan, dtype=torch.float64), drawn(N))
+    assert all(np.isnan(value) for value in broken.values()) and "r2" in broken  # diverged, and not undefined
+    found = summary(CLASSES[2], [{"auroc": 0.5}, {}, {"auroc": 0.7}])
+    assert found["personal_auroc_mean"] == pytest.approx(0.6)
+    assert summary(CLASSES[2], [{}, {}]) == {}
+
+
+def test_the_worst_tenth_is_the_worst_by_direction():
+    values = [{"accuracy": v, "mae": v} for v in np.linspace(0, 1, 20)]
+    assert summary(CLASSES[0], values)["personal_accuracy_worst_decile"] == pytest.approx(1 / 38)
+    assert summary(ERRORS[0], values)["personal_mae_worst_decile"] == pytest.approx(1 - 1 / 38)
+
+
+def test_the_three_ways_to_score_agree():
+    """One predictor, many one after the other, and many in one call of vmap, of means and of whole predictions."""
+    spaces = [Space(nn.Linear(6, 3), dtype=torch.float64) for _ in range(4)]
+    models = [(space.ravel(), space.ravel_buffers()) for space in spaces]
+    f1 = Metric("own", lambda o, y: torch.as_tensor(sk.f1_score(y, o.argmax(1), average="macro")), over="all")
+    task, pool = Task(spaces[0], metrics=(*CLASSES, f1)), (drawn(N, 6), whole(3, N))
+    rows = [torch.arange(0, 5), torch.arange(5, 25), torch.arange(20, 40), torch.arange(3, 9)]
+    predict = [
+        partial(lambda x, theta, buffers: spaces[0].outputs(theta, x, buffers), theta=t, buffers=b) for t, b in models
+    ]
+    one = [score(task, p, pool, own).of(task.metrics) for p, own in zip(predict, rows, strict=True)]
+    each = [found.of(task.metrics) for found in score_each(task, predict, pool, rows)]
+    many = [found.of(task.metrics) for found in score_together(task, SideBySide(4, 1), models, pool, rows)]
+    for found in (each, many):
+        assert [pytest.approx(own) for own in one] == found
+    assert all(own["own"] == pytest.approx(own["f1"]) for own in one)
+    overall = score(task, predict[0], pool, torch.arange(N))
+    assert [overall.of(task.metrics, rows[0])] == [pytest.approx(one[0])]  # clients that share a model
