@@ -4,7 +4,7 @@
    of CLINC150 and the roles of tiny Shakespeare that no client has.
 2. Eight clients, four held-out domains and four roles, adapt it: adapters averaged, in parts, by period, or not at all.
 
-Everything lies in --out and continues after an interruption: `table.md` has global and personal loss and bytes.
+Everything lies in --out and continues after an interruption: `table.md` has global and personal perplexity and bytes.
 `--small` tries it all in a minute. APIECE_DATA names the folder with clinc150.jsonl.gz and tinyshakespeare.jsonl.gz.
 """
 
@@ -49,7 +49,7 @@ TINY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num
         "num_key_value_heads": 2, "vocab_size": 320}  # fmt: skip
 SETTINGS = Config(
     clients=8, split="natural", rounds=20, steps="10", batch=16, lr=0.002, optimizer="adamw", clip=1.0, drift="none",
-    eval_every=5, weighting="uniform", adapter="lora(r=8, targets=all-linear)", lift="threaded",
+    eval_every=5, weighting="uniform", adapter="lora(r=8, targets=all-linear)", lift="threaded", metrics=("perplexity",),
 )  # fmt: skip
 
 
@@ -91,9 +91,9 @@ def base(folder: Path, pooled: list[str], sizes: dict[str, int], steps: int, eve
     blocks = stream[: len(stream) // length * length].reshape(-1, length)
     held, blocks = blocks[::50], blocks[torch.arange(len(blocks)) % 50 > 0]
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.for_model("llama", pad_token_id=0, bos_token_id=1, eos_token_id=1, use_cache=False, **sizes)
-    )
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1, "use_cache": False}
+    config = transformers.AutoConfig.for_model("llama", **special, **sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     optimizer, begun, saved = torch.optim.AdamW(model.parameters(), 3e-3), 0, folder / "training.pt"
     if saved.is_file():
         state = torch.load(saved)
@@ -119,16 +119,18 @@ def base(folder: Path, pooled: list[str], sizes: dict[str, int], steps: int, eve
 
 
 def table(rows: list[Runs]) -> str:
-    def losses(runs: Runs, key: str) -> str:
+    def shown(runs: Runs, key: str) -> str:
         value = runs.over(lambda run: run.last(key))
-        return told(value, "{:.3f}".format) if value else "–"
+        return told(value, "{:.2f}".format) if value else "–"
 
     def sent(run: Run) -> float:
-        return (run.last("bytes_up") or 0) + (run.last("bytes_down") or 0)
+        return ((run.last("bytes_up") or 0) + (run.last("bytes_down") or 0)) / 1e6
 
-    lines = [[r.name, losses(r, "global_loss"), losses(r, "personal_loss_mean"), losses(r, "personal_loss_worst_decile"),
-              f"{r.over(sent).mean / 1e6:.1f}" if r.over(sent) else "–", str(len(r.runs))] for r in rows]  # fmt: skip
-    return markdown(["algorithm", "global loss", "personal loss", "worst tenth", "MB sent", "seeds"], lines)
+    keys = ("global_perplexity", "personal_perplexity_mean", "personal_perplexity_worst_decile")
+    lines = [
+        [r.name, *(shown(r, key) for key in keys), told(r.over(sent), "{:.1f}".format), str(len(r.runs))] for r in rows
+    ]
+    return markdown(["algorithm", "global perplexity", "personal", "worst tenth", "MB sent", "seeds"], lines)
 
 
 def main() -> None:

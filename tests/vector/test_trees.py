@@ -125,7 +125,7 @@ def test_several_heads_have_a_loss_of_their_own():
     same_models(*results[:2])
     last = [result.metrics[-1]["global_loss"] for result in results]
     assert last[0] == pytest.approx(last[2], rel=1e-4) and last[0] < results[0].metrics[0]["global_loss"]
-    with pytest.raises(UserError, match="the usual loss takes"):
+    with pytest.raises(UserError, match="the usual loss and metric take"):
         run(Whole, x, targets)
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from apiece.system.typed import map_tree
 from apiece.vector.groups import BATCH_NORMS
@@ -106,9 +107,18 @@ class Calls:
 
 
 def _called(module: nn.Module, x: Any) -> Any:
-    """The module's outputs for a tensor x, for named inputs (a dict) or for several in order (a tuple)."""
-    if isinstance(x, Tensor):
-        return module(x)
+    """The module's outputs for a tensor x, for named inputs (a dict) or for several in order (a tuple); of named
+    outputs those that are tensors, and no cache of keys and values.
+    """
+    out = module(x) if isinstance(x, Tensor) else _called_with(module, x)
+    if not isinstance(out, dict):
+        return out
+    named = cast("dict[str, Any]", out)
+    kept = {name: part for name, part in named.items() if all(isinstance(leaf, Tensor) for leaf in tree_leaves(part))}
+    return named if len(kept) == len(named) else type(named)(**kept)
+
+
+def _called_with(module: nn.Module, x: Any) -> Any:
     named, ordered = cast("tuple[dict[str, Any], tuple[Any, ...]]", (x, ()) if isinstance(x, dict) else ({}, tuple(x)))
     try:
         inspect.signature(module.forward).bind(*ordered, **named)
