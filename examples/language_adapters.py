@@ -48,8 +48,9 @@ SIZE = {"vocab_size": 2048, "hidden_size": 256, "intermediate_size": 688, "num_h
 TINY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
         "num_key_value_heads": 2, "vocab_size": 320}  # fmt: skip
 SETTINGS = Config(
-    clients=8, split="natural", rounds=20, steps="10", batch=16, lr=0.002, optimizer="adamw", clip=1.0, drift="none",
-    eval_every=5, weighting="uniform", adapter="lora(r=8, targets=all-linear)", lift="threaded", metrics=("perplexity",),
+    clients=8, split="natural", rounds=20, steps="10", batch=16, lr=0.002, optimizer="adamw", clip=1.0,
+    drift="none", eval_every=5, weighting="uniform", adapter="lora(r=8, targets=all-linear)", lift="threaded",
+    metrics=("perplexity",),
 )  # fmt: skip
 
 

@@ -7,8 +7,7 @@ from apiece import federate
 
 HAPPY, SAD = "good fine bright warm kind".split(), "bad dull cold harsh grim".split()
 texts = [" ".join(words[(i + j) % 5] for j in range(2 + i % 6)) for i in range(300) for words in (HAPPY, SAD)]
-labels = [0, 1] * 300
-vocabulary = {word: number for number, word in enumerate(["<pad>", *HAPPY, *SAD])}
+vocabulary = {word: i for i, word in enumerate(["<pad>", *HAPPY, *SAD])}
 
 
 def collate(samples):
@@ -18,16 +17,14 @@ def collate(samples):
 
 
 class Transformer(nn.Module):
-    def __init__(self, width=32):
+    def __init__(self):
         super().__init__()
-        self.embed, self.out = nn.Embedding(len(vocabulary), width), nn.Linear(width, 2)
-        self.encoder = nn.TransformerEncoderLayer(width, nhead=4, dim_feedforward=64, dropout=0.1, batch_first=True)
+        self.embed, self.out = nn.Embedding(len(vocabulary), 32), nn.Linear(32, 2)
+        self.encoder = nn.TransformerEncoderLayer(32, nhead=4, dim_feedforward=64, dropout=0.1, batch_first=True)
 
     def forward(self, ids, mask):
         z = self.encoder(self.embed(ids), src_key_padding_mask=~mask) * mask[..., None]
         return self.out(z.sum(1) / mask.sum(1, keepdim=True))
 
 
-if __name__ == "__main__":
-    data = list(zip(texts, labels))
-    print(federate(Transformer(), data, "scaffold", collate=collate, clients=6, split="dirichlet(0.5)", rounds=10))
+print(federate(Transformer(), list(zip(texts, [0, 1] * 300)), "scaffold", collate=collate, clients=6, rounds=10))

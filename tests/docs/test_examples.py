@@ -41,6 +41,18 @@ def test_an_example_of_a_task_runs(name, no_report, capsys):
     assert len(path.read_text().splitlines()) <= 30
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["batch_norm_dropout", "forecasting", "transformer"])
+def test_an_example_of_a_model_runs(name, capsys):
+    """It learns: accuracies are high, and the forecast's error is a small part of a constant's."""
+    path = ROOT / "examples" / "own" / f"{name}.py"
+    runpy.run_path(str(path), run_name="__main__")
+    numbers = [float(found) for found in re.findall(r"\d\.\d+", capsys.readouterr().out)]
+    first, last = numbers[0], numbers[-1]
+    assert first < 0.1 * last if name == "forecasting" else first > 0.8
+    assert len(path.read_text().splitlines()) <= 30
+
+
 def test_the_plain_loop_gives_the_engines_numbers_bitwise():
     fedavg = example(EXAMPLES[0].with_name("fedavg.py"))
     models: list[torch.Tensor] = []
