@@ -45,6 +45,8 @@ from .experiment.launch import federate as federate
 from .experiment.result import Result as Result
 from .experiment.result import Round as Round
 from .experiment.run import execute as execute
+from .experiment.stopping import early_stopping as early_stopping
+from .experiment.stopping import keep_best as keep_best
 from .lifts.lift import Sequential as Sequential
 from .measure.global_average import global_model as global_model
 from .report.clients import client_metrics as client_metrics

@@ -29,7 +29,11 @@ from apiece.config.tables import count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError
 from apiece.system import signals
 
-SEVERAL = {"--plugin": "--plugin a.py b.py", "--seeds": "--seeds 0,1"}  # flags that take several values at once
+SEVERAL = {
+    "--plugin": "--plugin a.py b.py",
+    "--seeds": "--seeds 0,1",
+    "--input": "--input age income",
+}  # flags that take several values at once
 EITHER = (("steps", "epochs"), ("seed", "seeds"))  # pairs of settings that exclude each other
 
 
@@ -48,6 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
         _refuse_repeated(words)
         _refuse_both(words)
         _refuse_usual(words)
+        _refuse_column(words)
         path, words = _config_file(words)
         settings = Config() if path is None else from_toml(path)
         defaults = _under(replace(settings, plugin=()), words)
@@ -136,6 +141,15 @@ def _refuse_usual(words: list[str]) -> None:
         if name in USUAL and name not in known:
             flag = name.replace("_", "-")
             raise UserError(f"there is no flag --{flag}; did you mean --{USUAL[name].replace('_', '-')}?")
+
+
+def _refuse_column(words: list[str]) -> None:
+    """Refuse a column's name as the accuracy that tables look for."""
+    for word, following in zip(words, [*words[1:], ""]):
+        name, equals, value = word.partition("=")
+        value = value if equals else following
+        if name == "--target" and value[:1].isalpha() and value.lower() not in ("none", "inf", "nan"):
+            raise UserError(f"--target={value} is no accuracy; the column that is predicted is --target-column.")
 
 
 def _given(words: list[str], setting: str) -> bool:

@@ -13,6 +13,8 @@ USUAL = {  # the names by which other libraries call our settings
     "dataset": "data", "dtype": "precision", "fraction": "cohort", "fraction_fit": "cohort", "global_rounds": "rounds",
     "learning_rate": "lr", "local_batch_size": "batch", "local_epochs": "epochs", "local_lr": "lr",
     "local_steps": "steps", "lr_scheduler": "schedule", "max_grad_norm": "clip", "momentum": "optimizer",
+    "features": "input", "label": "target_column", "label_column": "target_column",
+    "user_column": "client_column", "image_size": "resize", "early_stop": "early_stopping", "save_best": "keep_best",
     "n_clients": "clients", "n_rounds": "rounds", "num_clients": "clients", "num_epochs": "epochs",
     "num_rounds": "rounds", "num_workers": "workers", "output_dir": "out",
     "optimiser": "optimizer",  # codespell:ignore

@@ -16,9 +16,12 @@ from torch import nn
 from apiece.config.splitting import make_split
 from apiece.data.archives import archive
 from apiece.data.arrays import from_arrays, moments
+from apiece.data.columns import Columns
 from apiece.data.federation import tensors
-from apiece.data.partitions import Dirichlet, DirichletRefill, Iid, Natural, Saved, Shards
-from apiece.data.sources import from_huggingface, from_table
+from apiece.data.frames import from_table
+from apiece.data.hub import from_huggingface
+from apiece.data.ownership import Natural, Saved
+from apiece.data.partitions import Dirichlet, DirichletRefill, Iid, Shards
 from apiece.data.split import Split
 from apiece.errors import UserError
 from apiece.experiment.launch import federate
@@ -50,7 +53,7 @@ def test_a_constant_channel_is_zero_and_no_other_changes(level):
     assert x.isfinite().all() and x[:, 3].abs().max() < 1e-6 and x[:, 0].std() == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])  # a gap of a table is filled
 def test_features_that_are_not_finite_are_refused_with_their_row(value, tmp_path):
     features = FEATURES.astype(np.float64)
     features[7:9, 2] = value
@@ -64,8 +67,9 @@ def test_features_that_are_not_finite_are_refused_with_their_row(value, tmp_path
         table = pandas.DataFrame({**columns, "label": LABELS, "split": ["train"] * 5 + ["test"] * 55})
         path = tmp_path / f"t.{kind}"
         table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
-        with refused(f"t.{kind}, column 'c': row 7"):
-            from_table(path)
+        for read in (Columns(), Columns(prepare="plain")) if value == value else (Columns(prepare="plain"),):
+            with refused(f"t.{kind}, column 'c': row 7"):
+                from_table(path, read)
 
 
 def test_samples_that_are_no_numbers_are_refused():
@@ -174,12 +178,10 @@ def pictures(arrays: list[np.ndarray]) -> Any:
     return datasets.Dataset.from_dict({"image": encoded, "label": LABELS.tolist()}, features=features)
 
 
-def test_images_of_several_sizes_or_modes_are_refused():
+def test_images_of_several_sizes_are_refused_without_a_size():
     sizes = [x[:5, :, :3] if i % 2 else x[:, :, :3] for i, x in enumerate(IMAGES)]
-    modes = [x[..., 0] if i % 2 else x[..., :3] for i, x in enumerate(IMAGES)]
-    for images in (sizes, modes):
-        with refused("your own", "images of 2 shapes", "one size"):
-            federate("cnn", pictures(images), **QUICK)
+    with refused("your own", "images of 2 shapes", "one size"):
+        federate("cnn", pictures(sizes), **QUICK)
 
 
 def test_data_that_stream_are_refused():
@@ -205,10 +207,11 @@ def test_tables_of_hugging_face_are_tables():
     ragged = datasets.Dataset.from_dict({**columns, "label": [[0], [1, 2], [2]] * 20})
     with refused("table, training labels", "one class a sample"):
         from_huggingface(ragged, "table")
+    gap = datasets.Dataset.from_dict({**columns, "a": [0.0, 1, 2, None] + [1.0] * 56})
     with refused("table: features must be numbers"):
-        from_huggingface(part.add_column("text", ["word"] * 60), "table")
+        from_huggingface(part.add_column("text", ["word"] * 60), "table", columns=Columns(prepare="plain"))
     with refused("table, column 'a': row 3"):
-        from_huggingface(datasets.Dataset.from_dict({**columns, "a": [0.0, 1, 2, None] + [1.0] * 56}), "table")
+        from_huggingface(gap, "table", columns=Columns(prepare="plain"))
 
 
 # --- saved splits ----------------------------------------------------------------------------------------------------

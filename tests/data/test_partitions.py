@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from apiece.data.ownership import Natural, Saved
 from apiece.data.partitions import (
     Classes,
     Dirichlet,
@@ -12,9 +13,7 @@ from apiece.data.partitions import (
     DirichletPrior,
     DirichletRefill,
     Iid,
-    Natural,
     Quantity,
-    Saved,
     Shards,
 )
 from apiece.errors import UserError

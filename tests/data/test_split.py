@@ -9,7 +9,8 @@ import pytest
 
 from apiece.config.splitting import make_split
 from apiece.data.arrays import from_arrays
-from apiece.data.partitions import Classes, Dirichlet, DirichletPrior, DirichletRefill, Iid, Natural, Saved
+from apiece.data.ownership import Natural, Saved
+from apiece.data.partitions import Classes, Dirichlet, DirichletPrior, DirichletRefill, Iid
 from apiece.data.split import Split, divide
 from apiece.errors import UserError
 from apiece.randomness import generator

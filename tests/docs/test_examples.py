@@ -15,6 +15,7 @@ from support import ROOT
 from apiece import Round, federate
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+OWN = [ROOT / "examples" / "own" / f"{name}.py" for name in ("table", "images", "hugging_face")]
 
 
 def example(path: Path) -> ModuleType:
@@ -27,7 +28,7 @@ def example(path: Path) -> ModuleType:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_says_what_it_is(path):
-    """None is run here, but for the next: what it imports is there."""
+    """None is run here, but those below: what it imports is there."""
     assert example(path).__doc__
 
 
@@ -51,6 +52,12 @@ def test_an_example_of_a_model_runs(name, capsys):
     first, last = numbers[0], numbers[-1]
     assert first < 0.1 * last if name == "forecasting" else first > 0.8
     assert len(path.read_text().splitlines()) <= 30
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+def test_an_example_with_data_of_ones_own_is_short_and_learns(path):
+    assert len(path.read_text().splitlines()) <= 30
+    assert example(path).main() > 0.6
 
 
 def test_the_plain_loop_gives_the_engines_numbers_bitwise():

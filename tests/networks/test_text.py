@@ -22,7 +22,8 @@ from apiece.config.assemble import chosen_algorithm
 from apiece.config.model import make_model
 from apiece.config.splitting import make_split
 from apiece.data.federation import Federation, federation
-from apiece.data.partitions import Natural, Shards
+from apiece.data.ownership import Natural
+from apiece.data.partitions import Shards
 from apiece.data.sources import load
 from apiece.data.texts import from_jsonl
 from apiece.data.tokens import IGNORED, Bytes, Reading

@@ -21,11 +21,13 @@ from apiece.config.extremes import check_whole_numbers
 from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
 from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
-from apiece.config.settings import Config, check
-from apiece.config.splitting import make_split
+from apiece.config.reading import as_taken
+from apiece.config.settings import Config, check, counted
+from apiece.config.splitting import columns_of, split_of
 from apiece.data.arrays import Dataset, as_task
 from apiece.data.federation import Federation
 from apiece.data.fingerprint import fingerprint
+from apiece.data.partitions import Splitter
 from apiece.data.parts import refuse_misfits
 from apiece.data.sources import load
 from apiece.data.split import Split
@@ -112,21 +114,23 @@ def assemble(
     metric: Any = None,
     custom: Algorithm | None = None,
     clients: Any = None,
+    splitter: Splitter | None = None,
 ) -> Experiment:
     """Build everything that a configuration names; objects that are given replace what it names, `metric` being one or
     several. Raises UserError.
     """
     check(config)
-    config = replace(config, plugin=plugins.pinned(config.plugin))
+    config = counted(replace(config, plugin=plugins.pinned(config.plugin)))
     chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
     dtype = DTYPES[config.precision]
     split = None
     if clients is None:
         if dataset is None:
             refuse_own(config.data, "data set")
-        dataset = as_task(dataset or load(config.data, config.data_dir, reading_of(config.model)), config.task)
+        read = dataset or load(config.data, config.data_dir, reading_of(config.model), columns_of(config))
+        dataset = as_taken(as_task(read, config.task), module, loss)
         config = fitting_text(config, dataset, module)
-        split = make_split(dataset, config.split, config.clients, config.seed, config.unseen, config.validation)
+        split = split_of(config, dataset, splitter)
         clients = under_noise(config, dataset, split, dtype)
     elif isinstance(clients, Federation):
         refuse_misfits(clients)

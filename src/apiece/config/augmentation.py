@@ -13,6 +13,7 @@ from apiece.data.arrays import Dataset
 from apiece.data.batches import Augmentation
 from apiece.data.federation import Federation, federation
 from apiece.data.noise import draw, noisy
+from apiece.data.preparing import by_client, consecutive
 from apiece.data.split import Split
 from apiece.errors import UserError
 from apiece.language.expression import build
@@ -47,7 +48,10 @@ def augmentation(text: str, shape: tuple[int, ...]) -> Any:
 
 
 def under_noise(config: Config, dataset: Dataset, split: Split, dtype: torch.dtype) -> Federation:
-    """The federation, with client RGB noise and class brightness noise on its training images if they are asked for."""
+    """The federation, with client RGB noise and class brightness noise on its training images if they are asked for,
+    and with what each client prepares by itself.
+    """
+    dataset, split = by_client(dataset, split)
     if not config.noise_rgb and not config.noise_brightness:
         return federation(dataset, split, dtype)
     channels = len(dataset.mean or ())
@@ -66,6 +70,5 @@ def under_noise(config: Config, dataset: Dataset, split: Split, dtype: torch.dty
         for i, rows in enumerate(split.train)
     ]
     labels = np.concatenate([dataset.y_train[rows] for rows in split.train])
-    ends = np.cumsum([len(rows) for rows in split.train])
-    own = [np.arange(end - len(rows), end) for end, rows in zip(ends, split.train, strict=True)]
-    return federation(replace(dataset, x_train=np.concatenate(parts), y_train=labels), replace(split, train=own), dtype)
+    changed = replace(dataset, x_train=np.concatenate(parts), y_train=labels)
+    return federation(changed, replace(split, train=consecutive(split.train)), dtype)

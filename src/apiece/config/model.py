@@ -15,11 +15,10 @@ from torch import nn
 from apiece.config.names import SOURCES, one
 from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
+from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.language.expression import build, functions, parse
 from apiece.system.allocator import enough
-
-OWN = "your own"  # the name of a model or data set that a program gave
 
 
 def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from apiece.data.catalog import SOURCES
+from apiece.data.catalog import OWN, SOURCES
 from apiece.errors import UserError
 from apiece.language.grammar import Call, parse
 
+CLIENTS, BY_DATA = 20, ("natural", "given")  # the number of clients, and the splits whose data say it
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
 GROUPS = {  # as the help of the command line shows them, the most important first
     "main": "algorithm data task split clients cohort rounds model steps batch lr seed out",
-    "data": "data_dir unseen validation augment noise_rgb noise_brightness",
+    "data": "data_dir input target_column client_column prepare fit resize unseen validation augment noise_rgb "
+    "noise_brightness",
     "algorithm": "plugin adapter init buffers",
     "local_training": "epochs schedule optimizer optimizer_state clip",
     "server": "sampling absent server weighting",
-    "measurement": "metrics eval_every panel panel_of target drift seeds tensorboard",
+    "measurement": "metrics eval_every panel panel_of target drift seeds tensorboard early_stopping keep_best best_by",
     "execution": "device precision lift workers patience on_bad_client checkpoint_every",
 }
 TaskName = Literal[
@@ -45,10 +47,24 @@ class Config:
     """What is learned, which decides the usual loss and metrics; auto reads it off the targets."""
     data_dir: str | None = None
     """The folder of NAME.npz; otherwise the folder that APIECE_DATA names, or a download."""
+    input: tuple[str, ...] = ()
+    """Columns of a table that the model reads (default: all but the target, the client and `split`)."""
+    target_column: str | None = None
+    """The column of a table that is predicted (default: label)."""
+    client_column: str | None = None
+    """The column of a table that names each sample's owner, for the split natural (default: client)."""
+    prepare: Literal["onehot", "ordinal", "plain"] | None = None
+    """How a table becomes numbers: text one-hot or as ordinal numbers, gaps filled, columns of numbers standardized;
+    plain takes numbers alone, as they are. By default it is onehot where there is text or a gap, and otherwise plain.
+    """
+    fit: Literal["pooled", "client"] | None = None
+    """What that preparation is fitted on: all training samples together (the default), or each client's own."""
+    resize: str | None = None
+    """The size to which images are resized, as 32 or as height x width, 32x24."""
     split: str = "dirichlet(0.1)"
     """How samples are divided over clients: iid, dirichlet(0.1), classes(2), natural, ... (`apiece data`)."""
-    clients: int = 20
-    """How many clients."""
+    clients: int | None = None
+    """How many clients (default: 20, and all that there are with the splits natural and given)."""
     unseen: float = 0.0
     """Clients that never train: a number, or a share below 1."""
     validation: float = 0.0
@@ -80,7 +96,9 @@ class Config:
     lr: float = 0.1
     """The clients' step size."""
     schedule: str = "constant"
-    """The step size over rounds: constant, exponential(0.998), cosine, drop(every=50, factor=0.1)."""
+    """The step size over rounds: constant, exponential(0.998), cosine, warm_restarts(10), drop(every=50,
+    factor=0.1).
+    """
     optimizer: str = "sgd"
     """The clients' optimizer: sgd(momentum=0.9, weight_decay=1e-4) or adamw(...)."""
     optimizer_state: Literal["fresh", "kept"] = "fresh"
@@ -141,6 +159,14 @@ class Config:
     """Rounds between two checkpoints."""
     tensorboard: bool = False
     """Write TensorBoard events into the run folder."""
+    early_stopping: int | None = None
+    """End the run once so many measurements in a row brought nothing better."""
+    keep_best: bool = False
+    """Keep the best model so far as best.safetensors in the run folder."""
+    best_by: str | None = None
+    """The number of metrics.jsonl by which these two judge (default: the first metric of the global model or, if there
+    is none, of the clients').
+    """
     out: str | None = None
     """The run folder; without one, nothing is written."""
 
@@ -163,7 +189,7 @@ def check(config: Config) -> None:
         []
         if endless
         else [
-            (c.clients >= 1, f"clients={c.clients} must be 1 or more"),
+            (c.clients is None or c.clients >= 1, f"clients={c.clients} must be 1 or more"),
             (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
             (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
             (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
@@ -178,6 +204,8 @@ def check(config: Config) -> None:
             (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
             (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
             (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
+            (c.early_stopping is None or c.early_stopping >= 1, f"early_stopping={c.early_stopping} must be 1 or more"),
+            (not c.keep_best or c.out is not None, "keep_best needs out, the folder that the model goes to"),
             (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
             (
                 c.lift not in ("wired", "processes") or c.device == "cpu",
@@ -219,12 +247,22 @@ def shown(value: Any) -> str:
 
 
 def located(config: Config) -> Config:
-    """The configuration with its files named by absolute paths, so that it means the same files from any folder."""
+    """The configuration with its files named by absolute paths, so that it means the same files from any folder, and
+    with its number of clients, unless the data are to say it.
+    """
     named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
     data = config.data if config.data.lower().replace("_", "-") in SOURCES else _absolute(config.data)
-    first, *more = parse(config.split)
+    first, *more = (Call(OWN),) if config.split == OWN else parse(config.split)
     split = str(_placed(first)) if first.name == "saved" and not more else config.split
-    return dataclasses.replace(config, data=data, split=split, model=_located_model(config.model), **named)
+    model = _located_model(config.model)
+    return counted(dataclasses.replace(config, data=data, split=split, model=model, **named))
+
+
+def counted(config: Config) -> Config:
+    """The configuration with its number of clients, unless the data are to say it."""
+    if config.clients is not None or config.split == OWN or parse(config.split)[0].name in BY_DATA:
+        return config
+    return dataclasses.replace(config, clients=CLIENTS)
 
 
 def _located_model(text: str) -> str:

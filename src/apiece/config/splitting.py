@@ -1,15 +1,46 @@
-"""A split from its text: `make_split(dataset, "dirichlet(0.1)", clients=10, seed=0)`."""
+"""A split from its text: `make_split(dataset, "dirichlet(0.1)", clients=10, seed=0)`; how a run reads its data."""
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
+from apiece.config.model import refuse_own
 from apiece.config.names import one
+from apiece.config.settings import BY_DATA, Config
 from apiece.data.arrays import Dataset
+from apiece.data.catalog import OWN
+from apiece.data.columns import PREPARATION, Columns, size_of
 from apiece.data.partitions import Splitter
 from apiece.data.split import Split, split_over_clients
 
 
+def columns_of(config: Config) -> Columns:
+    """What a run says of its data, with the preparation that its folder keeps."""
+    c, kept = config, None if config.out is None else Path(config.out) / PREPARATION
+    return Columns(c.input, c.target_column, c.client_column, size_of(c.resize), c.prepare, c.fit, kept, c.task)
+
+
+def split_of(config: Config, dataset: Dataset, splitter: Splitter | None = None) -> Split:
+    """The run's split of its data; a splitter that a program gave replaces the one that the configuration names."""
+    if splitter is None:
+        refuse_own(config.split, "split")
+    if config.client_column is not None and not any(name in config.split for name in (OWN, *BY_DATA)):
+        logging.getLogger(__name__).warning(
+            "client_column=%s names the samples' owners, and split=%s does not use them: split=natural does",
+            config.client_column, config.split,
+        )  # fmt: skip
+    made = splitter or config.split
+    return make_split(dataset, made, config.clients, config.seed, config.unseen, config.validation)
+
+
 def make_split(
-    dataset: Dataset, splitter: Splitter | str, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
+    dataset: Dataset,
+    splitter: Splitter | str,
+    clients: int | None,
+    seed: int,
+    unseen: float = 0,
+    validation: float = 0.0,
 ) -> Split:
     """Divide a data set over clients by a splitter or its text: see `split_over_clients`."""
     made: Splitter = one("split", splitter) if isinstance(splitter, str) else splitter

@@ -9,14 +9,17 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from apiece.config.settings import Config, shown
+from apiece.config.settings import Config, counted, shown
 from apiece.errors import UserError, nearest
 from apiece.language.expression import Misfit, fit
 from apiece.system.files import read_toml
 
 COUNT_OR_SHARE = int | float  # the type of a setting that is a whole number of something, or a share of all
 KINDS = get_type_hints(Config)
-LATER = {"task": "auto"}  # settings that are left out at this value: folders from before them keep their identity
+LATER = {
+    "task": "auto",
+    "keep_best": False,
+}  # settings that are left out at this value: folders from before them keep their identity
 
 
 def from_toml(path: str | Path, read: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> Config:
@@ -52,8 +55,11 @@ def _fitting(name: str, given: Any, where: str) -> Any:
         return fit(items if get_origin(kind) is tuple and isinstance(value, str) else value, kind)
     except Misfit:
         allowed = f"it must be of type {Config.__annotations__[name]}."
-        if get_origin(kind) is Literal:
-            allowed = nearest(str(value), get_args(kind))
+        words = [word for one in (kind, *_options(kind)) if get_origin(one) is Literal for word in get_args(one)]
+        if words:
+            allowed = nearest(str(value), words)
+        if name == "target" and isinstance(value, str):
+            allowed = "it is an accuracy; the column that is predicted is target_column."
         raise UserError(f"{told} {allowed}") from None
 
 
@@ -114,13 +120,18 @@ def flags(config: Config) -> str:
 
     >>> flags(Config(clients=100, cohort=0.5, split="classes(2)", seeds=(0, 1)))
     "--split 'classes(2)' --clients 100 --cohort 0.5 --seeds 0,1"
+    >>> flags(Config(clients=20, input=("age", "last name")))
+    "--input age 'last name'"
     """
-    usual, written = to_table(Config()), []
+    usual, written = to_table(counted(Config())), []
     for name, value in to_table(config).items():
         if repr(value) == repr(usual.get(name)):  # 1 is not 1.0
             continue
         if isinstance(value, bool):
             written.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+            continue
+        if isinstance(value, list) and isinstance(value[0], str):
+            written.append(f"--{name.replace('_', '-')} {shlex.join(value)}")
             continue
         text = ",".join(map(str, value)) if isinstance(value, list) else value
         text = f"{text:g}" if isinstance(text, float) else str(text)

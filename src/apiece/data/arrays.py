@@ -27,7 +27,9 @@ class Dataset:
     where there is no target; real numbers [n], [n, k]; several labels, 0 or 1 [n, k]. `known` are the original names of
     labels 0 .. classes - 1, None where these are not known. Where a model takes several inputs, `inputs_*` holds them,
     a dict or tuple of arrays [n, ...], of which x is the first. `task` is the name of what is learned, "" where the
-    targets say it.
+    targets say it. `held` masks those of all given samples that were held out for testing, if some were. `preparation`
+    made numbers of a table's columns (`Preparation`); one that each client fits has not been applied yet. If the
+    samples are `sequences`, [n, a, b] are no images.
     """
 
     name: str
@@ -46,6 +48,9 @@ class Dataset:
     inputs_train: Tree = None
     inputs_test: Tree = None
     task: str = ""
+    held: np.ndarray | None = None
+    preparation: Any = None
+    sequences: bool = False
 
     def __post_init__(self) -> None:
         for part, y in (("training", self.y_train), ("test", self.y_test)):
@@ -93,6 +98,7 @@ def from_arrays(
     """
     x_train = sound.samples(name, "training", x_train)
     task, y_train, targets = _read(name, "training", x_train, y_train, task)
+    held = None
     alike = len(x_train) == len(y_train) and (natural_train is None or len(natural_train) == len(x_train))
     taken = alike and (x_test is None or y_test is None)
     if x_test is not None and y_test is not None:
@@ -110,9 +116,9 @@ def from_arrays(
     for x, y, natural, part in columns:
         if not len(x) or len(x) != len(y) or (natural is not None and len(natural) != len(x)):
             clients = "" if natural is None else f" and {len(natural)} client ids"
-            held = " once a fifth is held out" if taken else ""
+            rest = " once a fifth is held out" if taken else ""
             raise UserError(
-                f"{name}: {len(x)} {part} samples, {len(y)} labels{clients}{held}; give one for each, and one or more."
+                f"{name}: {len(x)} {part} samples, {len(y)} labels{clients}{rest}; give one for each, and one or more."
             )
     if x_train.shape[1:] != x_test.shape[1:]:
         raise UserError(
@@ -124,7 +130,7 @@ def from_arrays(
         mean, std = moments(x_train)
     y_train, y_test = y[: len(y_train)], y[len(y_train) :]
     natural = (natural_train, natural_test)
-    made = Dataset(name, x_train, y_train, x_test, y_test, len(known), *natural, mean, std, known=known)
+    made = Dataset(name, x_train, y_train, x_test, y_test, len(known), *natural, mean, std, known=known, held=held)
     if targets is None:
         return made
     return replace(made, targets_train=targets, targets_test=held_targets, known=None, task=task)

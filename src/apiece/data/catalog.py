@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+OWN = "your own"  # the name of a model, a data set or a split that a program gave
+
 
 class Source(NamedTuple):
     """One named data set; `files` are tried in the data folder, in order, then `hub` with the `datasets` package."""

@@ -168,10 +168,10 @@ class Numbered(Sequence):
 
 
 def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Samples as a model takes them: images [n, C, H, W] normalized, tokens and other features as they are."""
+    """Samples as a model takes them: images [n, C, H, W] normalized; tokens, sequences and features as they are."""
     if dataset.text:
         return torch.from_numpy(x)
-    if x.ndim < 3:
+    if x.ndim < 3 or dataset.sequences:
         return torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
     images = channels_first(sound.channels_last(f"{dataset.name}, samples", x))
     out = torch.empty(images.shape, dtype=dtype)

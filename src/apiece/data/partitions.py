@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from apiece.data.archives import archive
 from apiece.data.dealing import Parts, check, cumulative, deal, in_order, owned, pools, redraw
 from apiece.errors import UserError, nearest
 
@@ -247,50 +245,3 @@ class Quantity:
             return np.diff(np.floor(cumulative(rng.dirichlet(one, size=1)) * size), axis=1, prepend=0).astype(int)
 
         return deal([rng.permutation(size)], redraw(self, draw, self.minimum))
-
-
-@dataclass(frozen=True)
-class Natural:
-    """The data set's own clients (writers, users, roles) of `minimum` samples or more, in random order (LEAF)."""
-
-    minimum: int = 1
-
-    def __call__(self, labels, clients, rng, natural=None) -> Parts:
-        natural = owned(self, natural, "use another split, such as dirichlet")
-        owners, inverse, sizes = np.unique(natural, return_inverse=True, return_counts=True)
-        able = np.flatnonzero(sizes >= self.minimum)
-        if not 1 <= clients <= len(able):
-            raise UserError(
-                f"{self}: the data have {len(able)} clients of at least {self.minimum} samples (of {len(owners)}), "
-                f"not {clients}; ask for 1 to {len(able)}."
-            )
-        chosen = rng.choice(able, size=clients, replace=False)
-        parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(sizes)[:-1])
-        return [parts[owner] for owner in chosen]
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A split that was saved before, taken sample by sample.
-
-    `Split.save` wrote it; `make_split` also takes its test parts and its unseen clients.
-    """
-
-    path: str
-
-    def __call__(self, labels, clients, rng, natural=None) -> Parts:
-        if not Path(self.path).is_file():
-            raise UserError(
-                f"{self}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
-            )
-        with archive(self.path) as stored:
-            if not {"train", "train_sizes"} <= set(stored.files):
-                raise UserError(f"{self}: the file holds no split; give a split.npz that a run or Split.save wrote.")
-            parts = np.split(stored["train"], np.cumsum(stored["train_sizes"])[:-1])
-        if len(parts) != clients:
-            raise UserError(f"{self}: the file holds {len(parts)} clients, not {clients}; ask for {len(parts)}.")
-        if max(int(part.max(initial=-1)) for part in parts) >= len(labels):
-            raise UserError(
-                f"{self}: the file was made for more than these {len(labels)} samples; load the same data set."
-            )
-        return parts

@@ -12,14 +12,13 @@ import numpy as np
 from apiece.data.archives import archive
 from apiece.data.catalog import SOURCES
 from apiece.data.dealing import owned
+from apiece.data.ownership import Given, Listed, Natural, Saved
 from apiece.data.partitions import (
     Classes,
     Dirichlet,
     DirichletCapped,
     DirichletPrior,
     DirichletRefill,
-    Natural,
-    Saved,
     Shards,
     Splitter,
 )
@@ -122,17 +121,25 @@ class Split:
 
 
 def split_over_clients(
-    dataset: Dataset, splitter: Splitter, clients: int, seed: int, unseen: float = 0, validation: float = 0.0
+    dataset: Dataset, splitter: Splitter, clients: int | None, seed: int, unseen: float = 0, validation: float = 0.0
 ) -> Split:
     """Divide a data set: training samples by `splitter`, official test samples by each client's own proportions of
     classes (or of genres, where training samples were sorted by genre).
 
     `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
     of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
-    `Natural` and the same people in the test set, all clients keep their own test samples. A `Saved` split is taken as
-    it is, and `unseen` and `validation` may only be 0 or the values that it was made with.
+    `Natural` or `Given` and the same people in the test set, all clients keep their own test samples, and with `Listed`
+    those of their own that were held out. A `Saved` split is taken as it is, and `unseen` and `validation` may only be
+    0 or the values that it was made with. Without a number of clients, all that a splitter knows of are taken.
     """
     _refuse_others(dataset, splitter)
+    if isinstance(splitter, Listed):
+        splitter = splitter.within(dataset.held)
+    if clients is None:
+        known = getattr(splitter, "everyone", None)
+        if known is None:
+            raise UserError(f"{splitter}: the data do not say for how many clients; give a number.")
+        clients = int(known(dataset.natural_train))
     if isinstance(splitter, Saved):
         return _restore(splitter, dataset, clients, seed, unseen, validation)
     strangers = round(unseen * clients) if 0 < unseen < 1 else int(unseen)
@@ -152,16 +159,9 @@ def split_over_clients(
 
     labels, natural = dataset.y_train, dataset.natural_train
     parts = made(labels, clients, generator(seed, "split"), natural)
-    names = [f"client-{i}" for i in range(clients)]
     kinds, held_kinds, count = _kinds(dataset, made)
-    test = divide(held_kinds, _counts(parts, kinds, count), generator(seed, "test"), _overlap(parts))
-    if isinstance(made, Natural) and natural is not None:
-        owners = [natural[part[0]] for part in parts]
-        names = [str(owner) for owner in owners]
-        if dataset.natural_test is not None:
-            held_owners = owned(made, dataset.natural_test, _OTHERWISE)
-            if np.isin(owners, held_owners).any():
-                test = [np.flatnonzero(held_owners == owner) for owner in owners]
+    names, own = _owners(made, dataset, parts)
+    test = own or divide(held_kinds, _counts(parts, kinds, count), generator(seed, "test"), _overlap(parts))
     rng = generator(seed, "validation")
     held = [_systematic(part, labels, validation, rng) for part in parts]
     if validation:  # where samples repeat, no client trains on another's validation samples
@@ -172,6 +172,26 @@ def split_over_clients(
             raise UserError(f"validation={validation}: a client would have nothing left to train on; hold out less.")
     strange = tuple(range(clients - strangers, clients))
     return Split(parts, held, test, names, strange, recipe, dataset.name, _samples(dataset))
+
+
+def _owners(splitter: Splitter, dataset: Dataset, parts: list[np.ndarray]) -> tuple[list[str], list[np.ndarray]]:
+    """(the clients' names, each one's own test samples, or nothing if the data do not say whose they are)."""
+    if isinstance(splitter, Listed):
+        return list(splitter.names), list(splitter.test)
+    natural, held = dataset.natural_train, dataset.natural_test
+    if not isinstance(splitter, Natural | Given) or natural is None:
+        return [f"client-{i}" for i in range(len(parts))], []
+    owners = [natural[part[0]] for part in parts]
+    names = [str(owner) for owner in owners]
+    if held is None:
+        return names, []
+    held = owned(splitter, held, _OTHERWISE)
+    if isinstance(splitter, Given) and (untrained := sorted({*map(str, held)} - {*map(str, natural)})):
+        raise UserError(
+            f"client {untrained[0]!r} has no sample to train on once some are held out for testing: give it more, or "
+            'give test samples apart, data={"train": ..., "test": ...}.'
+        )
+    return names, [np.flatnonzero(held == owner) for owner in owners] if np.isin(owners, held).any() else []
 
 
 def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:

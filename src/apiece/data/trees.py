@@ -31,9 +31,12 @@ def is_tree(x: Any) -> bool:
     return isinstance(x, dict) or (isinstance(x, list) and _ragged(x))
 
 
-def from_trees(name: str, x: Tree, y: Tree, x_test: Tree = None, y_test: Tree = None) -> Dataset:
+def from_trees(
+    name: str, x: Tree, y: Tree, x_test: Tree = None, y_test: Tree = None, owner: Any = None, owner_test: Any = None
+) -> Dataset:
     """A data set whose inputs, and targets if they are a tree, are trees of arrays [n, ...]; UserError where they do
-    not fit. The first part of the targets divides the samples, where it is one label a sample.
+    not fit. `owner` and `owner_test` name each sample's client. The first part of the targets divides the samples,
+    where it is one label a sample.
     """
     tested = x_test is not None and y_test is not None
     size = _rows(name, "training", x, y)
@@ -44,7 +47,7 @@ def from_trees(name: str, x: Tree, y: Tree, x_test: Tree = None, y_test: Tree = 
         _refuse_other_masks(name, inputs)
     rows, label = np.arange(size + held, dtype=np.float32)[:, None], _label(targets)
     test = (rows[size:], label[size:]) if tested else (None, None)
-    dealt = from_arrays(name, rows[:size], label[:size], *test)
+    dealt = from_arrays(name, rows[:size], label[:size], *test, owner, owner_test)
     own, other = (part[:, 0].astype(np.int64) for part in (dealt.x_train, dealt.x_test))
     several = label is not targets  # otherwise the labels themselves are the targets
     first, take = tree_leaves(inputs)[0], lambda tree, own: tree_map(lambda leaf: leaf[own], tree)

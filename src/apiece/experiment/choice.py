@@ -16,7 +16,7 @@ from typing import Any
 
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import Experiment
-from apiece.config.model import OWN
+from apiece.data.catalog import OWN
 from apiece.engine.state import Plan
 from apiece.errors import UserError, said
 from apiece.lifts.compiled import Compiled

@@ -17,6 +17,7 @@ from typing import Any
 
 from apiece.config.settings import Config
 from apiece.config.tables import from_toml, to_table
+from apiece.data.columns import PREPARATION
 from apiece.errors import UserError
 from apiece.language import plugins
 from apiece.system import files
@@ -47,14 +48,27 @@ def ended(folder: Path) -> bool:
 
 
 def write_rounds(folder: Path, rounds: int) -> None:
-    """Write another number of rounds into run.toml; the first number stays there, for the run's identity."""
-    import tomli_w
-
+    """Write another number of rounds into run.toml; the first number stays there, for the run's identity. If the run
+    was stopped, it goes on.
+    """
     table, config = read_toml(folder / "run.toml"), _written(folder)
     known = table.get("resolved")
-    table["resolved"] = {"rounds": str(config.rounds)} | (known if isinstance(known, dict) else {})
-    table["config"] = to_table(replace(config, rounds=rounds))
-    files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
+    resolved = {"rounds": str(config.rounds)} | (known if isinstance(known, dict) else {})
+    if "stopped" in resolved:
+        resolved["went_on"] = resolved.pop("stopped")
+    _write(folder, table | {"resolved": resolved, "config": to_table(replace(config, rounds=rounds))})
+
+
+def write_stopped(folder: Path, number: int) -> None:
+    """Note in run.toml that the run ended after this round, before its last."""
+    table = read_toml(folder / "run.toml")
+    _write(folder, table | {"resolved": table.get("resolved", {}) | {"stopped": str(number)}})
+
+
+def _write(folder: Path, table: Mapping[str, Any]) -> None:
+    import tomli_w
+
+    files.atomic_write(folder / "run.toml", tomli_w.dumps(dict(table)).encode())
 
 
 def noted(folder: Path) -> dict[str, str]:
@@ -96,10 +110,12 @@ def content_of(init: str) -> bytes:
         raise UserError(f"init={init!r} cannot be read ({error.strerror}): give a model.safetensors.") from None
 
 
-def keep_split(folder: Path, split: Any) -> None:
-    """Write the split into the run's folder, unless it is there."""
+def keep_split(folder: Path, split: Any, dataset: Any = None) -> None:
+    """Write the split into the run's folder, and how a table became numbers, unless they are there."""
     if split is not None and not (folder / "split.npz").exists():
         split.save(folder / "split.npz")
+    if dataset is not None and dataset.preparation is not None and not (folder / PREPARATION).exists():
+        dataset.preparation.save(folder / PREPARATION)
 
 
 @contextmanager

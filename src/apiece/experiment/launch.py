@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Integral
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import safetensors.torch
-import torch
 from torch import nn
 
 from apiece.algebra.composition import Algorithm
@@ -19,14 +18,14 @@ from apiece.config import names
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.checks import hints, refuse_others
 from apiece.config.goal import given_metrics
-from apiece.config.model import OWN
 from apiece.config.settings import Config, check, located
+from apiece.config.splitting import columns_of
 from apiece.config.tables import from_table, shared
-from apiece.data.arrays import Dataset, from_arrays
-from apiece.data.federation import Federation, MadeFederation
-from apiece.data.sources import from_huggingface
-from apiece.data.tasks import AUTO
-from apiece.data.trees import collated, from_trees, is_tree
+from apiece.data.catalog import OWN
+from apiece.data.given import as_dataset
+from apiece.data.items import by_client
+from apiece.data.ownership import Listed
+from apiece.data.trees import collated
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Result
@@ -61,16 +60,19 @@ def federate(
     """Run one algorithm on your own module, loss and data; settings are those of `Config` (`rounds=50,
     split="classes(2)"`).
 
-    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a Hugging Face dataset, or a Dataset (texts for a
-    module of your own: `apiece.data.texts.from_jsonl`). Inputs of several parts are a dict or a tuple of arrays, and
-    sequences of unequal length a list: they are padded, and the model gets a mask too. `collate` makes (x, y) of a list
-    of samples of any kind, once for all. `clients`: a number of clients, or a ready Federation.
+    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a frame of pandas or polars, a map-style dataset
+    of PyTorch, a Hugging Face dataset, a list or a dictionary with one of these for each client, {"train": ..., "test":
+    ...} of any of them, or a Dataset (texts for a module of your own: `apiece.data.texts.from_jsonl`). Inputs of
+    several parts are a dict or a tuple of arrays, and sequences of unequal length a list: they are padded, and the
+    model gets a mask too. `collate` makes (x, y) of a list of samples of any kind, once for all. `split` may also be a
+    list of indices for each client, or a dictionary of them by name. `clients`: a number, or a ready Federation.
     `task="regression"` says what is learned where the targets do not; it decides the usual loss and metrics.
     `loss(outputs, y)` replaces the loss. `metrics` are names, functions of (outputs, y) that give one value per sample
     or one number for all, or `apiece.Metric`s: a list of these or a dictionary by name; `metric` is one alone.
-    `on_round(info)` is called with each round's record. Each of `watchers` is called with the `Round` itself, before it
-    is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume` continues the run in the folder
-    `out`, and starts it if there is none yet. Raises UserError for what cannot be run.
+    `on_round(info)` is called with each round's record, which also has `info.model()`, `info.clients` and
+    `info.server`; if it returns "stop", the run ends with that round (`early_stopping`). Each of `watchers` is called
+    with the `Round` itself, before it is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume`
+    continues the run in the folder `out`, and starts it if there is none yet. Raises UserError for what cannot be run.
     """
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
@@ -80,10 +82,15 @@ def federate(
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
-    own = clients is not None or not isinstance(data, (str, Path))
-    config = from_table({**named, "data": OWN if own else str(data), **settings}, "federate")
+    splitter = _splitter(settings.get("split"))
+    objects = not isinstance(data, (str, Path)) and clients is None
+    if collate is not None and clients is None and not isinstance(data, (str, Path)):
+        data = collated(OWN, data, collate)
+    if objects and by_client(data):
+        settings.setdefault("split", "given")
+    texts = named | settings | ({"split": OWN} if splitter is not None else {})
+    config = from_table({"data": str(data) if not objects and clients is None else OWN} | texts, "federate")
     check(config)
-    dataset = as_dataset(data, config.task, collate) if own and clients is None else None
     if config.seeds:
         raise UserError(
             f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each."
@@ -91,31 +98,16 @@ def federate(
     folder = Path(config.out) if config.out else None
     there = resume and folder is not None and join().everyone((folder / "run.toml").is_file())[0]
     config = identity.as_kept(folder, config) if folder is not None and there else located(config)
-    experiment = _assembled(config, dataset, module, loss, metrics, custom, clients)
+    dataset = as_dataset(data, columns_of(config)) if objects else None
+    experiment = _assembled(config, dataset, module, loss, metrics, custom, clients, splitter)
     return _watched(experiment, folder, on_round, progress, there, watchers)
 
 
-def as_dataset(data: Any, task: str = AUTO, collate: Callable[[list[Any]], Any] | None = None) -> Dataset:
-    """Convert arrays, for this task, or a Hugging Face dataset to a Dataset, and leave a Dataset as it is."""
-    if collate is not None:
-        data = collated(OWN, data, collate)
-    if isinstance(data, Dataset):
-        return data
-    if isinstance(data, (tuple, list)) and len(data) in (2, 4):
-        x, y, *test = (to_numpy(a) if isinstance(a, torch.Tensor) else a for a in data)
-        x_test, y_test = test or (None, None)
-        if is_tree(x) or is_tree(y):
-            return from_trees(OWN, x, y, x_test, y_test)
-        return from_arrays(OWN, x, y, x_test, y_test, task=task)
-    parts = data.values() if isinstance(data, dict) else [data]
-    if any(hasattr(part, "features") for part in parts):
-        return from_huggingface(data, OWN)
-    if isinstance(data, Federation | MadeFederation):
-        raise UserError(f"data is a {type(data).__name__}, whose clients are ready: give it as clients=, without data.")
-    raise UserError(
-        f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, "
-        "y_test), a Hugging Face dataset, a path, or a name."
-    )
+def _splitter(split: Any) -> Any:
+    """The splitter that a program gave, as lists of indices or as itself; None for a text."""
+    if isinstance(split, (list, tuple, Mapping)):
+        return Listed.of(split)
+    return split if callable(split) and not isinstance(split, type) else None
 
 
 def run_config(config: Config, progress: bool = False) -> list[Result]:
@@ -176,10 +168,14 @@ def resume(
     with ranks.together():
         there = folders.recorded(folder)
         parts = [part for _, part in _each(there, folder) if part is not None]
-    if rounds in (None, there.rounds) and ranks.from_first(lambda: all(map(lifecycle.complete, parts))):
+    stopped = ranks.from_first(
+        lambda: [p for p in parts if (p / "run.toml").is_file() and "stopped" in folders.noted(p)]
+    )
+    ended = rounds is None or (rounds == there.rounds and not stopped)
+    if ended and ranks.from_first(lambda: all(map(lifecycle.complete, parts))):
         if ranks.leads:
-            ended = f"{folder} has ended after {there.rounds} rounds: see {folder / 'report.html'}"
-            print(f"{ended}; --rounds N continues the run.")
+            past = f"{there.rounds} rounds" if not stopped else f"round {folders.noted(stopped[0])['stopped']}, stopped"
+            print(f"{folder} has ended after {past}: see {folder / 'report.html'}; --rounds N continues the run.")
         return
     given = {"device": device, "on_bad_client": on_bad_client, "rounds": rounds, "patience": patience}
     with ranks.together():
@@ -189,6 +185,8 @@ def resume(
         for part in parts:
             if (part / "run.toml").is_file():
                 identity.refuse_rounds(part, config)
+    if rounds is not None:
+        ranks.first(lambda: [lifecycle.go_on_after_stop(part) for part in stopped])
     if config.seeds and config.rounds != there.rounds:
         ranks.first(lambda: folders.write_rounds(folder, config.rounds))
     for one, part in _each(config, folder):
@@ -229,7 +227,7 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
     that the run was made with.
     """
     config = folders.read_one(folder, plugin)
-    result = trained(assemble(replace(config, device="cpu")), folder)
+    result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
     if config.adapter is not None and out.suffix != ".safetensors":
         save_adapter(result.experiment.module, names.one("adapter", config.adapter), result.model(client), out)
     else:

@@ -42,13 +42,25 @@ def leave_behind(folder: Path, number: int, rounds: int) -> None:
     """
     longer = rounds != recorded(folder).rounds
     if longer:
-        for path in filter(Path.is_file, (folder / name for name in AT_END)):
-            files.remove(path)
-        files.sync_folder(folder)
+        _remove_end(folder)
     checkpoint.set_aside(folder, number)
     if longer:
         write_rounds(folder, rounds)
         note(folder, f"{folder} continues from round {number}, and has {rounds} rounds now.")
+
+
+def go_on_after_stop(folder: Path) -> None:
+    """Let a run that was stopped go on to its number of rounds; nothing for any other run."""
+    if "stopped" in noted(folder):
+        _remove_end(folder)
+        write_rounds(folder, recorded(folder).rounds)
+
+
+def _remove_end(folder: Path) -> None:
+    """Remove what the run wrote at its end."""
+    for path in filter(Path.is_file, (folder / name for name in AT_END)):
+        files.remove(path)
+    files.sync_folder(folder)
 
 
 def begin(folder: Path, experiment: Experiment, lift: Any) -> None:

@@ -22,10 +22,13 @@ from apiece.algebra.generators import Pipeline, Table
 from apiece.algebra.optim import Freeze
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.model import reading_of
+from apiece.config.splitting import columns_of
 from apiece.data import sound
 from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, numbered
 from apiece.data.federation import Federation, federation, tensors
+from apiece.data.frames import samples_of
+from apiece.data.sources import TABLES
 from apiece.data.split import Split
 from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
 from apiece.data.texts import from_jsonl
@@ -100,8 +103,8 @@ def personalize(
     run: Path | Result, data: Path, out: Path | None = None, steps: int | None = None, plugin: Sequence[str] = ()
 ) -> Served:
     """Make a model for the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any;
-    texts in a .jsonl). `run` is a run's folder, or the result that `federate` returned, whose data or module may be a
-    program's own.
+    a .csv or .parquet if the run read a table; texts in a .jsonl). `run` is a run's folder, or the result that
+    `federate` returned, whose data or module may be a program's own.
 
     `steps` local steps follow; if none are asked for, personal parameters that nothing else trains get those of a
     round. The model is written to the file `out`. `plugin`: the plug-in files that a folder's run was made with. Raises
@@ -119,7 +122,8 @@ def personalize(
 
 
 def _from_folder(run: Path, data: Path, steps: int | None, plugin: Sequence[str]) -> Served:
-    experiment = assemble(replace(folders.read_one(run, plugin), device="cpu"))  # one client, in one process
+    own = {"device": "cpu", "out": str(run)}  # one client, in one process; what the folder keeps
+    experiment = assemble(replace(folders.read_one(run, plugin), **own))
     place = newcomer(experiment, data)
     result = trained(experiment, run)
     try:
@@ -134,8 +138,12 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
         texts = from_jsonl(data, reading_of(experiment.config.model), known=experiment.dataset.known)
         train, test = (np.arange(len(x)) for x in (texts.x_train, texts.x_test))
         return federation(texts, Split([train], [train[:0]], [test], [texts.name]))
-    with archive(data) as stored:
-        arrays = {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
+    if data.suffix in TABLES:
+        dataset, columns = experiment.dataset, columns_of(experiment.config)
+        arrays = samples_of(data, columns, dataset.preparation if dataset is not None else None)
+    else:
+        with archive(data) as stored:
+            arrays = {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
     if not {"x_train", "y_train"} <= set(arrays) or ("x_test" in arrays) != ("y_test" in arrays):
         raise UserError(
             f"{data}: it has {', '.join(arrays) or 'no array that is read'}: give x_train and y_train, and x_test and "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -43,11 +44,20 @@ class Round(NamedTuple):
     state: State
     plan: Plan
     info: Info
+    history: Sequence[Info] = ()  # the records of the rounds before
+    measured: Mapping[int, Values] = MappingProxyType({})  # each client's metrics in the latest measurement, by number
+    folder: Path | None = None
+    since: int = 0  # the round at which the run was stopped before, and went on
 
     @property
     def number(self) -> int:
         """1, 2, ..."""
         return self.state.server.round
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The run's metrics, with their directions."""
+        return measures_of(self.experiment.federated.setup.task)
 
     @property
     def last(self) -> bool:
@@ -56,6 +66,46 @@ class Round(NamedTuple):
     def model(self, client: int | str | None = None) -> dict[str, Tensor]:
         """The global model after this round, or one client's, as `Result.model` gives it."""
         return model_of(self.experiment, self.state.server, self.clients, client)
+
+
+class Told(Info):
+    """A round's record as `on_round` gets it: a mapping, `info["global_accuracy"]`, that knows the round itself too."""
+
+    def __init__(self, round: Round):
+        super().__init__(round.info)
+        self._round = round
+
+    @property
+    def info(self) -> Info:
+        return self
+
+    @property
+    def history(self) -> Sequence[Info]:
+        """The records of the rounds before."""
+        return self._round.history
+
+    @property
+    def since(self) -> int:
+        return self._round.since
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        return self._round.measures
+
+    @property
+    def server(self) -> Server:
+        """The server's state after the round: its vector, buffers, optimizer and memory."""
+        return self._round.state.server
+
+    @property
+    def clients(self) -> dict[str, Values]:
+        """Each client's metrics in the latest measurement, by its name: `info.clients["ann"]["accuracy"]`."""
+        names = self._round.experiment.federation.names
+        return {names[client]: values for client, values in self._round.measured.items()}
+
+    def model(self, client: int | str | None = None) -> dict[str, Tensor]:
+        """The global model after this round, or one client's, as `Result.model` gives it."""
+        return self._round.model(client)
 
 
 class Result(NamedTuple):

@@ -27,7 +27,8 @@ from apiece.experiment.choice import lift_of, wired
 from apiece.experiment.clients import as_measured, clients_of
 from apiece.experiment.result import Info, Result, Round, State
 from apiece.experiment.saved import Saves, first, go_on, unpacked
-from apiece.experiment.watchers import Evaluate, Watcher, joined, sent, told
+from apiece.experiment.stopping import Ending
+from apiece.experiment.watchers import Evaluate, Watcher, joined, sent, stops, told
 from apiece.lifts.lift import Parallel, Sequential
 from apiece.measure.drift import diverged, of_round, work_of
 from apiece.storage.log import NAME, VALUES, Log
@@ -59,24 +60,37 @@ def execute(
     new.
 
     Each of `watchers` is called with the `Round` once it is measured, and before it is written; numbers that it returns
-    by name join the round's record. Each of `on_round` is called with that record, once the round is saved. Raises
-    UserError for a folder that exists or belongs to another run, and NotFinite (everything until then is saved).
+    by name join the round's record. Each of `on_round` is called with that record, once the round is saved. If one of
+    them returns "stop", that round is the last. Raises UserError for a folder that exists or belongs to another run,
+    and NotFinite (everything until then is saved).
     """
     ranks, rounds = join(), experiment.config.rounds
     with ExitStack() as stack:
         state, metrics, clients, saves = _opened(experiment, folder, resume, stack)
         measured = as_measured(experiment, clients)
         evaluate = Evaluate(experiment, measured)
+        ending = Ending.of(experiment, folder, [*watchers, *on_round])
+        watchers = [*watchers, *ending.keeping]
         before, after = (watchers, map(told, on_round)) if ranks.leads else ((), ())
         watching = [evaluate, *before, sent, saves.line, evaluate.kept_by(saves.values), saves.checkpoint, *after]
-        plans = chain(map(experiment.plan, range(state.server.round, rounds)), [NOBODY])
+        plans = chain(map(experiment.plan, range(state.server.round, ending.round or rounds)), [NOBODY])
+        stop = ending.due(metrics)
         for plan, following in pairwise(plans):
+            if ranks.everyone(stop)[0]:
+                break
             clients.expect([client for client in following.cohort if client not in following.absent])
             with saves.kept(state):
                 state, info = _round(experiment, clients, state, plan)
             for watch in watching:
-                info |= joined(info, watch(Round(experiment, measured, state, plan, info)))
+                seen = Round(
+                    experiment, measured, state, plan, info, metrics, evaluate.values or {}, folder, ending.since
+                )
+                answer = watch(seen)
+                info, stop = info | joined(info, answer), stop or stops(answer)
             metrics.append(info)
+            stop = stop or ending.due(metrics)
+        if state.server.round < rounds:
+            saves.stopped(state)
         result = Result(metrics, experiment, state.server, measured, folder, evaluate.at_the_end(state.server))
         if folder is not None:
             ranks.first(lambda: lifecycle.finish(folder, result))
@@ -103,7 +117,7 @@ def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: Ex
         stack.callback(lift.close)
     if folder is not None and ranks.leads:
         stack.enter_context(folders.alone(folder))
-        folders.keep_split(folder, experiment.split)
+        folders.keep_split(folder, experiment.split, experiment.dataset)
     clients = clients_of(experiment, folder, digest, lift)
     stack.callback(clients.close)
     if folder is not None and resume:

@@ -28,7 +28,7 @@ from apiece.experiment.result import Info, Round, State
 from apiece.measure.drift import Running
 from apiece.measure.scoring import Values
 from apiece.storage import checkpoint
-from apiece.storage.checkpoint_files import path_of
+from apiece.storage.checkpoint_files import done, path_of
 from apiece.storage.log import VALUES, Log, kept, round_of, values_kept
 from apiece.storage.trees import flatten, restore
 from apiece.system.device import to_device
@@ -142,6 +142,15 @@ class Saves(NamedTuple):
             round.number % config.checkpoint_every == 0 or round.number + 1 >= config.rounds
         ):
             save(self.folder, self.digest, round.state, self.clients, self.log, self.each)
+
+    def stopped(self, state: State) -> None:
+        """Save the state of a run that ends before its last round, unless it is saved, and note where it ended."""
+        ranks, folder, number = self.clients.ranks, self.folder, state.server.round
+        if folder is None:
+            return
+        if ranks.from_first(lambda: done(folder)) < number:
+            save(folder, self.digest, state, self.clients, self.log, self.each)
+        ranks.first(lambda: folders.write_stopped(folder, number))
 
     @contextmanager
     def kept(self, before: State) -> Iterator[None]:

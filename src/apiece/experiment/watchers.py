@@ -18,12 +18,13 @@ from apiece.engine.state import Server
 from apiece.errors import UserError, with_extra
 from apiece.experiment import folders, lifecycle
 from apiece.experiment.choice import cores
-from apiece.experiment.result import Info, Round, measures_of
+from apiece.experiment.result import Info, Round, Told, measures_of
+from apiece.experiment.stopping import STOP
 from apiece.measure.evaluate import Evaluation, Panel
 from apiece.measure.scoring import Values
 from apiece.report.metrics import BY_KEY, numbers
 
-Watcher = Callable[[Round], Mapping[str, Any] | None]
+Watcher = Callable[[Round], Mapping[str, Any] | str | None]
 
 PANEL = 100  # clients that are measured for personal metrics, unless `panel` says otherwise
 LEDGER = [number.key for number in BY_KEY.values() if number.section == "Sent" and not number.sum_of]
@@ -41,13 +42,14 @@ class Evaluate:
         self.values: dict[int, Values] | None = None  # of each client, from the latest measurement
         self.round = 0  # after which these were measured
         self.undefined = set[str]()  # the metrics of which it was said that some clients have no value
+        self.whole = False  # whether that measured every client
 
     def __call__(self, round: Round) -> Info:
         server, lr = round.state.server, round.plan.lr
         if round.number % self.experiment.config.eval_every and not round.last:
             return {}
         measured, self.values = self.measure(server, lr, everyone=round.last and self.everyone)
-        self.round = round.number
+        self.round, self.whole = round.number, round.last
         if round.clients.ranks.leads:
             self._tell_undefined(self.values)
         return measured | (self.measure.adapted(server, lr, self.adapting) if round.last else {})
@@ -73,9 +75,11 @@ class Evaluate:
                 )
 
     def at_the_end(self, server: Server) -> dict[int, Values]:
-        """Each client's values after the last round; measured here if that round was done before a resumption."""
-        if self.values is None:
-            lr = self.experiment.plan(self.experiment.config.rounds - 1).lr
+        """Each client's values after the last round; measured here if that round was done before a resumption, or if
+        the run was stopped.
+        """
+        if self.values is None or not self.whole:
+            lr = self.experiment.plan(max(server.round - 1, 0)).lr
             self.values = self.measure(server, lr, everyone=self.everyone)[1]
         return self.values
 
@@ -89,6 +93,8 @@ def joined(info: Info, given: Any) -> Info:
     """A watcher's result, in the form in which it joins the record; raises UserError if a value is no number, or if a
     name is taken.
     """
+    if stops(given):
+        return {}
     if not isinstance(given, Mapping | None):
         raise UserError(f"a watcher returned {given!r}: let it return numbers by name, or nothing.")
     numbers = {}
@@ -102,12 +108,22 @@ def joined(info: Info, given: Any) -> Info:
 
 
 def told(on_round: Callable[[Info], object]) -> Watcher:
-    """A watcher that calls a function of the record alone."""
+    """A watcher that calls a function of the record; a text that the function returns is an answer of its own."""
 
-    def watch(round: Round) -> None:
-        on_round(round.info)
+    def watch(round: Round) -> str | None:
+        answer = on_round(Told(round))
+        return answer if isinstance(answer, str) else None
 
     return watch
+
+
+def stops(answer: Any) -> bool:
+    """Whether a watcher asks to end the run; raises UserError for any other text."""
+    if isinstance(answer, str) and answer != STOP:
+        raise UserError(
+            f"on_round, or a watcher, returned {answer!r}: let it return {STOP!r} to end the run, or nothing."
+        )
+    return isinstance(answer, str)
 
 
 class Bar:

@@ -48,6 +48,35 @@ class Cosine:
 
 
 @dataclass(frozen=True)
+class WarmRestarts:
+    """floor + (1 - floor) (1 + cos(pi s / p)) / 2 in the s-th round of a period of p = period, period * growth, ...
+    rounds, each of which begins at 1 again (Loshchilov and Hutter, SGDR, ICLR 2017, equation 5).
+
+    It does not depend on the number of rounds.
+    """
+
+    period: int = 10
+    growth: int = 1
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.period < 1 or self.growth < 1:
+            raise UserError(
+                f"a period of {self.period} rounds that grows {self.growth} times: give 1 or more for both."
+            )
+        _refuse_outside("floor", self.floor, "0", 0 <= self.floor <= 1)
+
+    def __call__(self, round: int, rounds: int) -> float:
+        since, period = round, self.period
+        while since >= period:
+            if self.growth == 1:
+                since %= period
+                break
+            since, period = since - period, period * self.growth
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * since / period))
+
+
+@dataclass(frozen=True)
 class Steps:
     """factor^floor(t / every) in round t = 0, 1, ..."""
 
@@ -63,4 +92,10 @@ class Steps:
         return self.factor ** (round // self.every)
 
 
-NAMED = {"constant": Constant, "exponential": Exponential, "cosine": Cosine, "drop": Steps}
+NAMED = {
+    "constant": Constant,
+    "exponential": Exponential,
+    "cosine": Cosine,
+    "warm_restarts": WarmRestarts,
+    "drop": Steps,
+}

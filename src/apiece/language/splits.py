@@ -14,7 +14,8 @@ NAMED = Names(
         "classes": "apiece.data.partitions.Classes",
         "shards": "apiece.data.partitions.Shards",
         "quantity": "apiece.data.partitions.Quantity",
-        "natural": "apiece.data.partitions.Natural",
-        "saved": "apiece.data.partitions.Saved",
+        "natural": "apiece.data.ownership.Natural",
+        "given": "apiece.data.ownership.Given",
+        "saved": "apiece.data.ownership.Saved",
     }
 )

@@ -25,8 +25,8 @@ from torch.utils._pytree import tree_map
 from apiece.algebra.generators import Pipeline
 from apiece.algebra.place import Shared, Traffic
 from apiece.config.assemble import chosen_algorithm
-from apiece.config.model import OWN
 from apiece.config.tables import to_table
+from apiece.data.catalog import OWN
 from apiece.data.samples import Samples
 from apiece.engine import messages, row
 from apiece.engine.client import train

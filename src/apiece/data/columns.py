@@ -1,0 +1,113 @@
+"""What a run says of its data: which columns it reads, how large its images are, how a table becomes numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from apiece.data.tasks import AUTO
+from apiece.errors import UserError, nearest
+
+TARGETS = ("label", "fine_label", "labels", "target", "targets", "y")  # usual names, the most usual first
+CLIENTS = ("client", "client_id", "writer_id", "user_id", "user")
+PREPARATION = "preparation.json"  # a run's own copy of how its table became numbers
+SPLIT = "split"  # in this column, the word "test" marks test rows
+
+
+class Columns(NamedTuple):
+    """The settings of a run that say how its data are read; each left at its default unless the run says it.
+
+    `input` are the columns that the model reads (all others, if empty), `target` is predicted, `client` names each
+    sample's owner. `resize` is (height, width) of images. `prepare` and `fit`: see `Preparation`. `kept` is the file of
+    a preparation that was fitted before. `task` is what is learned.
+    """
+
+    input: tuple[str, ...] = ()
+    target: str | None = None
+    client: str | None = None
+    resize: tuple[int, int] | None = None
+    prepare: Literal["onehot", "ordinal", "plain"] | None = None
+    fit: Literal["pooled", "client"] | None = None
+    kept: Path | None = None
+    task: str = AUTO
+
+    def text(self, where: str) -> tuple[str | None, str | None, str | None]:
+        """The fields (text, label, client) of a file of texts; UserError if several are to be its text."""
+        if len(self.input) > 1:
+            raise UserError(f"{where} is a file of texts: name one field by input, not {len(self.input)}.")
+        return (*self.input, None)[0], self.target, self.client
+
+
+EVERYTHING = Columns()  # where nothing is said: all columns, by their usual names
+
+
+class Chosen(NamedTuple):
+    """The columns of one table by their roles."""
+
+    input: list[str]
+    target: str
+    client: str | None
+
+
+def chosen(
+    where: str,
+    names: Sequence[str],
+    columns: Columns,
+    targets: Sequence[str] = TARGETS[:1],
+    clients: Sequence[str] = CLIENTS[:1],
+    beside: Sequence[str] = (),
+) -> Chosen:
+    """The columns that are read: those that the run names, otherwise the usual ones among `targets` and `clients`;
+    those `beside` are no inputs unless they are named. Raises UserError if one does not exist or has two roles.
+    """
+    refuse_twice(where, names)
+    for setting, name in (
+        ("target_column", columns.target),
+        ("client_column", columns.client),
+        *(("input", name) for name in columns.input),
+    ):
+        if name is not None and name not in names:
+            raise UserError(f"{where}: there is no column {name!r}, which {setting} names; {nearest(name, names)}")
+    client = columns.client or next((name for name in clients if name in names), None)
+    target = columns.target or next((name for name in targets if name in names and name != client), None)
+    given = columns.input or [name for name in names if name not in (target, client, *beside)]
+    if target is None or not given:
+        raise UserError(
+            f"{where}: columns are {', '.join(names)}; it needs {targets[0]!r} or another target, which target_column "
+            "names (--target-column), and a feature."
+        )
+    roles = [target, *given, *([client] if client else [])]
+    if double := next((name for i, name in enumerate(roles) if name in roles[:i]), None):
+        raise UserError(
+            f"{where}: column {double!r} is named twice among target, inputs and client: give each one role."
+        )
+    return Chosen(list(given), target, client)
+
+
+def refuse_twice(where: str, names: Sequence[str]) -> None:
+    """Raise UserError if two columns have the same name."""
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise UserError(f"{where}: two columns are named {twice!r}: give each its own name.")
+
+
+def refuse_columns(where: str, columns: Columns, images: bool = False) -> None:
+    """Raise UserError if a run names columns, a preparation or a size of images for data that have none."""
+    named = {
+        "input": columns.input, "target_column": columns.target, "client_column": columns.client,
+        "prepare": columns.prepare, "fit": columns.fit, "resize": None if images else columns.resize,
+    }  # fmt: skip
+    if setting := next((name for name, value in named.items() if value), None):
+        what = "folders of images, and for images in a dataset" if setting == "resize" else "tables with named columns"
+        raise UserError(f"{setting} is for {what}, and {where} is none: leave it out.")
+
+
+def size_of(text: str | None) -> tuple[int, int] | None:
+    """(height, width) of `32` or `32x24`; raises UserError for another text."""
+    if text is None:
+        return None
+    sides: list[Any] = text.lower().split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and 0 < int(side) <= 1 << 14 for side in sides):
+        raise UserError(f"resize={text!r} is no size of images: give 32, or height and width as in 32x24.")
+    return int(sides[0]), int(sides[-1])

@@ -1,0 +1,265 @@
+"""Tables: a .csv or .parquet file, or a frame of pandas, polars or pyarrow, one row a sample."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import logging
+from dataclasses import replace
+from numbers import Number
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apiece.data import sound
+from apiece.data.arrays import Dataset, from_arrays
+from apiece.data.columns import EVERYTHING, SPLIT, Columns, chosen, refuse_twice
+from apiece.data.preparing import Part, Preparation, refuse_many, told
+from apiece.errors import UserError, with_extra
+
+BASE = 4096  # a row's number is written as two digits to this base, which are exact in float32
+LISTS = (list, tuple, np.ndarray)
+DATES = (datetime.date, datetime.time, datetime.timedelta)
+
+
+def from_table(path: str | Path, columns: Columns = EVERYTHING) -> Dataset:
+    """A .parquet or .csv table: one row a sample, a label column, and a client column if the samples have owners.
+
+    All other columns are features: numbers, lists of numbers, or text. In a column `split`, the word "test" marks test
+    rows.
+    """
+    return from_frame(_table(Path(path)), Path(path).stem, columns, str(path))
+
+
+def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str = "", test: Any = None) -> Dataset:
+    """The same of a frame in memory, with a frame of test samples if there is one.
+
+    Features that are numbers without gaps are taken as they are. If there is text or a gap, or if the run asks for it,
+    a `Preparation` makes numbers of them, which is fitted on the training samples. Raises UserError for a column that
+    cannot be read.
+    """
+    import pandas
+
+    where, table, test_rows = where or name, plain(frame), None
+    if test is not None:
+        held = plain(test)
+        if sorted(held.columns) != sorted(table.columns):
+            raise UserError(f"{where}: training and test samples have other columns: make them alike.")
+        test_rows = np.arange(len(table) + len(held)) >= len(table)
+        table = pandas.concat([table, held[table.columns.to_list()]], ignore_index=True)
+    if not len(table):
+        raise UserError(f"{where}: the table has no row: give one for each sample.")
+    roles = chosen(where, table.columns.to_list(), columns, beside=() if test is not None else (SPLIT,))
+    if test_rows is None and SPLIT in table.columns and SPLIT not in roles.input:
+        test_rows = (table[SPLIT] == "test").to_numpy(dtype=bool)
+    y, natural = column_of(where, table, roles.target), None
+    if roles.client is not None:
+        natural = column_of(where, table, roles.client, owners=True)
+    kinds = {name: _kind(where, table[name]) for name in roles.input}
+    if not _wanted(table, kinds, columns):
+        return _parts(name, _features(where, table, roles.input), y, natural, test_rows, columns.task)
+    rows = np.arange(len(table))
+    data = _parts(name, np.stack([rows // BASE, rows % BASE], axis=1), y, natural, test_rows, columns.task)
+    train, held = (x.astype(np.int64) @ (BASE, 1) for x in (data.x_train, data.x_test))
+    if columns.kept is not None and columns.kept.is_file():
+        made = Preparation.load(columns.kept)
+    else:
+        made = _fitted(where, table, kinds, train, columns)
+        logging.getLogger(__name__).warning(told(where, made, _gaps(table, kinds)))
+    x = codes(where, table, made)
+    x = made(x) if made.fit == "pooled" else x
+    return replace(data, x_train=x[train], x_test=x[held], preparation=made)
+
+
+def samples_of(path: Path, columns: Columns, made: Preparation | None) -> dict[str, np.ndarray]:
+    """The arrays x_train, y_train, and x_test, y_test if its column `split` marks any, of another client's table, read
+    as a run read its own.
+    """
+    where, table = str(path), plain(_table(path))
+    roles = chosen(where, table.columns.to_list(), columns, beside=(SPLIT,))
+    test = (table[SPLIT] == "test").to_numpy(dtype=bool) if SPLIT in table.columns else np.zeros(len(table), bool)
+    y = column_of(where, table, roles.target)
+    if made is None:
+        x = _features(where, table, roles.input)
+    else:
+        x = codes(where, table, made)
+        x = (made if made.fit == "pooled" else made.fitted(x[~test]))(x)
+    found = {"x_train": x[~test], "y_train": y[~test]}
+    return found | ({"x_test": x[test], "y_test": y[test]} if test.any() else {})
+
+
+def is_frame(data: Any) -> bool:
+    """Whether this is a table in memory: of pandas, or what can become one."""
+    kind = type(data)
+    return hasattr(kind, "columns") and (hasattr(kind, "to_pandas") or hasattr(kind, "dtypes"))
+
+
+def is_plain(frame: Any) -> bool:
+    """Whether a frame has numbers alone, without gaps."""
+    table = plain(frame)
+    return all(dtype.kind in "buif" for dtype in table.dtypes) and not table.isna().to_numpy().any()
+
+
+def plain(frame: Any) -> Any:
+    """Any frame as one of pandas, whose columns have texts for names."""
+    if hasattr(frame, "compute") or not (hasattr(frame, "to_pandas") or hasattr(frame, "reset_index")):
+        raise UserError(f"data is a {type(frame).__name__}, which is not read yet: collect() or compute() it first.")
+    table = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+    table = table.reset_index(drop=True)
+    table.columns = [str(column) for column in table.columns]
+    return table
+
+
+def column_of(where: str, table: Any, name: str, owners: bool = False) -> np.ndarray:
+    """A column of labels or owners, with None for pandas' own missing value, which `==` cannot compare. Raises
+    UserError for labels that are missing.
+    """
+    values, gone = table[name].to_numpy(), table[name].isna().to_numpy()
+    if len(gone) and gone.all():
+        raise UserError(f"{where}, column {name!r}: it has no value at all: name another column.")
+    if values.dtype == object and any(isinstance(value, LISTS) for value in values):
+        try:
+            return np.stack(list(values))
+        except (ValueError, TypeError):
+            raise UserError(
+                f"{where}, training labels: they are lists of several lengths; give one class a sample."
+            ) from None
+    if values.dtype == object and gone.any():
+        values = values.copy()
+        values[gone] = None
+    if not owners:
+        sound.present(f"{where}, column {name!r}", values)
+    return values
+
+
+def codes(where: str, table: Any, made: Preparation) -> np.ndarray:
+    """The columns that a preparation reads, as the codes [n, c] that it takes."""
+    lacking = [part.name for part in made.parts if part.name not in table.columns]
+    if lacking:
+        raise UserError(f"{where}: it lacks the columns {', '.join(lacking)}, which the run's own data have: add them.")
+    return np.concatenate([_coded(where, table[part.name], part) for part in made.parts], axis=1)
+
+
+def _coded(where: str, column: Any, part: Part) -> np.ndarray:
+    import pandas
+
+    if part.categories is None:
+        block = _numbers(where, column, part.width)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            sound.finite(f"{where}, column {part.name!r}", np.where(np.isnan(block), 0, block).astype(np.float32))
+        return block
+    gone = column.isna().to_numpy()
+    words = column.astype(object).map(str).to_numpy(dtype=object)
+    numbers = pandas.Index(list(part.categories), dtype=object).get_indexer(words)  # UNKNOWN where a word is not there
+    return np.where(gone, np.nan, numbers)[:, None]
+
+
+def _numbers(where: str, column: Any, width: int) -> np.ndarray:
+    """A column of numbers, or of lists of so many numbers, as float64 [n, width] with NaN for gaps."""
+    lists = width > 1 or _kind(where, column) == "list"
+    try:
+        if lists:
+            block = sound.numbers(np.stack(column.to_list())).reshape(len(column), -1).astype(np.float64)
+            if block.shape[1] != width:
+                raise ValueError(f"lists of {block.shape[1]} numbers, not of {width}")
+            return block
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)[:, None]
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{where}, column {column.name!r}: features must be numbers or lists of one length ({error}); leave it out "
+            "by input=..."
+        ) from None
+
+
+def _wanted(table: Any, kinds: dict[str, str], columns: Columns) -> bool:
+    """Whether these columns need a preparation, or the run asks for one."""
+    if columns.prepare is not None or columns.fit is not None:
+        return columns.prepare != "plain"
+    return "text" in kinds.values() or bool(_gaps(table, kinds))
+
+
+def _gaps(table: Any, kinds: dict[str, str]) -> int:
+    return int(table[list(kinds)].isna().to_numpy().sum())
+
+
+def _fitted(where: str, table: Any, kinds: dict[str, str], train: np.ndarray, columns: Columns) -> Preparation:
+    """The preparation of these columns, fitted on the training rows."""
+    parts = []
+    for name, kind in kinds.items():
+        column = table[name].iloc[train]
+        if column.isna().all():
+            raise UserError(f"{where}, column {name!r}: no training row has a value there: leave it out by input=...")
+        words = sorted(set(column[column.notna()].astype(object).map(str))) if kind == "text" else None
+        width = len(column.iloc[0]) if kind == "list" else 1
+        parts.append(Part(name, width, None if words is None else tuple(words)))
+        refuse_many(where, parts[-1], len(train), columns.prepare)
+    empty = Preparation(tuple(parts), columns.prepare or "onehot", columns.fit or "pooled")
+    return empty.fitted(codes(where, table.iloc[train], empty)) if empty.fit == "pooled" else empty
+
+
+def _kind(where: str, column: Any) -> str:
+    """Whether a column has numbers, lists or text; raises UserError for dates, and for values of several kinds."""
+    import pandas
+
+    def refuse(what: str, how: str) -> UserError:
+        return UserError(f"{where}, column {column.name!r}: {what}: {how}, or leave it out by input=...")
+
+    if isinstance(column.dtype, pandas.CategoricalDtype):
+        return "text"
+    if column.dtype.kind in "buif":
+        return "number"
+    if column.dtype.kind in "mM" or isinstance(column.dtype, pandas.PeriodDtype):
+        raise refuse("it has dates or times", "make numbers of them, such as .dt.month or .dt.total_seconds()")
+    found = sorted({type(value) for value in column[column.notna()]}, key=lambda kind: kind.__name__)
+    if not found:
+        raise refuse("it has no value at all", "fill it")
+    for name, kinds in (("text", (str,)), ("list", LISTS), ("number", (Number,))):
+        if all(issubclass(kind, kinds) for kind in found) and complex not in found:
+            return name
+    if any(issubclass(kind, DATES) for kind in found):
+        raise refuse("it has dates or times", "make numbers of them")
+    kinds = ", ".join(kind.__name__ for kind in found)
+    raise refuse(f"it has values of type {kinds}", "give numbers, lists of one length, or text alone")
+
+
+def _features(where: str, table: Any, columns: list[str]) -> np.ndarray:
+    """Columns of numbers, or of lists of numbers, side by side: [n, d]."""
+    blocks = []
+    for column in columns:
+        try:
+            block = sound.numbers(np.stack(table[column].to_list()).reshape(len(table), -1))
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+                blocks.append(block.astype(np.float32))
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{where}: features must be numbers or lists of one length ({error}); drop or encode the others, "
+                f"such as {column!r}."
+            ) from None
+        sound.finite(f"{where}, column {column!r}", blocks[-1])
+    return np.concatenate(blocks, axis=1)
+
+
+def _parts(
+    name: str, x: np.ndarray, y: np.ndarray, natural: np.ndarray | None, test: np.ndarray | None, task: str
+) -> Dataset:
+    """The data set of these samples, of which a mask marks those for testing."""
+    if test is None:
+        return from_arrays(name, x, y, natural_train=natural, task=task)
+    owners = (None, None) if natural is None else (natural[~test], natural[test])
+    return from_arrays(name, x[~test], y[~test], x[test], y[test], *owners, task=task)
+
+
+def _table(path: Path) -> Any:
+    try:
+        import pandas
+
+        table = (pandas.read_parquet if path.suffix == ".parquet" else pandas.read_csv)(path)
+    except ImportError as error:
+        raise UserError(f"{path}: {error.name} is needed to read it: {with_extra('data')}.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is no {path.suffix} table: {str(error).splitlines()[0]}.") from error
+    if path.suffix == ".csv":  # pandas would give a second column of the same name another one
+        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+            refuse_twice(str(path), next(csv.reader(file), []))
+    return table

@@ -1,0 +1,190 @@
+"""Samples that a program gives: pairs of arrays, map-style datasets of PyTorch, and one of these for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import data as torch_data
+
+from apiece.data import sound
+from apiece.data.columns import CLIENTS, TARGETS, Columns, chosen, refuse_columns
+from apiece.data.frames import is_frame
+from apiece.data.images import is_image, stacked
+from apiece.data.trees import is_tree
+from apiece.errors import UserError, said
+from apiece.system.device import to_numpy
+
+
+class Given(NamedTuple):
+    """Samples, targets, and the name of each sample's owner, if clients were given apart; then those for testing."""
+
+    x: Any
+    y: Any
+    owner: np.ndarray | None = None
+    x_test: Any = None
+    y_test: Any = None
+    owner_test: np.ndarray | None = None
+
+    @property
+    def in_order(self) -> tuple[Any, ...]:
+        """As `from_arrays` and `from_trees` take them."""
+        return self.x, self.y, self.x_test, self.y_test, self.owner, self.owner_test
+
+
+def given(where: str, data: Any, columns: Columns) -> Given:
+    """The arrays of a pair (x, y) or of four (x_train, y_train, x_test, y_test), of a dataset of items, or of a client
+    after the other. Raises UserError for anything else.
+    """
+    if by_client(data):
+        return _together(where, named(where, data), columns)
+    if is_items(data):
+        return _of_items(where, data, columns)
+    if isinstance(data, (tuple, list)) and len(data) in (2, 4):
+        refuse_columns(where, columns)
+        x, y, *test = (to_numpy(a) if isinstance(a, Tensor) else a for a in data)
+        x_test, y_test = test or (None, None)
+        return Given(x, y, x_test=x_test, y_test=y_test)
+    raise UserError(
+        f"{where}: a {type(data).__name__} is not understood here: give (x, y) arrays or a dataset of items, and the "
+        "same kind for every client."
+    )
+
+
+def by_client(data: Any) -> bool:
+    """Whether the data are given for each client apart: a dictionary by client's name, or a list of pairs or datasets;
+    each part of {"train": ..., "test": ...} may be so.
+    """
+    if isinstance(data, Mapping):
+        return by_client(data["train"]) if "train" in data else all(map(_is_client, data.values())) and bool(data)
+    return isinstance(data, list) and bool(data) and all(map(_is_client, data))
+
+
+def is_items(data: Any) -> bool:
+    """Whether this is a dataset that gives its items by number, as PyTorch's are."""
+    if isinstance(data, (str, bytes, Mapping, tuple, list, np.ndarray, Tensor)) or is_frame(data):
+        return False
+    return isinstance(data, torch_data.Dataset) or hasattr(type(data), "__getitem__")
+
+
+def _is_client(value: Any) -> bool:
+    pair = isinstance(value, (tuple, list)) and len(value) in (2, 4) and all(hasattr(part, "shape") for part in value)
+    return pair or is_items(value) or is_frame(value)
+
+
+def named(where: str, data: Any) -> dict[str, Any]:
+    """Each client's data by its name: its key, or client-0, client-1, ... in a list."""
+    parts = data.items() if isinstance(data, Mapping) else ((f"client-{i}", part) for i, part in enumerate(data))
+    named = {str(name): part for name, part in parts}
+    if len(named) < len(data):
+        raise UserError(f"{where}: two clients have the same name: give each its own.")
+    return named
+
+
+def _together(where: str, clients: Mapping[str, Any], columns: Columns) -> Given:
+    """All clients' samples in their order, each with the name of its client."""
+    each = {name: _client(f"{where}, client {name!r}", part, columns) for name, part in clients.items()}
+    tested = [name for name, part in each.items() if part.x_test is not None]
+    if tested and len(tested) < len(each):
+        lacking = next(name for name in each if name not in tested)
+        raise UserError(
+            f"{where}: client {lacking!r} has no test samples, as others have: give some to all of them, or to none."
+        )
+    for (one, a), (two, b) in pairwise(each.items()):
+        if a.x.shape[1:] != b.x.shape[1:] or (a.x.dtype == np.uint8) != (b.x.dtype == np.uint8):
+            first, other = (f"{x.dtype} of shape {list(x.shape[1:])}" for x in (a.x, b.x))
+            raise UserError(
+                f"{where}: samples of client {one!r} are {first}, those of {two!r} {other}: make them alike."
+            )
+    train = _joined((name, part.x, part.y) for name, part in each.items())
+    if not tested:
+        return train
+    held = _joined((name, part.x_test, part.y_test) for name, part in each.items())
+    return train._replace(x_test=held.x, y_test=held.y, owner_test=held.owner)
+
+
+def _joined(parts: Any) -> Given:
+    names, x, y = zip(*parts, strict=True)
+    owner = np.repeat(np.array(names), [len(own) for own in x])
+    return Given(np.concatenate(x), sound.together("data", *y), owner)
+
+
+def _client(where: str, part: Any, columns: Columns) -> Given:
+    found = given(where, part, columns)
+    if is_tree(found.x) or is_tree(found.y):
+        raise UserError(
+            f"{where}: samples of several parts or of unequal length are given together, with the indices of each "
+            "client as split=[...]."
+        )
+    made = found._replace(**{k: np.asarray(v) for k, v in found._asdict().items() if v is not None})
+    for x, y in ((made.x, made.y), (made.x_test, made.y_test)):
+        if x is not None and (not x.ndim or not y.ndim or not len(x) or len(x) != len(y)):
+            count = (
+                "no sample" if not x.ndim or not len(x) else f"{len(x)} samples and {len(y) if y.ndim else 1} labels"
+            )
+            raise UserError(f"{where}: it has {count}: give one label for each, and one or more.")
+    return made
+
+
+def _of_items(where: str, data: Any, columns: Columns) -> Given:
+    """All items of a dataset: pairs (x, y), or dictionaries whose fields are columns."""
+    if isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__len__"):
+        raise UserError(f"{where}: it is a stream without a length: give a dataset with __getitem__ and __len__.")
+    try:
+        items = [data[i] for i in range(len(data))]
+    except Exception as error:  # the program's own dataset may raise anything
+        raise UserError(f"{where}: an item of the {type(data).__name__} cannot be read: {said(error)}.") from error
+    if not items:
+        raise UserError(f"{where}: it has no sample: give one or more.")
+    if isinstance(items[0], Mapping):
+        return _of_fields(where, items, columns)
+    refuse_columns(where, columns, images=True)
+    odd = next((item for item in items if not isinstance(item, (tuple, list)) or len(item) != 2), None)
+    if odd is not None:
+        what = f"{len(odd)} parts" if isinstance(odd, (tuple, list)) else f"a {type(odd).__name__}"
+        raise UserError(f"{where}: an item is {what}: give pairs (x, y), or dictionaries with a field for the target.")
+    x, y = zip(*items, strict=True)
+    return Given(_array(where, x, columns), _array(where, y, columns))
+
+
+def _of_fields(where: str, items: Sequence[Mapping[str, Any]], columns: Columns) -> Given:
+    """Items that are dictionaries: one input keeps its shape, and several are put side by side, unless they are tokens
+    or of unequal length: then each is a part by its name.
+    """
+    names = [str(name) for name in items[0]]
+    if not all(isinstance(item, Mapping) and list(map(str, item)) == names for item in items):
+        raise UserError(f"{where}: items have different fields: give each {', '.join(names)}.")
+    roles = chosen(where, names, columns, TARGETS, CLIENTS)
+    fields = {name: [item[name] for item in items] for name in (*roles.input, roles.target)}
+    inputs = [_array(where, fields[name], columns) for name in roles.input]
+    x: Any = inputs[0]
+    if any(isinstance(part, list) or (part.ndim > 1 and part.dtype.kind == "i") for part in inputs):  # tokens
+        x = dict(zip(roles.input, inputs, strict=True)) if len(inputs) > 1 else x
+    elif len(inputs) > 1:
+        x = np.concatenate([part.reshape(len(items), -1) for part in inputs], axis=1)
+    owner = None if roles.client is None else np.array([str(item[roles.client]) for item in items])
+    return Given(x, _array(where, fields[roles.target], columns), owner)
+
+
+def _array(where: str, values: Sequence[Any], columns: Columns) -> Any:
+    """One value of each item as one array, or a list of sequences of unequal length; raises UserError where their
+    shapes differ otherwise.
+    """
+    if is_image(values[0]):
+        return stacked(where, values, columns.resize)
+    if columns.resize is not None and np.ndim(values[0]):
+        raise UserError(f"{where}: resize is for images of Pillow, and these are arrays: resize them in the dataset.")
+    arrays = [to_numpy(value) if isinstance(value, torch.Tensor) else np.asarray(value) for value in values]
+    shapes = sorted({a.shape for a in arrays})
+    if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1 and len(shapes[0]) in (1, 2):
+        return arrays
+    if len(shapes) > 1:
+        raise UserError(
+            f"{where}: items have {len(shapes)} shapes, such as {list(shapes[0])} and {list(shapes[-1])}: give all the "
+            "same, or, for images of Pillow, resize=32."
+        )
+    return np.stack(arrays)

@@ -1,0 +1,145 @@
+"""Splitters that take each sample's owner from the data, from lists of indices, or from a split that was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apiece.data.archives import archive
+from apiece.data.dealing import Parts, owned
+from apiece.errors import UserError
+
+
+@dataclass(frozen=True)
+class Natural:
+    """The data set's own clients (writers, users, roles) of `minimum` samples or more, in random order (LEAF)."""
+
+    minimum: int = 1
+
+    def __call__(self, labels, clients, rng, natural=None) -> Parts:
+        natural = owned(self, natural, "use another split, such as dirichlet")
+        owners, inverse, sizes = np.unique(natural, return_inverse=True, return_counts=True)
+        able = np.flatnonzero(sizes >= self.minimum)
+        if not 1 <= clients <= len(able):
+            raise UserError(
+                f"{self}: the data have {len(able)} clients of at least {self.minimum} samples (of {len(owners)}), "
+                f"not {clients}; ask for 1 to {len(able)}."
+            )
+        chosen = rng.choice(able, size=clients, replace=False)
+        parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(sizes)[:-1])
+        return [parts[owner] for owner in chosen]
+
+    def everyone(self, natural: np.ndarray | None) -> int:
+        """How many clients there are."""
+        sizes = np.unique(owned(self, natural, "use another split, such as dirichlet"), return_counts=True)[1]
+        return max(1, int((sizes >= self.minimum).sum()))
+
+
+@dataclass(frozen=True)
+class Given:
+    """Each client's samples as the data give them: all clients, or the first ones, in the order of the data."""
+
+    def __call__(self, labels, clients, rng, natural=None) -> Parts:
+        natural = owned(self, natural, "use another split, such as dirichlet")
+        owners, first, inverse = np.unique(natural, return_index=True, return_inverse=True)
+        if not 1 <= clients <= len(owners):
+            raise UserError(f"{self}: the data have {len(owners)} clients, not {clients}; ask for 1 to {len(owners)}.")
+        parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+        return [parts[owner] for owner in np.argsort(first)[:clients]]
+
+    def everyone(self, natural: np.ndarray | None) -> int:
+        """How many clients there are."""
+        return len(np.unique(owned(self, natural, "use another split, such as dirichlet")))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Each client's samples by their indices among those that were given, with the clients' names."""
+
+    names: tuple[str, ...]
+    parts: tuple[Any, ...] = field(repr=False)
+    test: tuple[Any, ...] = field(default=(), repr=False)  # each client's test samples, if they were among those given
+
+    @classmethod
+    def of(cls, lists: Sequence[Any] | Mapping[Any, Any]) -> Listed:
+        """The splitter of lists of indices, or masks, one for each client; raises UserError for anything else."""
+        pairs = lists.items() if isinstance(lists, Mapping) else ((f"client-{i}", own) for i, own in enumerate(lists))
+        named = {str(name): _indices(str(name), own) for name, own in pairs}
+        if not named or len(named) < len(lists):
+            raise UserError(f"split has {len(lists)} lists of {len(named)} clients: give each client one.")
+        return cls(tuple(named), tuple(named.values()))
+
+    def __call__(self, labels, clients, rng, natural=None) -> Parts:
+        if clients != len(self.parts):
+            raise UserError(f"split has lists for {len(self.parts)} clients, not {clients}: leave clients out.")
+        for name, own in zip(self.names, self.parts, strict=True):
+            if len(own) and not 0 <= own.min() <= own.max() < len(labels):
+                raise UserError(
+                    f"split, client {name!r}: its indices go from {own.min()} to {own.max()}, and there are samples 0 "
+                    f"to {len(labels) - 1}."
+                )
+        return list(self.parts)
+
+    def everyone(self, natural: np.ndarray | None) -> int:
+        """How many clients there are."""
+        return len(self.parts)
+
+    def within(self, held: np.ndarray | None) -> Listed:
+        """The same for data of which the samples of the mask `held` became test samples: every client's own."""
+        if held is None:
+            return self
+        self(held, len(self.parts), None)  # indices in range
+        place = np.where(held, np.cumsum(held), np.cumsum(~held)) - 1
+        train = tuple(place[own[~held[own]]] for own in self.parts)
+        if empty := next((name for name, own in zip(self.names, train) if not len(own)), None):
+            raise UserError(
+                f"split, client {empty!r}: all its samples are among the fifth that is held out for testing: give it "
+                "more, or give test samples apart."
+            )
+        return replace(self, parts=train, test=tuple(place[own[held[own]]] for own in self.parts))
+
+
+def _indices(name: str, own: Any) -> np.ndarray:
+    try:
+        found = np.asarray(own)
+    except ValueError:
+        found = np.zeros((0, 0))
+    found = np.flatnonzero(found) if found.dtype == bool and found.ndim == 1 else found
+    if found.ndim != 1 or (found.dtype.kind not in "iu" and len(found)):
+        raise UserError(f"split, client {name!r}: give its samples as a list of whole numbers.")
+    if not len(found):
+        raise UserError(f"split, client {name!r}: it has no sample: give it one or more, or leave it out.")
+    if len(np.unique(found)) < len(found):
+        raise UserError(f"split, client {name!r}: one of its indices stands there twice: give each once.")
+    return np.sort(found).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A split that was saved before, taken sample by sample.
+
+    `Split.save` wrote it; `make_split` also takes its test parts and its unseen clients.
+    """
+
+    path: str
+
+    def __call__(self, labels, clients, rng, natural=None) -> Parts:
+        if not Path(self.path).is_file():
+            raise UserError(
+                f"{self}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
+            )
+        with archive(self.path) as stored:
+            if not {"train", "train_sizes"} <= set(stored.files):
+                raise UserError(f"{self}: the file holds no split; give a split.npz that a run or Split.save wrote.")
+            parts = np.split(stored["train"], np.cumsum(stored["train_sizes"])[:-1])
+        if len(parts) != clients:
+            raise UserError(f"{self}: the file holds {len(parts)} clients, not {clients}; ask for {len(parts)}.")
+        if max(int(part.max(initial=-1)) for part in parts) >= len(labels):
+            raise UserError(
+                f"{self}: the file was made for more than these {len(labels)} samples; load the same data set."
+            )
+        return parts
