@@ -70,8 +70,8 @@ class Report(NamedTuple):
 
 def model() -> nn.Module:
     """The contract's model from FEATURES to CLASSES; what is trained of it is drawn elsewhere, what is frozen here."""
-    shapes, rng = ((FEATURES, HIDDEN), (HIDDEN, CLASSES)), generator(SEED, "frozen")
-    one, two = (nn.utils.skip_init(nn.Linear, *shape) for shape in shapes)
+    sizes, rng = ((FEATURES, HIDDEN), (HIDDEN, CLASSES)), generator(SEED, "frozen")
+    one, two = (nn.utils.skip_init(nn.Linear, *size) for size in sizes)
     for parameter in (*one.parameters(), *two.parameters()):
         parameter.data.copy_(torch.from_numpy(0.5 * rng.standard_normal(parameter.shape)))
     return nn.Sequential(one, nn.Tanh(), two)
@@ -257,9 +257,8 @@ def problem(dtype: torch.dtype, order: list[int] | None = None) -> Federation:
         y.append(np.argmax(x[-1] @ rng.standard_normal((FEATURES, CLASSES)), axis=1))
     pool = (torch.from_numpy(np.concatenate(x)).to(dtype), torch.from_numpy(np.concatenate(y)))
     rows = list(torch.arange(sum(SAMPLES)).split(list(SAMPLES)))
-    order = list(range(len(NAMES))) if order is None else order
-    mine = [rows[i] for i in order]
-    return Federation(pool, pool, mine, mine, [NAMES[i] for i in order])
+    names, mine = zip(*[(NAMES[i], rows[i]) for i in order or range(len(NAMES))], strict=True)
+    return Federation(pool, pool, mine, mine, names)
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
@@ -273,8 +272,7 @@ def _rows(here: _Here) -> list[dict[str, Tensor]]:
 
 def _same(law: str, trial: _Trial, one: _Here, two: _Here) -> None:
     _equal(law, trial.subject, one.server, two.server)
-    same = one.clients.rows.digest() == two.clients.rows.digest()
-    assert same, f"{law}: the clients' rows differ under {trial.subject.name}"
+    assert one.clients.rows.digest() == two.clients.rows.digest(), f"{law}: rows differ under {trial.subject.name}"
 
 
 def _equal(law: str, subject: Algorithm, one: Any, two: Any) -> None:

@@ -42,11 +42,10 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
         correction = piece.correct(mine)
         scratch.append(() if correction is None else correction[0])
         rules += [] if correction is None else [(place, correction[1])]
-    recipe = setup.recipe_of(at.closes)
-    first = recipe.begin(theta, at.buffers, tuple(scratch), at.steps, total)
-    first = first._replace(optimizer=row.optimizer) if setup.keeps_optimizer else first
-    batches = feed(setup, stepping, client)
-    last = descend(stepping, recipe, passes, objective, rules, first, batches, client.steps, view.lr)
+    recipe, state = setup.recipe_of(at.closes), {"optimizer": row.optimizer} if setup.keeps_optimizer else {}
+    first = recipe.begin(theta, at.buffers, tuple(scratch), at.steps, total)._replace(**state)
+    fed = feed(setup, stepping, client)
+    last = descend(stepping, recipe, passes, objective, rules, first, fed, client.steps, view.lr)
 
     gradient = last.total / (last.steps + (last.steps == 0)) if setup.recipe.gradient else view.gradient
     task = view.task._replace(buffers=last.buffers)
