@@ -18,6 +18,7 @@ from apiece.experiment.folders import noted
 from apiece.experiment.launch import federate, resume
 from apiece.experiment.result import Told
 from apiece.experiment.stopping import EarlyStopping, higher_is_better
+from apiece.report.metrics import Measure
 
 pytestmark = pytest.mark.usefixtures("no_report")
 WHOLE = TINY | {"rounds": 6, "split": "dirichlet(0.3)"}
@@ -72,7 +73,7 @@ def test_on_round_sees_the_models_the_clients_and_the_server():
     result = federate(**WHOLE | {"rounds": 2, "eval_every": 2}, on_round=lambda info: seen.append(info))
     assert [info["round"] for info in seen] == [1, 2] and dict(seen[-1]) == result.metrics[-1]
     assert not seen[0].clients and seen[1].clients == {
-        result.experiment.federation.names[i]: value for i, value in result.accuracy.items()
+        result.experiment.federation.names[i]: values for i, values in result.values.items()
     }
     assert torch.equal(seen[1].server.params, result.server.params) and seen[1].history[0] is result.metrics[0]
     for client in (None, 3):
@@ -104,9 +105,15 @@ def test_when_a_rule_is_due(key, values, patience, delta, due):
     assert higher_is_better("global_accuracy") and not higher_is_better("global_loss")
 
 
+def test_the_direction_is_the_metrics():
+    errors = (Measure("mae", higher=False), Measure("r2"))
+    values = [{"round": 1, "global_mae": 2.0, "global_r2": 0.1}, {"round": 2, "global_mae": 3.0, "global_r2": 0.2}]
+    assert early_stopping(patience=1).due(values, errors) and not early_stopping("global_r2", 1).due(values, errors)
+
+
 def test_a_rule_waits_anew_after_its_run_went_on():
     rule, past = EarlyStopping(None, 2), records("global_accuracy", 0.3, 0.2, 0.2, 0.2)
-    assert rule.due(past[:3]) and not rule.due(past[:3], 3) and not rule.due(past, 3)
+    assert rule.due(past[:3]) and not rule.due(past[:3], since=3) and not rule.due(past, since=3)
 
 
 def test_the_setting_ends_a_run_and_its_kill_changes_nothing(tmp_path):
