@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.outer_step import fedavg_p
 from apiece.vector.groups import chooser, names_of
-from apiece.vector.space import Space
+from apiece.vector.space import Space, sharing
 
 A = "lora_A"  # all of a model's A, as `vector/groups.py` knows them by peft's names
 B = "lora_B"
@@ -47,9 +46,10 @@ class Untrained(Piece):
             raise UserError(
                 f"{self.which!r} is all that the model trains, {', '.join(frozen)}: freeze some of it alone."
             )
-        kept = {id(p): p for p in module.parameters()}  # the copy has the module's own tensors
-        resting = (p for name, p in module.named_parameters(remove_duplicate=False) if name in frozen)
-        return copy.deepcopy(module, kept | {id(p): nn.Parameter(p.detach(), False) for p in resting})
+        made = sharing(module)
+        for name, p in made.named_parameters(remove_duplicate=False):
+            p.requires_grad_(p.requires_grad and name not in frozen)
+        return made
 
 
 @dataclass(frozen=True)
