@@ -68,7 +68,8 @@ class Networks:
     def embed(self, phi: Tensor, batch: Any) -> Tensor:
         """The mean of phi over the samples of a batch, [E]; zero for an empty batch."""
         x, y = batch
-        if self.bound.setting.task in UNLABELED or (y.dim() > 1 and not y.is_floating_point()):
+        labeled = isinstance(y, Tensor) and self.bound.setting.task not in UNLABELED
+        if not labeled or (y.dim() > 1 and not y.is_floating_point()):
             raise UserError("pefll describes a client by its labels: they must be classes, one or several a sample.")
         classes = torch.arange(self.bound.setting.classes, device=y.device)
         labels = y if y.is_floating_point() else (y[:, None] == classes).to(phi.dtype)
