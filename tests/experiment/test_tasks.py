@@ -126,6 +126,18 @@ def test_lines_of_a_round_that_no_checkpoint_has_are_written_again(tmp_path):
     assert path.read_bytes() == (tmp_path / "whole" / "client_metrics.jsonl").read_bytes()
 
 
+@pytest.mark.slow
+def test_each_client_as_a_process_of_its_own(tmp_path):
+    """A named model has as many outputs there as here."""
+    table = np.column_stack([X, Y, np.arange(len(Y)) % 3])
+    names = [*map("x{}".format, range(10)), "label", "client"]
+    np.savetxt(tmp_path / "mine.csv", table, delimiter=",", header=",".join(names), comments="")
+    settings = {"split": "natural", "clients": 3, "rounds": 2, "steps": 2, "lr": 0.02, "model": "mlp(hidden=[8])"}
+    for lift in ("sequential", "wired", "processes"):
+        federate(data=str(tmp_path / "mine.csv"), out=str(tmp_path / lift), lift=lift, **settings)
+    assert len({path.read_bytes() for path in tmp_path.glob("*/client_metrics.jsonl")}) == 1
+
+
 # --- shapes ----------------------------------------------------------------------------------------------------------
 def test_a_column_of_outputs_never_meets_a_row_of_targets():
     """[B, 1] beside [B] is [B] to the usual loss, to a loss that would broadcast, and to one that takes either."""
@@ -211,6 +223,13 @@ def test_a_run_of_classes_is_as_it_was(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_function_of_whole_numbers_takes_several_labels():
+    """As those of torchmetrics do, which refuse floats; a loss of one's own takes them as floats."""
+    whole = lambda o, y: sk.f1_score(y, o > 0, average="micro") if y.dtype == torch.int64 else 1 / 0
+    last = run("multilabel", metrics={"mine": whole, "f1": "f1"}, loss=F.binary_cross_entropy_with_logits).metrics[-1]
+    assert last["personal_mine_mean"] == pytest.approx(last["personal_f1_mean"])
+
+
 # --- what tables show ------------------------------------------------------------------------------------------------
 def test_the_best_of_an_error_is_the_lowest(tmp_path):
     for name, lr in (("slow", 1e-4), ("fast", 0.05)):
@@ -264,6 +283,21 @@ def test_what_needs_classes_says_so(kind, algorithm):
 def test_mistakes_get_one_sentence(settings, said):
     with pytest.raises(UserError, match=said):
         run("regression", **settings)
+
+
+def test_what_would_part_samples_from_their_targets(capsys):
+    """Flips of images alone are refused; noise keeps each image beside its mask; a large target is said."""
+    with pytest.raises(UserError, match="move images and not their masks"):
+        run("segmentation", augment="flip")
+    data = (np.uint8(200) * MASKS[..., None].astype(np.uint8).repeat(3, -1), MASKS)
+    settings = SMALL | {"split": "iid", "noise_rgb": 0.1, "rounds": 1}
+    place = federate(nn.Conv2d(3, 2, 1), data, **settings).experiment.federation
+    for rows in place.train:
+        x, y = (leaf[rows] for leaf in place.pool)
+        assert ((x[:, 0] > x[:, 0].amin()) == (y > 0)).float().mean() > 0.99
+    capsys.readouterr()
+    federate(column(), (X, 1000 * Y), rounds=1, steps=1, lr=0.0)
+    assert "targets have numbers as large as" in capsys.readouterr().err
 
 
 def test_outputs_of_another_shape_are_refused():

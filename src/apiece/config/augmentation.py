@@ -30,9 +30,11 @@ def crop(padding: int = Augmentation.padding, probability: float = Augmentation.
     return {"padding": padding, "crop": probability}
 
 
-def augmentation(text: str, shape: tuple[int, ...]) -> Any:
+def augmentation(text: str, shape: tuple[int, ...], task: str = "classification") -> Any:
     if text == "none":
         return None
+    if task == "segmentation":
+        raise UserError(f"augment={text!r} would move images and not their masks: leave it out.")
     if len(shape) != 3:
         raise UserError(f"augment={text!r} is for images, and samples have the shape {list(shape)}: leave it out.")
     wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
@@ -70,5 +72,7 @@ def under_noise(config: Config, dataset: Dataset, split: Split, dtype: torch.dty
         for i, rows in enumerate(split.train)
     ]
     labels = np.concatenate([dataset.y_train[rows] for rows in split.train])
-    changed = replace(dataset, x_train=np.concatenate(parts), y_train=labels)
+    targets = dataset.targets_train
+    targets = targets if targets is None else np.concatenate([targets[rows] for rows in split.train])
+    changed = replace(dataset, x_train=np.concatenate(parts), y_train=labels, targets_train=targets)
     return federation(changed, replace(split, train=consecutive(split.train)), dtype)

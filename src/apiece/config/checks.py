@@ -16,7 +16,7 @@ from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs
 from apiece.config.goal import numbered, sentence
 from apiece.config.settings import shown
 from apiece.data.federation import Federation
-from apiece.data.tasks import AUTO
+from apiece.data.tasks import AUTO, REAL
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError, said
@@ -24,6 +24,7 @@ from apiece.vector.drawing import Drawing
 from apiece.vector.task import Passes, Task
 
 MEASURED = 3  # samples on which metrics are tried
+HIGH = 30.0  # a larger real target was most likely not scaled
 LARGE = 1000.0  # a larger feature was most likely not scaled
 
 CLIENTS = ("names", "participants", "size", "samples", "test_pool", "test_rows")  # what a run needs of ready clients
@@ -156,7 +157,20 @@ def hints(experiment: Any) -> list[str]:
     """What a run says before its first round: its task, if that was read off the targets, and what looks mistaken."""
     config, task = experiment.config, experiment.federated.setup.task
     said = sentence(task) if config.task == AUTO else ""
-    return [hint for hint in (said, unscaled(experiment.federation), numbered(experiment.dataset)) if hint]
+    clients = experiment.federation
+    found = (said, unscaled(clients), large_targets(task, clients), numbered(experiment.dataset))
+    return [hint for hint in found if hint]
+
+
+def large_targets(task: Task, clients: Any) -> str:
+    """A warning about real targets on which the squared error makes usual step sizes diverge; "" if there are none."""
+    y = clients.pool[1] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
+    if task.name not in REAL or not isinstance(y, torch.Tensor) or not y.numel() or float(y.abs().max()) <= HIGH:
+        return ""
+    return (
+        f"the targets have numbers as large as {float(y.abs().max()):.3g}, on which training may diverge: standardize "
+        "them, (y - its mean) / its standard deviation, or lower --lr."
+    )
 
 
 def unscaled(clients: Any) -> str:

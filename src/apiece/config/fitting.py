@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from apiece.data.tasks import UNLABELED
 from apiece.errors import UserError, said
-from apiece.vector.losses import Aligned, trailing
+from apiece.vector.losses import Aligned, OfWhole, trailing
 from apiece.vector.metric import Metric
 from apiece.vector.task import ACCURACY, scores
 
@@ -82,11 +83,25 @@ def fitting_shape(function: Callable[[Any, Any], Any], outputs: Any, y: Any) -> 
     return Aligned(function) if broke else function
 
 
+def fitting_kind(function: Callable[[Any, Any], Any], outputs: Any, y: Any) -> Callable[[Any, Any], Any]:
+    """The function, given targets as whole numbers where they are several labels and it does not take them as floats,
+    as a loss does.
+    """
+    if not isinstance(y, Tensor) or not y.is_floating_point() or y.dim() < 2 or not ((y == 0) | (y == 1)).all():
+        return function
+    for tried in (function, OfWhole(function)):
+        with suppress(Exception), warnings.catch_warnings():  # what both raise is told where it is called
+            warnings.simplefilter("ignore")
+            tried(outputs, y)
+            return tried
+    return function
+
+
 def fitting_metric(metric: Metric, outputs: Any, y: Any, count: int) -> Metric:
     """The metric, marked whether it gives each of these `count` samples a value or all of them one. UserError where it
     gives anything else.
     """
-    function = fitting_shape(metric.function, outputs, y)
+    function = fitting_kind(fitting_shape(metric.function, outputs, y), outputs, y)
     if metric is ACCURACY and (not isinstance(scores(outputs), Tensor) or scores(outputs).shape[-1:] == (1,)):
         what = "one number per sample" if isinstance(scores(outputs), Tensor) else f"a {type(outputs).__name__}"
         raise UserError(f"the model gives {what}, which has no accuracy: give a metric of your own.")

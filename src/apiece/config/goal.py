@@ -140,6 +140,13 @@ def metrics_of(given: Any, task: str) -> tuple[Metric, ...]:
     return tuple(made)
 
 
+def nameless(given: Any) -> bool:
+    """Whether metrics are given, and none by a name alone, which means one thing under one task."""
+    several = isinstance(given, (Mapping, list, tuple)) and not isinstance(given, Metric)
+    parts: Any = given.values() if isinstance(given, Mapping) else given if several else [given]
+    return given is not None and not any(isinstance(part, str) for part in parts)
+
+
 def _one(given: Any, task: str, usual: Usual, name: str = "") -> Metric:
     if isinstance(given, Metric):
         return given._replace(name=name or given.name)

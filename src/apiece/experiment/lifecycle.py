@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._pytree import tree_leaves
 
-from apiece.data.tasks import TOLD, UNLABELED
+from apiece.data.tasks import REAL, TOLD, UNLABELED
 from apiece.errors import UserError
 from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
 from apiece.experiment.identity import digest
@@ -67,7 +67,8 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
     """Make the folder of a new run; raises UserError if it exists and is not empty."""
     refuse_existing(folder)
     files.make_folder(folder)
-    space = experiment.federated.setup.task.space
+    task = experiment.federated.setup.task
+    space = task.space
     resolved = {
         "parameters": space.size,
         "buffers": space.buffer_size,
@@ -77,10 +78,9 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
         "algorithm": repr(experiment.federated.setup.algorithm),
         "shape": list(tree_leaves(experiment.federation.test_pool[0])[0].shape[1:]),
         "digest": digest(experiment.config),
-        "classes": experiment.dataset.classes if experiment.dataset else 0,
+        "classes": experiment.dataset.classes if experiment.dataset and task.name not in REAL else 0,
         "data": experiment.fingerprint,
     }
-    task = experiment.federated.setup.task
     told = {} if task.name in TOLD else {"task": task.name}
     measures = measures_of(task)
     write_config(folder, experiment.config, resolved | told, () if measures == (ACCURACY,) else to_toml(measures))

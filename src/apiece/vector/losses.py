@@ -44,6 +44,16 @@ class Aligned:
         return self.function(aligned(outputs, y), y)
 
 
+@dataclass(frozen=True)
+class OfWhole:
+    """A function of outputs and whole numbers, for targets that are 0 or 1 as floats."""
+
+    function: Callable[[Any, Any], Any]
+
+    def __call__(self, outputs: Any, y: Tensor) -> Any:
+        return self.function(outputs, y.long())
+
+
 def squared_error(outputs: Any, y: Tensor) -> Tensor:
     """mean (outputs - y)^2."""
     return F.mse_loss(aligned(outputs, y), y)

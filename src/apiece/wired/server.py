@@ -87,11 +87,11 @@ def _named(experiment: Experiment) -> bool:
 
 def text_of(experiment: Experiment, digest: str) -> str:
     """All that a client learns about a run before the first message, in TOML."""
-    config, dataset = experiment.config, experiment.dataset
+    config, setting = experiment.config, experiment.federated.setup.setting
     if config.init is not None:
         config = replace(config, init=str(Path(config.init).resolve()))
     shape = list(experiment.federation.test_pool[0].shape[1:])
-    classes = dataset.classes if dataset is not None else 0
+    classes = setting.classes if setting is not None else 0
     resolved = {"digest": digest, "shape": shape, "classes": classes, "clients": len(experiment.federation.names)}
     resolved["task"] = experiment.federated.setup.task.name
     return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
