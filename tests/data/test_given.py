@@ -190,6 +190,14 @@ def test_items_of_unequal_length_and_tokens_are_trees():
     assert tokens.natural_train is not None and set(tokens.natural_train) == set(WHO)
 
 
+def test_a_model_that_takes_no_mask_is_named():
+    rows = [X[i, : 1 + i % 4, None] for i in range(90)]
+    with pytest.raises(UserError, match="does not take samples"):
+        ran((rows, Y), split=[range(45), range(45, 90)], clients=None)
+    with pytest.raises(UserError, match="does not take samples"):
+        federate(nn.GRU(1, 3), (rows, Y), **QUICK)
+
+
 # --- mistakes --------------------------------------------------------------------------------------------------------
 class Stream(IterableDataset):
     def __iter__(self) -> Any:

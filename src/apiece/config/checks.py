@@ -70,7 +70,7 @@ def check_outputs(
     x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
     try:
         outputs = task.space.outputs(theta, x, buffers)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
         raise UserError(
             f"the model does not take samples {_shapes(x)}: {said(error)}" + _meant_as_tokens(task, theta, buffers, x)
         ) from None

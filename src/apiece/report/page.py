@@ -139,7 +139,8 @@ def _notes(rows: list[Runs]) -> list[str]:
             notes.append(f"{who}: {run.lost}.")
         done, asked = run.metrics[-1]["round"], run.config.get("rounds")
         if isinstance(asked, int) and done < asked:
-            notes.append(f"{who}: {done} of {asked} rounds are done.")
+            stopped = run.resolved.get("stopped") == str(done)
+            notes.append(f"{who}: {done} of {asked} rounds are done{', as it was stopped there' if stopped else ''}.")
         for key in ("train_loss", "global_loss", "divergence_all", "divergence_selected"):
             rounds, values = run.series(key)
             broken = rounds[[not math.isfinite(value) for value in values]] if len(values) else rounds
