@@ -82,7 +82,7 @@ class KeepBest:
             return
         higher = higher_is_better(str(key), round.measures)
         if all(better(higher, value, earlier[key]) for earlier in round.history if key in earlier):
-            about = {"round": str(round.number), str(key): repr(value)}
+            about = {"round": str(round.number)}  # one entry: safetensors writes several in any order
             files.atomic_write(round.folder / BEST, safetensors.torch.save(round.model(), about))
 
 
@@ -136,7 +136,7 @@ def keep_best(metric: str | None = None) -> KeepBest:
         federate(..., out="runs/one", watchers=[keep_best()])
 
     `metric` is as in `early_stopping`; of equal rounds the first counts. The file is replaced as a whole, before the
-    round's checkpoint is written, and its metadata name the round. Raises UserError for a run without a folder.
+    round's checkpoint is written, and its metadata name the `round`. Raises UserError for a run without a folder.
     """
     return KeepBest(metric)
 
