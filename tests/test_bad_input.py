@@ -20,7 +20,7 @@ from apiece.experiment.launch import federate
 from apiece.pieces.proximal import Proximal
 
 EXPRESSIONS = [
-    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "41 to choose from"),
+    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "48 to choose from"),
     ({"algorithm": "scaffold + relaxd_init"}, "At character 12", "did you mean 'relaxed_init'"),
     ({"algorithm": "fedprox(nu=1)"}, "no argument 'nu'", "did you mean 'mu'"),
     ({"algorithm": "fedprox(mu=big)"}, "fedprox's mu must be a number, not big"),
@@ -152,7 +152,7 @@ WRONG = """
 import sys
 from apiece.cli import main
 for words in (
-    "run --algorithm scafold", "run --algorithm fedprox(nu=1)", "run --split dirichlt", "run --optimizer adam",
+    "run --algorithm scafold", "run --algorithm fedprox(nu=1)", "run --split dirichlt", "run --optimizer yogi",
     "run --server sgd", "run --schedule cosin", "run --augment flp", "run --lr -1", "grid --rows scafold --columns x",
 ):
     try:

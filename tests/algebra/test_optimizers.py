@@ -149,10 +149,10 @@ def test_server_optimizers_are_their_equations(kind, optimizer):
 @pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])
 def test_an_adaptive_server_has_one_definition(name):
     """--server adam is --algorithm fedadam, and both are the class as it stands."""
-    by_option, by_name = optimizers.NAMED[name](), getattr(named, f"fed{name}")().server
+    by_option, by_name = optimizers.NAMED["server"][name](), getattr(named, f"fed{name}")().server
     assert by_option == by_name == type(by_name)()
     values = {"lr": 0.3, "beta1": 0.5, "tau": 0.1, "initial": 0.2}
-    by_option, by_name = optimizers.NAMED[name](**values), getattr(named, f"fed{name}")(**values).server
+    by_option, by_name = optimizers.NAMED["server"][name](**values), getattr(named, f"fed{name}")(**values).server
     assert by_option == by_name == type(by_name)(**values)
 
 

@@ -110,7 +110,7 @@ def test_no_number_of_an_algorithm_may_be_none(name):
         ("algorithm", "relaxed_init(1e400)", "too large"),
         ("algorithm", "pfedme(lam=0)", "lam and step_size above 0"),
         ("algorithm", "fedreg(steps=0)", "steps and batches are 1 or more"),
-        ("optimizer", "adam(lr=inf)", "lr=inf must be a finite number"),
+        ("optimizer", "adamw(epsilon=inf)", "epsilon=inf must be a finite number"),
         ("split", "dirichlet(1e-300)", "from 1e-06"),
         ("augmentation", "crop(999)", "give less than 8"),
         ("augmentation", "crop(8)", "give less than 8"),

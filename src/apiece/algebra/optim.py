@@ -96,6 +96,11 @@ def adamw(
     return AdamW(beta1, beta2, epsilon, weight_decay)
 
 
+def adam(beta1: float = AdamW.beta1, beta2: float = AdamW.beta2, epsilon: float = AdamW.epsilon) -> AdamW:
+    """Adam, without weight decay (Kingma and Ba 2015)."""
+    return AdamW(beta1, beta2, epsilon, 0.0)
+
+
 @dataclass(frozen=True)
 class Freeze:
     """Another optimizer that moves `first` alone for `count` steps, then everything else alone (FedRep, FedAlt).

@@ -22,7 +22,7 @@ from apiece.config.goal import CLASSES, Goal, goal_of, nameless, outputs_of, tas
 from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
 from apiece.config.reading import as_taken
-from apiece.config.settings import Config, check, counted
+from apiece.config.settings import OBJECTS, Config, check, counted
 from apiece.config.splitting import columns_of, split_of
 from apiece.data.arrays import Dataset, as_task
 from apiece.data.federation import Federation
@@ -121,6 +121,8 @@ def assemble(
     """
     check(config)
     config = counted(replace(config, plugin=plugins.pinned(config.plugin)))
+    for name in OBJECTS:
+        refuse_own(getattr(config, name), name)
     chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
     dtype = DTYPES[config.precision]
     split = None
@@ -260,7 +262,8 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
     if work.epochs is not None:  # the sum of the cohort's own passes, whose last batches may be small
         each = sum(work.count(0, 0, "", clients.size(i)) for i in clients.participants) / len(clients.participants)
     else:
-        each = work.steps if not isinstance(work.steps, Between) else (work.steps.low + work.steps.high) / 2
+        steps = work.steps
+        each = (steps.low + steps.high) / 2 if isinstance(steps, Between) else steps if isinstance(steps, int) else 0
     return pooled, replace(work, steps=round(cohort * (each or 0)), epochs=None), 1
 
 

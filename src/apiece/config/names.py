@@ -15,8 +15,7 @@ SIDES = {"optimizer": optimizers.CLIENTS, "server": optimizers.SERVERS}
 SOURCES: dict[str, Functions] = {
     "split": splits.NAMED,
     "schedule": schedules.NAMED,
-    "optimizer": optimizers.NAMED,
-    "server": optimizers.NAMED,
+    **optimizers.NAMED,
     "augment": Names({name: f"apiece.config.augmentation.{name}" for name in ("flip", "crop")}),
     "model": Names(
         {"opt": "apiece.networks.opt.opt", "opt_lm": "apiece.networks.opt.opt_lm", "hf": "apiece.networks.hf.hf"}
@@ -64,7 +63,7 @@ def _refuse_other_side(setting: str, text: str) -> None:
     """Refuse the server's optimizer as the clients', and a client's optimizer as the server's."""
     allowed = SIDES.get(setting, {})
     for call in parse(text) if setting in SIDES else ():
-        if call.name in optimizers.NAMED and call.name not in allowed:
+        if call.name in optimizers.NAMED[setting] and call.name not in allowed:
             own, other = ("a client", "the server") if setting == "optimizer" else ("the server", "a client")
             raise UserError(
                 f"{setting}={text!r}: {call.name} is an optimizer of {other}, and this setting is of {own}: use "

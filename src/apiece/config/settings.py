@@ -16,6 +16,7 @@ from apiece.language.grammar import Call, parse
 
 CLIENTS, BY_DATA = 20, ("natural", "given")  # the number of clients, and the splits whose data say it
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
+OBJECTS = ("optimizer", "server", "schedule", "augment", "weighting", "steps")  # a program may give objects for these
 GROUPS = {  # as the help of the command line shows them, the most important first
     "main": "algorithm data task split clients cohort rounds model steps batch lr seed out",
     "data": "data_dir input target_column client_column prepare fit resize unseen validation augment noise_rgb "
@@ -100,7 +101,7 @@ class Config:
     factor=0.1).
     """
     optimizer: str = "sgd"
-    """The clients' optimizer: sgd(momentum=0.9, weight_decay=1e-4) or adamw(...)."""
+    """The clients' optimizer: sgd(momentum=0.9, weight_decay=1e-4), adam or adamw(...)."""
     optimizer_state: Literal["fresh", "kept"] = "fresh"
     """The clients' optimizer state: fresh each round, or kept by the client."""
     clip: float | None = None

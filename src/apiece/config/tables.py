@@ -9,7 +9,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from apiece.config.settings import Config, counted, shown
+from apiece.config.settings import OBJECTS, Config, counted, shown
+from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.language.expression import Misfit, fit
 from apiece.system.files import read_toml
@@ -42,6 +43,8 @@ def from_table(table: dict[str, Any], where: str) -> Config:
 
 def _fitting(name: str, given: Any, where: str) -> Any:
     """The value in the setting's type: text may be given as a whole number or a path, a list of texts as one text."""
+    if name in OBJECTS and given == OWN:  # as a run's folder says it
+        return given
     kind, told = KINDS[name], f"{where}: {name}={shown(_plain(given))} is not allowed;"
     items = tuple(map(_plain, given if isinstance(given, (list, tuple)) else (given,)))
     value = items if isinstance(given, (list, tuple)) else items[0]

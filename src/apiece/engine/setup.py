@@ -37,10 +37,10 @@ class Templates(NamedTuple):
 class Setup:
     """An algorithm on a task: the clients' optimizer, the server's, and how answers are weighted.
 
-    `weighting` is "samples" or "uniform"; `clip` bounds the norm of the task gradient; `optimizer_state` is "fresh"
-    each round or "kept"; `watch` names what the simulation looks at ("drift", and "divergence", which keeps every
-    client's model); `setting` is what a broadcast's recipe is completed for; `equal_work` says that all clients who
-    answer a round take as many steps in it.
+    `weighting` is "samples", "uniform", or a function of a client's number of samples; `clip` bounds the norm of the
+    task gradient; `optimizer_state` is "fresh" each round or "kept"; `watch` names what the simulation looks at
+    ("drift", and "divergence", which keeps every client's model); `setting` is what a broadcast's recipe is completed
+    for; `equal_work` says that all clients who answer a round take as many steps in it.
     """
 
     algorithm: Algorithm
@@ -49,7 +49,7 @@ class Setup:
     initial_buffers: Tensor
     client: Optimizer = Sgd()
     server: Optimizer = Descent()
-    weighting: str = "samples"
+    weighting: str | Callable[[int], float] = "samples"
     clip: float | None = None
     optimizer_state: str = "fresh"
     watch: frozenset[str] = frozenset()
@@ -180,6 +180,8 @@ class Setup:
 
     def weight(self, samples: int) -> float:
         """How much a client with so many training samples counts in the mean of the models."""
+        if callable(self.weighting):
+            return float(self.weighting(samples))
         return float(samples) if self.weighting == "samples" else 1.0
 
     # --- what a client keeps -----------------------------------------------------------------------------------------

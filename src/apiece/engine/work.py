@@ -4,7 +4,9 @@ client.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -29,6 +31,20 @@ class Between:
 
 
 @dataclass(frozen=True)
+class ByClient:
+    """A number of local steps for each client, by a function of its name."""
+
+    given: Callable[[str], int]
+
+    def of(self, name: str) -> int:
+        """Those of this client; raises UserError for what is no number of steps."""
+        steps = self.given(name)
+        if not isinstance(steps, Integral) or steps < 0:
+            raise UserError(f"steps gives {steps!r} for client {name!r}: it must give a whole number, 0 or more.")
+        return int(steps)
+
+
+@dataclass(frozen=True)
 class Work:
     """Local work of a round: `steps` batches (a number or Between), or `epochs` passes over the client's samples.
 
@@ -36,7 +52,7 @@ class Work:
     samples than a batch uses them all. By epochs, the last batch of a pass may be smaller.
     """
 
-    steps: int | Between | None = 50
+    steps: int | Between | ByClient | None = 50
     epochs: int | None = None
     batch: int = 32
 
@@ -53,7 +69,7 @@ class Work:
             return self.epochs * -(-samples // self.batch)
         if isinstance(self.steps, Between):
             return int(generator(seed, "steps", round, name).integers(self.steps.low, self.steps.high + 1))
-        return self.steps or 0
+        return self.steps.of(name) if isinstance(self.steps, ByClient) else self.steps or 0
 
     def smallest(self, samples: int) -> int:
         """How many samples are in the smallest batch of a client with so many."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from apiece.config.settings import Config, located
 from apiece.config.tables import to_table
+from apiece.data.catalog import OWN
 from apiece.errors import UserError
 from apiece.experiment.folders import INIT, SPELLED, content_of, noted, recorded, spelled
 from apiece.experiment.result import measures_of
@@ -81,6 +82,13 @@ def refuse_rounds(folder: Path, config: Config) -> None:
             f"the run in {str(folder)!r} has done {past} rounds, and rounds={config.rounds} are fewer: ask for {past} "
             "or more, or begin another with another --out."
         )
+    if config.schedule == OWN:
+        if there != config.rounds:
+            raise UserError(
+                f"the run in {str(folder)!r} has a schedule of a program's own, which may depend on the number of "
+                f"rounds: keep {there}, or take another --out."
+            )
+        return
     (schedule,) = build(config.schedule, schedules.NAMED)
     if any(schedule(t, there) != schedule(t, config.rounds) for t in range(past)):
         raise UserError(

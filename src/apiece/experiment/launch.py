@@ -18,6 +18,7 @@ from apiece.config import names
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.checks import hints, refuse_others
 from apiece.config.goal import given_metrics
+from apiece.config.objects import parted, with_objects
 from apiece.config.settings import Config, check, located
 from apiece.config.splitting import columns_of
 from apiece.config.tables import from_table, shared
@@ -69,6 +70,9 @@ def federate(
     `task="regression"` says what is learned where the targets do not; it decides the usual loss and metrics.
     `loss(outputs, y)` replaces the loss. `metrics` are names, functions of (outputs, y) that give one value per sample
     or one number for all, or `apiece.Metric`s: a list of these or a dictionary by name; `metric` is one alone.
+    `optimizer`, `server`, `schedule`, `augment`, `weighting` and `steps` are text, as on the command line, or objects
+    and functions: optimizers on vectors, a factor of the step size by (round, rounds), a pure function of a batch, a
+    weight by number of samples, a number of local steps by client's name, as a function, a dictionary or a list.
     `on_round(info)` is called with each round's record, which also has `info.model()`, `info.clients` and
     `info.server`; if it returns "stop", the run ends with that round (`early_stopping`). Each of `watchers` is called
     with the `Round` itself, before it is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume`
@@ -77,6 +81,7 @@ def federate(
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
     refuse_others(model, data, algorithm, loss, on_round, clients, watchers)
+    settings, replaced = parted(settings)
     names, metrics = given_metrics(metric, metrics)
     settings |= {"metrics": names} if names else {}
     module = model if isinstance(model, nn.Module) else None
@@ -100,6 +105,7 @@ def federate(
     config = identity.as_kept(folder, config) if folder is not None and there else located(config)
     dataset = as_dataset(data, columns_of(config)) if objects else None
     experiment = _assembled(config, dataset, module, loss, metrics, custom, clients, splitter)
+    experiment = with_objects(experiment, replaced)
     return _watched(experiment, folder, on_round, progress, there, watchers)
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from apiece.language.names import Names
 
-CLIENTS = {"adamw": "apiece.algebra.optim.adamw", "sgd": "apiece.algebra.optim.Sgd"}
+CLIENTS = {
+    "adam": "apiece.algebra.optim.adam",
+    "adamw": "apiece.algebra.optim.adamw",
+    "sgd": "apiece.algebra.optim.Sgd",
+}
 SERVERS = {
     "adagrad": "apiece.algebra.server_optim.adagrad",
     "adam": "apiece.algebra.server_optim.Adam",
@@ -12,4 +16,4 @@ SERVERS = {
     "momentum": "apiece.algebra.server_optim.Momentum",
     "yogi": "apiece.algebra.server_optim.Yogi",
 }
-NAMED = Names(CLIENTS | SERVERS)
+NAMED = {"optimizer": Names(SERVERS | CLIENTS), "server": Names(CLIENTS | SERVERS)}  # adam is one on either side

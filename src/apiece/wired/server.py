@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_map
 from apiece.algebra.generators import Pipeline
 from apiece.algebra.place import Shared, Traffic
 from apiece.config.assemble import chosen_algorithm
+from apiece.config.settings import OBJECTS
 from apiece.config.tables import to_table
 from apiece.data.catalog import OWN
 from apiece.data.samples import Samples
@@ -69,6 +70,7 @@ class Wired:
             "loss": task.loss not in LOSSES,
             "metric": not BUILT_IN.issuperset(task.metrics),
             "algorithm": not _named(experiment),
+            **{name: getattr(config, name) == OWN for name in OBJECTS},
         }
         if culprits := [name for name, own in given.items() if own]:
             raise UserError(

@@ -1,0 +1,103 @@
+"""Objects and functions where a setting has text: the same run bit by bit, and one sentence for what is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.outer import cli
+from support.recipes import Stop, result, stopping
+
+import apiece
+from apiece import federate
+from apiece.algebra.optim import AdamW, adam
+from apiece.algebra.server_optim import Adam, Momentum
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
+from apiece.data.batches import Augmentation
+from apiece.errors import UserError
+
+SMALL: dict[str, Any] = {"clients": 4, "cohort": 0.5, "rounds": 4, "batch": 8, "steps": 2, "lr": 0.05}
+SMALL |= {"model": "mlp(hidden=[8])"}
+SAME: dict[str, tuple[str, Any]] = {
+    "optimizer": ("sgd(momentum=0.9)", apiece.Sgd(0.9)),
+    "server": ("momentum(0.5)", Momentum(0.5)),
+    "schedule": ("exponential(0.5)", lambda t, rounds: 0.5**t),
+    "augment": ("flip", Augmentation(crop=0.0)),
+    "weighting": ("uniform", lambda samples: 3.0),
+    "steps": ("3", lambda name: 3),
+}
+
+pytestmark = pytest.mark.usefixtures("no_report")
+
+
+def made(**settings: Any) -> Any:
+    return federate(**(SMALL | settings))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_an_object_is_what_its_text_is(name):
+    text, thing = SAME[name]
+    one, two = made(**{name: text}), made(**{name: thing})
+    assert torch.equal(one.server.params, two.server.params)
+    assert not torch.equal(one.server.params, made().server.params)
+
+
+def test_steps_by_client():
+    counts = [1, 2, 3, 0]
+    by_name = {f"client-{i}": count for i, count in enumerate(counts)}
+    for steps in (counts, by_name, by_name.__getitem__):
+        assert made(cohort=1.0, rounds=1, steps=steps).metrics[-1]["steps"] == sum(counts)
+
+
+def test_a_pure_function_augments():
+    x, y = torch.randn(80, 6), torch.arange(80) % 3
+    given = {"data": (x, y), "clients": 4, "rounds": 2, "steps": 2, "batch": 8}
+    functions = ({}, {"augment": lambda x: x}, {"augment": lambda x: -x})
+    plain, same, other = (federate(**given, **function) for function in functions)
+    assert torch.equal(plain.server.params, same.server.params)
+    assert not torch.equal(plain.server.params, other.server.params)
+
+
+def test_adam_on_clients_and_on_the_server():
+    assert assemble(Config(optimizer="adam", clients=4)).federated.setup.client == adam() == AdamW(weight_decay=0.0)
+    assert assemble(Config(server="adam(lr=0.01)", clients=4)).federated.setup.server == Adam(lr=0.01)
+
+
+def test_a_folder_says_it_and_goes_on_from_the_program_alone(tmp_path: Path):
+    objects = {name: thing for name, (_, thing) in SAME.items() if name != "augment"}
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    made(out=str(whole), **objects)
+    with pytest.raises(Stop):
+        made(out=str(folder), on_round=stopping(2), **objects)
+    text = (folder / "run.toml").read_text()
+    assert all(f'{name} = "your own"' in text for name in objects)
+    ended = cli("resume", folder)
+    assert ended.code == 2 and "this run's optimizer came from a program" in ended.err
+    made(out=str(folder), resume=True, **objects)
+    assert result(folder) == result(whole)
+    with pytest.raises(UserError, match="belongs to run"):
+        made(out=str(folder), resume=True)
+    with pytest.raises(UserError, match="schedule of a program's own.*keep 4"):
+        made(out=str(folder), resume=True, **(objects | {"rounds": 5}))
+
+
+WRONG = {
+    "a class": ({"optimizer": apiece.Sgd}, "optimizer is the class Sgd: give an instance"),
+    "of torch": ({"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)}, "no optimizer on vectors"),
+    "no function": ({"schedule": [0.1, 0.2]}, "schedule is .* a function of the round"),
+    "a short list": ({"steps": [1, 2]}, "steps has 2 numbers, for 4 clients"),
+    "a client left out": ({"steps": {"client-0": 1}}, "no number for client 'client-1'"),
+    "half a step": ({"steps": lambda name: 0.5}, "steps gives 0.5 for client"),
+    "two servers": ({"server": Momentum(), "algorithm": "fedavgm"}, "both decide the server's optimizer"),
+    "wired": ({"optimizer": apiece.Sgd(), "lift": "wired"}, "the optimizer of this run are objects of a program"),
+    "pooled": ({"steps": lambda name: 2, "algorithm": "centralized"}, "centralized has one client"),
+}
+
+
+@pytest.mark.parametrize("settings, said", WRONG.values(), ids=WRONG)
+def test_what_is_none_is_refused(settings, said):
+    with pytest.raises(UserError, match=said):
+        made(**settings)
