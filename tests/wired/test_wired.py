@@ -59,7 +59,8 @@ ALGORITHMS = ["fedavg", "fedprox(mu=0.1)", "period(body, 2)", "scaffold", "fedin
     "fedreg(steps=2, batches=2)", "fedgen(epochs=3) + relaxed_init(0.1)",
     "vhl(samples=60, batch=16) + relaxed_init(0.1)", "moon + fedcog(samples=8, steps=2)", "fedalt + fedadam(lr=0.01)",
     "lg_fedavg + feddecorr + fedyogi(lr=0.01)", "fedsim + fedadagrad(lr=0.01) + class_mask",
-    "fedper + fedcm"]  # fmt: skip
+    "fedper + fedcm", "diloco(every=2)", "streaming_diloco(every=3, alpha=0.3) + fedit('*')", "ffa_lora('*bias')",
+    "fedsa_lora('*bias')", "rolora('*bias', '*weight')", "fed_dpa('*bias')"]  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
     "kept": {"epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept", "weighting": "uniform"},
     "cnn": {"model": "cnn", "augment": "flip", "server": "momentum(0.9)", "steps": "1", "cohort": 2.0, "unseen": 2},
