@@ -101,6 +101,26 @@ def test_ranks_make_the_run_of_one_process(tmp_path, ranks, runs):
             assert shared[-1].get(key) == pytest.approx(alone[-1].get(key)) and (key in alone[-1] or "pefll" in name)
 
 
+STOPPING = """
+import sys
+from apiece import federate, keep_best
+from apiece.system.ranks import join
+
+leads = join().leads  # only the first rank sees a round, so the others cannot say "stop"
+told = lambda info: "stop" if leads and info["round"] == 3 else None
+settings = dict(model="mlp(hidden=[4])", clients=6, cohort=2, steps=2, batch=8, lift="sequential", precision="float64")
+result = federate(rounds=6, on_round=told, watchers=[keep_best()], out=sys.argv[1], **settings)
+print("rounds:", result.server.round, flush=True)
+"""
+
+
+def test_the_first_rank_ends_the_run_for_all(tmp_path):
+    done = ended(2, tmp_path, STOPPING, "run")
+    assert done.returncode == 0 and done.stdout.count("rounds: 3") == 2, done.stderr
+    assert len(logged(tmp_path / "run")) == 3 and (tmp_path / "run" / "best.safetensors").is_file()
+    assert 'stopped = "3"' in (tmp_path / "run" / "run.toml").read_text()
+
+
 def test_goes_on_with_another_number_of_ranks(tmp_path):
     """Begun by two, stopped by a lost one, ended by one process: the run that was never stopped."""
     words = ["run", "--algorithm", "scaffold", "--cohort", "4", "--rounds", "40", *SETTINGS.split()]
