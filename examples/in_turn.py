@@ -32,7 +32,7 @@ BASE = Config(
     data="tinyshakespeare",
     split="shards(1, by=natural)",
     clients=8,
-    rounds=200,
+    rounds=100,
     steps="10",
     batch=16,
     lr=0.002,

@@ -107,7 +107,7 @@ class Setup:
         chosen = [self.task.space.select(part.which) for part in self.algorithm.in_turn]
         return torch.stack(chosen).any(0) & self.periods.shared if chosen else None
 
-    @property
+    @cached_property
     def keeps_optimizer(self) -> bool:
         """Whether clients keep their optimizer's state from round to round."""
         return self.optimizer_state == "kept" or any(p.keeps_optimizer for p in self.algorithm.pieces)
