@@ -300,6 +300,25 @@ def test_what_would_part_samples_from_their_targets(capsys):
     assert "targets have numbers as large as" in capsys.readouterr().err
 
 
+def test_ready_clients_whose_targets_say_no_task():
+    """One-hot rows and real numbers of several axes; several labels may be whole numbers or truth values."""
+    x, rows = torch.randn(24, 6), [torch.arange(8 * i, 8 * i + 8) for i in range(3)]
+    bits = torch.rand(24, 4) < 0.4
+
+    def ready(y: Tensor, **settings: Any) -> Result:
+        place = Federation((x, y), (x, y), rows, rows, ["a", "b", "c"])
+        return federate(seeded(lambda: nn.Linear(6, 4)), clients=place, rounds=1, steps=1, batch=4, **settings)
+
+    with pytest.raises(UserError, match=r"\[24, 4\] has a single 1.*argmax"):
+        ready(torch.eye(4)[torch.arange(24) % 4])
+    with pytest.raises(UserError, match=r"\[24, 2, 2\], which say no task: say task='forecasting'"):
+        ready(torch.randn(24, 2, 2))
+    same = [ready(bits.to(kind)).server.params for kind in (torch.bool, torch.int64, torch.float32)]
+    assert torch.equal(same[0], same[1]) and torch.equal(same[1], same[2])
+    same = [ready(bits.to(kind), algorithm="pefll").server.params for kind in (torch.bool, torch.float32)]
+    assert torch.equal(*same)
+
+
 def test_outputs_of_another_shape_are_refused():
     with pytest.raises(UserError, match=r"gives \[3\] for a sample whose target is \[\]"):
         federate(nn.Linear(10, 3), (X, Y), **SMALL)

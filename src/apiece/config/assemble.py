@@ -18,7 +18,7 @@ from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
 from apiece.config.checks import check_outputs, check_small_batches
 from apiece.config.extremes import check_whole_numbers
-from apiece.config.goal import CLASSES, Goal, goal_of, nameless, outputs_of, task_named
+from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
 from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
 from apiece.config.reading import as_taken
@@ -137,7 +137,7 @@ def assemble(
     elif isinstance(clients, Federation):
         refuse_misfits(clients)
     shape = tuple(tree_leaves(clients.test_pool[0])[0].shape[1:])
-    goal = goal_of(config, task_named(config, clients, dataset, loss is not None and nameless(metric)), loss, metric)
+    goal = goal_of(config, task_named(config, clients, dataset, loss, metric), loss, metric)
     if dataset is not None and goal.task in ("classification", "language-modeling"):
         outputs = dataset.classes
     else:

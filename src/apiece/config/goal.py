@@ -67,10 +67,11 @@ def goal_of(config: Config, task: str, loss: Any = None, metrics: Any = None) ->
     return Goal(task, loss or usual.loss, metrics_of(given, task))
 
 
-def task_named(config: Config, clients: Any, dataset: Dataset | None, own: bool) -> str:
-    """The task that the configuration names, or that the targets say. `own`: loss and metrics are given, so that a task
-    that nobody named needs no name. UserError for targets of another form.
+def task_named(config: Config, clients: Any, dataset: Dataset | None, loss: Any, metrics: Any) -> str:
+    """The task that the configuration names, or that the targets say; if loss and metrics are given and nobody named a
+    task, it needs no name. UserError for targets of another form.
     """
+    own, plain = loss is not None and nameless(metrics), loss is None and metrics is None
     if dataset is not None:
         return (
             tasks.OWN if own and config.task == tasks.AUTO and dataset.targets_train is not None else task_of(dataset)
@@ -84,8 +85,21 @@ def task_named(config: Config, clients: Any, dataset: Dataset | None, own: bool)
     if config.task != tasks.AUTO:
         tasks.refuse_misfit(config.task, targets, shape)
         return config.task
-    real = isinstance(y, torch.Tensor) and y.is_floating_point() and y.dim() == 1
-    return "regression" if real else tasks.inferred(targets, shape)
+    real = isinstance(y, torch.Tensor) and y.is_floating_point()
+    if real and y.dim() == 1:
+        return "regression"
+    found = tasks.inferred(targets, shape)
+    if found == "multilabel" and tasks.one_hot(targets):
+        raise UserError(
+            f"every row of the targets {list(y.shape)} has a single 1: give the classes, y.argmax(1), or "
+            "task='multilabel' if a sample may have several."
+        )
+    if found == tasks.OWN and real and plain:
+        raise UserError(
+            f"the targets are real numbers of shape {list(y.shape)}, which say no task: say task='forecasting', or "
+            "give a loss and metrics of your own."
+        )
+    return found
 
 
 def _some(clients: Any) -> Any:

@@ -24,9 +24,9 @@ from apiece.algebra.generators import GENERATED, AllSamples, FirstBatch, Frozen,
 from apiece.algebra.message import PerClient
 from apiece.algebra.optim import AdamW, OnServer, Sgd
 from apiece.algebra.papers import paper
-from apiece.data.tasks import UNLABELED
 from apiece.errors import UserError
 from apiece.networks.hypernetwork import SMALLEST, WIDTH, Hypernetwork, embedding
+from apiece.pieces.samples import label_columns
 from apiece.vector.space import Space, seeded
 
 SIZES = {"S": 1, "M": 3, "L": 5}  # hidden layers
@@ -38,6 +38,9 @@ SERVERS = {"adam": 2e-4, "sgd": 1.0}  # the server optimizers' step sizes
 def descriptor_size(clients: int) -> int:
     """l = int(1 + n / 4), where n counts all clients, also those that never train."""
     return int(1 + clients / 4)
+
+
+REFUSAL = "pefll describes a client by its labels: they must be classes, one or several a sample."
 
 
 class Bound(NamedTuple):
@@ -68,11 +71,7 @@ class Networks:
     def embed(self, phi: Tensor, batch: Any) -> Tensor:
         """The mean of phi over the samples of a batch, [E]; zero for an empty batch."""
         x, y = batch
-        labeled = isinstance(y, Tensor) and self.bound.setting.task not in UNLABELED
-        if not labeled or (y.dim() > 1 and not y.is_floating_point()):
-            raise UserError("pefll describes a client by its labels: they must be classes, one or several a sample.")
-        classes = torch.arange(self.bound.setting.classes, device=y.device)
-        labels = y if y.is_floating_point() else (y[:, None] == classes).to(phi.dtype)
+        labels = label_columns(y, self.bound.setting.classes, self.bound.setting.task, phi.dtype, REFUSAL)
         seen = labels
         if self.bound.kind == "cnn":
             seen = torch.cat([x, labels[:, :, None, None].expand(*labels.shape, *x.shape[2:])], 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -46,6 +48,16 @@ def _targets(view: View) -> Tensor:
     if not isinstance(y, Tensor):
         raise UserError("the algorithm reads labels, and the targets have several parts: take one that does not.")
     return y
+
+
+def label_columns(y: Any, classes: int, task: str, dtype: torch.dtype, refusal: str) -> Tensor:
+    """The labels of samples as columns of 0 and 1, [B, C]; UserError with the text `refusal` for other targets."""
+    whole = isinstance(y, Tensor) and not y.is_floating_point()
+    if not isinstance(y, Tensor) or task in UNLABELED or (whole and y.dim() > 1 and task != "multilabel"):
+        raise UserError(refusal)
+    if not whole:
+        return y
+    return (y if y.dim() > 1 else y[:, None] == torch.arange(classes, device=y.device)).to(dtype)
 
 
 def class_counts(view: View, classes: int) -> Tensor:
