@@ -115,7 +115,7 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
         task.space.outputs(theta, x.long(), buffers)
     except (RuntimeError, ValueError, TypeError, IndexError):
         return ""
-    return " (numbers are read as features: give tokens by name, {\"input_ids\": array}, or a Federation of tensors)"
+    return ' (numbers are read as features: give tokens by name, {"input_ids": array}, or a Federation of tensors)'
 
 
 def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any) -> Task:
