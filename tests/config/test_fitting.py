@@ -239,7 +239,7 @@ def test_a_normed_weight_is_one_layer(lift):
 def test_whole_numbers_that_a_model_reads_as_tokens():
     tokens = RNG.integers(0, 9, (300, 5))
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 3))
-    with pytest.raises(UserError, match="a Dataset with tokens as rows of int64"):
+    with pytest.raises(UserError, match="give tokens by name"):
         federate(model, (tokens, Y), **QUICK)
     with pytest.raises(UserError, match=r"samples of shape \[19\]: [^(]*\([^(]*\)$"):
         federate(nn.Linear(20, 3), (np.ones((300, 19)), Y), **QUICK)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import apiece
 from apiece import Federation, Metric, Result, UserError, client_metrics, federate
+from apiece.experiment import folders
 from apiece.report.results import read_run, read_runs
 from apiece.report.table import columns, default_target, unbeaten
 
@@ -72,6 +73,7 @@ def run(kind: str, out: Path | None = None, stop: int = 0, **settings: Any) -> R
 
 @pytest.mark.parametrize("kind", KINDS)  # a kind catches a step of the way that knows classes alone
 def test_a_run_from_its_first_line_to_its_files(kind, tmp_path, capsys):
+    folders.say_once.cache_clear()  # as at the beginning of a process
     result, names = run(kind, tmp_path / "run"), KINDS[kind][3]
     err = capsys.readouterr().err
     assert err.startswith(f"apiece: the task is {kind}, by ") is (kind != "forecasting")  # which was said

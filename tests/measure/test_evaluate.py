@@ -434,5 +434,5 @@ def test_nothing_is_drawn_for_who_predicts_with_what_it_has(monkeypatch, algorit
     result, asked, each = made(algorithm=algorithm, rounds=2, cohort=1.0), set(), Clients.each
     monkeypatch.setattr(Clients, "each", lambda self, client, *of: asked.add(client) or each(self, client, *of))
     evaluation = Evaluation(result.experiment.federated, result.experiment.federation, result.clients, Panel(5), 1)
-    assert evaluation(result.server, 0.1, everyone=True)[1] == result.accuracy
+    assert evaluation(result.server, 0.1, everyone=True)[1] == result.values
     assert asked == drawn

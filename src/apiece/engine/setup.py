@@ -150,9 +150,9 @@ class Setup:
         every = torch.ones(size, device=self.initial.device)
         offset = torch.zeros_like(every)
         for period in periods:
-            later = (every == period.every) & (offset < period.late)
-            longer = select(period.which) & ((every < period.every) | later)
-            every, offset = torch.where(longer, period.every, every), torch.where(longer, period.late, offset)
+            span = float(period.every)
+            longer = select(period.which) & ((every < span) | ((every == span) & (offset < period.late)))
+            every, offset = torch.where(longer, span, every), torch.where(longer, period.late, offset)
         return Schedule(every, self.lead, offset)
 
     @property

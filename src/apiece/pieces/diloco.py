@@ -18,6 +18,7 @@ from apiece.vector.groups import EVERYTHING
 
 OUTER = 0.7  # the outer step size
 ORDERS = ("strided", "sequential")
+MOST = 1000  # fragments: no model has as many groups of layers
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def streaming_diloco(
     unseen client uses the global model.
     """
     period = blocks if every is None else every
-    if blocks < 1 or order not in ORDERS:
+    if not 1 <= blocks <= MOST or order not in ORDERS:
         raise UserError(
-            f"blocks={blocks}, order={order} is impossible: blocks is 1 or more, order {' or '.join(ORDERS)}."
+            f"blocks={blocks}, order={order} is impossible: blocks is 1 to {MOST}, order {' or '.join(ORDERS)}."
         )
     turns = [Period(f"{order} {b}/{blocks}", period, b * period // blocks) for b in range(1, blocks + 1)]
     merge = [Merge(alpha)] if alpha else []
