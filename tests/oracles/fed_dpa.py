@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .period import PLACES
-from .problem import Fixture, Round, known
+from .problem import Fixture, Round, known, probe
 
 EXAMPLE: dict = {"local": "0.bias", "first": 0.5}
 MUTATIONS = {
@@ -29,7 +29,7 @@ def run(
 ) -> list[Round]:
     known(mutation, MUTATIONS)
     own = PLACES[local] if isinstance(local, str) else local
-    server, models, rounds = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), []
+    server, models, rounds, met = f.initial.copy(), np.tile(f.initial, (f.clients, 1)), [], set()
     for t, sampled in enumerate(f.cohorts):
         for i in sampled:
             theta = np.where(own, models[i], server)
@@ -46,5 +46,8 @@ def run(
         server = np.where(own & (mutation != "averaged"), server, mean)
         if mutation == "averaged":
             models[sampled] = np.where(own, mean, models[sampled])
-        rounds.append(Round(server, models.copy()))
+        met |= set(sampled)
+        each = [np.where(own, models[i] if i in met else f.initial, server) for i in range(f.clients)]
+        scores = np.stack([probe(theta) for theta in each]) if isinstance(local, str) else None
+        rounds.append(Round(server, models.copy(), scores=scores))
     return rounds
