@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def test_what_pieces_and_watchers_log_has_a_curve_each():
     assert logged.count("<figure") == 2 and "The number that FedExP returns in each round." in logged
     assert "mine, value, first to last: one 3 to 4." in logged and "said" not in logged
     assert ">Logged</h2>" not in render(rows(train_loss=[1.0, 0.5]))
+
+
+def test_what_is_bold_is_called_by_what_was_measured():
+    """A page of errors does not speak of accuracies."""
+    (one,) = rows(global_mae=[0.5, 0.25])
+    measured = (replace(one.runs[0], measures=(Measure("mae", False),)),)
+    errors = [replace(one, name=name, runs=measured) for name in ("one", "two")]
+    accuracies = [replace(row, name=name) for name in ("one", "two") for row in rows(global_accuracy=[0.5, 0.75])]
+    assert "of a column of a metric the lowest is bold" in render(errors)
+    assert "of a column's accuracies the highest is bold" in render(accuracies)
 
 
 def test_cells_are_in_the_metrics_unit():

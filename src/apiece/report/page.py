@@ -83,7 +83,7 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         readings=readings(rows),
         first=measures[0],
         best=measures[0].best if len({measure.higher for measure in measures}) == 1 else "best",
-        plain=all(measure.name == "accuracy" for measure in measures),
+        of_accuracy=all(measure.name == "accuracy" for measure in measures),
         target=None if target is None else measures[0].told(target),
         costs=costs(rows, target) if target is not None else [],
         seeds=max(len(row.runs) for row in rows),
