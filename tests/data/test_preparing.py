@@ -87,6 +87,16 @@ def test_each_client_may_fit_on_its_own(caplog):
         assert len(torch.unique(both)) == len(values)
 
 
+def test_several_labels_beside_text_are_several_labels():
+    """Before the columns are numbers, nothing stands for samples whose shape could be taken for that of the labels."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (60, 2))
+    frame = pandas.DataFrame({"a": rng.random(60), "word": rng.choice(["x", "y"], 60), "label": labels.tolist()})
+    made = from_frame(frame, "several")
+    assert made.task == "multilabel" and made.x_train.shape == (48, 3)
+    assert (np.concatenate([made.targets_train, made.targets_test]).sum(0) == labels.sum(0)).all()
+
+
 def test_words_that_were_never_seen():
     made = from_frame(TABLE, "shops", COLUMNS).preparation
     strange = TABLE.head(2).assign(city=["Paris", "Rome"])

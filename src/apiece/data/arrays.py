@@ -136,6 +136,13 @@ def from_arrays(
     return replace(made, targets_train=targets, targets_test=held_targets, known=None, task=task)
 
 
+def unread(count: int) -> np.ndarray:
+    """Stands for `count` samples where `from_arrays` is to read their targets, and to say by `held` which are held out
+    for testing, before they are arrays.
+    """
+    return np.zeros((count, 1), dtype=np.float32)
+
+
 class Targets(NamedTuple):
     """What a task predicts, read from given arrays."""
 

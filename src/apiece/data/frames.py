@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from apiece.data import sound
-from apiece.data.arrays import Dataset, from_arrays
-from apiece.data.columns import EVERYTHING, SPLIT, Columns, chosen, refuse_twice
+from apiece.data.arrays import Dataset, from_arrays, unread
+from apiece.data.columns import EVERYTHING, SPLIT, Chosen, Columns, chosen, refuse_twice
 from apiece.data.preparing import Part, Preparation, refuse_many, told
 from apiece.errors import UserError, with_extra
 
-BASE = 4096  # a row's number is written as two digits to this base, which are exact in float32
 LISTS = (list, tuple, np.ndarray)
 DATES = (datetime.date, datetime.time, datetime.timedelta)
 
@@ -51,17 +50,17 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
     if not len(table):
         raise UserError(f"{where}: the table has no row: give one for each sample.")
     roles = chosen(where, table.columns.to_list(), columns, beside=() if test is not None else (SPLIT,))
-    if test_rows is None and SPLIT in table.columns and SPLIT not in roles.input:
-        test_rows = (table[SPLIT] == "test").to_numpy(dtype=bool)
+    test_rows = _marked(table, roles) if test_rows is None else test_rows
     y, natural = column_of(where, table, roles.target), None
     if roles.client is not None:
         natural = column_of(where, table, roles.client, owners=True)
     kinds = {name: _kind(where, table[name]) for name in roles.input}
     if not _wanted(table, kinds, columns):
         return _parts(name, _features(where, table, roles.input), y, natural, test_rows, columns.task)
-    rows = np.arange(len(table))
-    data = _parts(name, np.stack([rows // BASE, rows % BASE], axis=1), y, natural, test_rows, columns.task)
-    train, held = (x.astype(np.int64) @ (BASE, 1) for x in (data.x_train, data.x_test))
+    data = _parts(name, unread(len(table)), y, natural, test_rows, columns.task)
+    testing = data.held if test_rows is None else test_rows
+    assert testing is not None, "without a test set from_arrays holds samples out"
+    train, held = np.flatnonzero(~testing), np.flatnonzero(testing)
     if columns.kept is not None and columns.kept.is_file():
         made = Preparation.load(columns.kept)
     else:
@@ -78,7 +77,8 @@ def samples_of(path: Path, columns: Columns, made: Preparation | None) -> dict[s
     """
     where, table = str(path), plain(_table(path))
     roles = chosen(where, table.columns.to_list(), columns, beside=(SPLIT,))
-    test = (table[SPLIT] == "test").to_numpy(dtype=bool) if SPLIT in table.columns else np.zeros(len(table), bool)
+    marked = _marked(table, roles)
+    test = np.zeros(len(table), dtype=bool) if marked is None else marked
     y = column_of(where, table, roles.target)
     if made is None:
         x = _features(where, table, roles.input)
@@ -87,6 +87,13 @@ def samples_of(path: Path, columns: Columns, made: Preparation | None) -> dict[s
         x = (made if made.fit == "pooled" else made.fitted(x[~test]))(x)
     found = {"x_train": x[~test], "y_train": y[~test]}
     return found | ({"x_test": x[test], "y_test": y[test]} if test.any() else {})
+
+
+def _marked(table: Any, roles: Chosen) -> np.ndarray | None:
+    """The mask of the rows that the column `split` marks for testing; None if it is absent or an input."""
+    if SPLIT not in table.columns or SPLIT in roles.input:
+        return None
+    return (table[SPLIT] == "test").to_numpy(dtype=bool)
 
 
 def is_frame(data: Any) -> bool:

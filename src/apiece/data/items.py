@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
@@ -15,7 +14,7 @@ from apiece.data import sound
 from apiece.data.columns import CLIENTS, TARGETS, Columns, chosen, refuse_columns
 from apiece.data.frames import is_frame
 from apiece.data.images import is_image, stacked
-from apiece.data.trees import is_tree
+from apiece.data.trees import as_array, is_tree
 from apiece.errors import UserError, said
 from apiece.system.device import to_numpy
 
@@ -178,7 +177,7 @@ def _array(where: str, values: Sequence[Any], columns: Columns) -> Any:
         return stacked(where, values, columns.resize)
     if columns.resize is not None and np.ndim(values[0]):
         raise UserError(f"{where}: resize is for images of Pillow, and these are arrays: resize them in the dataset.")
-    arrays = [to_numpy(value) if isinstance(value, torch.Tensor) else np.asarray(value) for value in values]
+    arrays = [as_array(value) for value in values]
     shapes = sorted({a.shape for a in arrays})
     if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1 and len(shapes[0]) in (1, 2):
         return arrays

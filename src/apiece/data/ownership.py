@@ -13,6 +13,8 @@ from apiece.data.archives import archive
 from apiece.data.dealing import Parts, owned
 from apiece.errors import UserError
 
+OTHERWISE = "use another split, such as dirichlet"
+
 
 @dataclass(frozen=True)
 class Natural:
@@ -21,7 +23,7 @@ class Natural:
     minimum: int = 1
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
-        natural = owned(self, natural, "use another split, such as dirichlet")
+        natural = owned(self, natural, OTHERWISE)
         owners, inverse, sizes = np.unique(natural, return_inverse=True, return_counts=True)
         able = np.flatnonzero(sizes >= self.minimum)
         if not 1 <= clients <= len(able):
@@ -35,7 +37,7 @@ class Natural:
 
     def everyone(self, natural: np.ndarray | None) -> int:
         """How many clients there are."""
-        sizes = np.unique(owned(self, natural, "use another split, such as dirichlet"), return_counts=True)[1]
+        sizes = np.unique(owned(self, natural, OTHERWISE), return_counts=True)[1]
         return max(1, int((sizes >= self.minimum).sum()))
 
 
@@ -44,7 +46,7 @@ class Given:
     """Each client's samples as the data give them: all clients, or the first ones, in the order of the data."""
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
-        natural = owned(self, natural, "use another split, such as dirichlet")
+        natural = owned(self, natural, OTHERWISE)
         owners, first, inverse = np.unique(natural, return_index=True, return_inverse=True)
         if not 1 <= clients <= len(owners):
             raise UserError(f"{self}: the data have {len(owners)} clients, not {clients}; ask for 1 to {len(owners)}.")
@@ -53,7 +55,7 @@ class Given:
 
     def everyone(self, natural: np.ndarray | None) -> int:
         """How many clients there are."""
-        return len(np.unique(owned(self, natural, "use another split, such as dirichlet")))
+        return len(np.unique(owned(self, natural, OTHERWISE)))
 
 
 @dataclass(frozen=True)

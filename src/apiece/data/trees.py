@@ -6,7 +6,7 @@ these have unequal length [T_i, ...], they are padded once to the longest, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from apiece.data.arrays import Dataset, from_arrays
+from apiece.data import sound
+from apiece.data.arrays import Dataset, from_arrays, unread
 from apiece.data.tokens import IGNORED
 from apiece.errors import UserError, said
 from apiece.system.device import to_numpy
@@ -45,10 +46,11 @@ def from_trees(
     targets = _arrays(name, _joined(y, y_test) if tested else y, IGNORED)
     if isinstance(inputs, dict):
         _refuse_other_masks(name, inputs)
-    rows, label = np.arange(size + held, dtype=np.float32)[:, None], _label(targets)
-    test = (rows[size:], label[size:]) if tested else (None, None)
-    dealt = from_arrays(name, rows[:size], label[:size], *test, owner, owner_test)
-    own, other = (part[:, 0].astype(np.int64) for part in (dealt.x_train, dealt.x_test))
+    label = _label(targets)
+    x, y = unread(size), label[:size]
+    dealt = from_arrays(name, x, y, *((unread(held), label[size:]) if tested else (None, None)), owner, owner_test)
+    testing = np.arange(size + held) >= size if dealt.held is None else dealt.held
+    own, other = np.flatnonzero(~testing), np.flatnonzero(testing)
     several = label is not targets  # otherwise the labels themselves are the targets
     first, take = tree_leaves(inputs)[0], lambda tree, own: tree_map(lambda leaf: leaf[own], tree)
     return replace(
@@ -62,7 +64,7 @@ def from_trees(
     )
 
 
-def collated(name: str, samples: Sequence[Any], collate: Collate) -> tuple[Tree, Tree]:
+def collated(name: str, samples: Any, collate: Collate) -> tuple[Tree, Tree]:
     """(inputs, targets) of all samples, made by a `collate` of one's own, which takes a list of samples and returns a
     pair, or a mapping in which the targets are `labels`.
     """
@@ -79,7 +81,7 @@ def collated(name: str, samples: Sequence[Any], collate: Collate) -> tuple[Tree,
 
 def _ragged(part: list[Any]) -> bool:
     """Whether these are sequences of unequal length."""
-    lengths = {len(one) if np.ndim(one) else -1 for one in map(_array, part)}
+    lengths = {len(one) if isinstance(one, list | tuple) or np.ndim(one) else -1 for one in part}
     return len(lengths) > 1 and -1 not in lengths
 
 
@@ -90,7 +92,8 @@ def _is_whole(part: Any) -> bool:
     return isinstance(part, dict) or is_tree(part) or bool(getattr(part, "shape", ()))
 
 
-def _array(one: Any) -> np.ndarray:
+def as_array(one: Any) -> np.ndarray:
+    """One sample, or one part of all samples, as an array."""
     return to_numpy(one) if isinstance(one, Tensor) else np.asarray(one)
 
 
@@ -124,7 +127,7 @@ def _joined(one: Tree, other: Tree) -> Tree:
         return tuple(_joined(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, list) or isinstance(other, list):
         return [*one, *other]
-    first, second = _array(one), _array(other)
+    first, second = as_array(one), as_array(other)
     if first.shape[1:] != second.shape[1:]:
         raise UserError(f"training samples are {list(first.shape[1:])}, test samples {list(second.shape[1:])}.")
     return np.concatenate([first, second])
@@ -142,9 +145,9 @@ def _arrays(name: str, tree: Tree, fill: int) -> Tree:
     if isinstance(tree, tuple):
         return tuple(_arrays(name, part, fill) for part in tree)
     if isinstance(tree, list) and _ragged(tree):
-        values, mask = _padded(name, [_array(one) for one in tree], fill)
+        values, mask = _padded(name, [as_array(one) for one in tree], fill)
         return values if fill and values.dtype.kind == "i" else (values, mask)
-    return _sound(name, _array(tree))
+    return _sound(name, as_array(tree))
 
 
 def _padded(name: str, rows: list[np.ndarray], fill: int) -> tuple[np.ndarray, np.ndarray]:
@@ -166,10 +169,9 @@ def _sound(name: str, part: np.ndarray) -> np.ndarray:
     """A part as float32, int64 or bool; UserError for what is no number, and for NaN."""
     if part.dtype.kind not in "buif":
         raise UserError(f"{name}: a part has the type {part.dtype}: give numbers, text as tokens.")
-    part = part.astype({"u": np.int64, "i": np.int64, "f": np.float32, "b": np.bool_}[part.dtype.kind])
-    if part.dtype.kind == "f" and not np.isfinite(part).all():
-        row = int(np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(1))[0])
-        raise UserError(f"{name}: row {row} (counted from 0) has a number that is NaN or infinite; drop or fill it.")
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+        part = part.astype({"u": np.int64, "i": np.int64, "f": np.float32, "b": np.bool_}[part.dtype.kind])
+    sound.finite(name, part)
     return part
 
 
