@@ -165,10 +165,13 @@ def hints(experiment: Any) -> list[str]:
 def large_targets(task: Task, clients: Any) -> str:
     """A warning about real targets on which the squared error makes usual step sizes diverge; "" if there are none."""
     y = clients.pool[1] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
-    if task.name not in REAL or not isinstance(y, torch.Tensor) or not y.numel() or float(y.abs().max()) <= HIGH:
+    if task.name not in REAL or not isinstance(y, torch.Tensor) or not y.numel():
+        return ""
+    largest = float(y.abs().max())
+    if largest <= HIGH:
         return ""
     return (
-        f"the targets have numbers as large as {float(y.abs().max()):.3g}, on which training may diverge: standardize "
+        f"the targets have numbers as large as {largest:.3g}, on which training may diverge: standardize "
         "them, (y - its mean) / its standard deviation, or lower --lr."
     )
 

@@ -22,20 +22,7 @@ from apiece.vector.metrics import BUILT_IN, USUAL, Usual
 from apiece.vector.task import ACCURACY, Task, cross_entropy
 
 FEW = 1000  # labels may exceed the number of samples up to here: a small sample may have many classes
-LOWER = {
-    "error",
-    "errors",
-    "loss",
-    "mae",
-    "mse",
-    "rmse",
-    "mape",
-    "distance",
-    "perplexity",
-    "entropy",
-    "nll",
-    "divergence",
-}
+LOWER = {*"error errors loss mae mse rmse mape distance perplexity entropy nll divergence".split()}
 TAKEN = {"loss", "name", "seen", "samples", "counts", "round", "client"}  # beside a metric in a run's files
 
 

@@ -82,14 +82,14 @@ def federate(
         settings["clients"], clients = clients, None
     refuse_others(model, data, algorithm, loss, on_round, clients, watchers)
     settings, replaced = parted(settings)
-    names, metrics = given_metrics(metric, metrics)
-    settings |= {"metrics": names} if names else {}
+    by_name, metrics = given_metrics(metric, metrics)
+    settings |= {"metrics": by_name} if by_name else {}
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
     splitter = _splitter(settings.get("split"))
     objects = not isinstance(data, (str, Path)) and clients is None
-    if collate is not None and clients is None and not isinstance(data, (str, Path)):
+    if objects and collate is not None:
         data = collated(OWN, data, collate)
     if objects and by_client(data):
         settings.setdefault("split", "given")

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._pytree import tree_leaves
-
 from apiece.data.tasks import REAL, TOLD, UNLABELED
 from apiece.errors import UserError
 from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
@@ -67,7 +65,8 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
     """Make the folder of a new run; raises UserError if it exists and is not empty."""
     refuse_existing(folder)
     files.make_folder(folder)
-    task = experiment.federated.setup.task
+    task, setting = experiment.federated.setup.task, experiment.federated.setup.setting
+    assert setting is not None, "an experiment is made for a federation"
     space = task.space
     resolved = {
         "parameters": space.size,
@@ -76,7 +75,7 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
         "lift": repr(lift),
         "cohort": experiment.cohort,
         "algorithm": repr(experiment.federated.setup.algorithm),
-        "shape": list(tree_leaves(experiment.federation.test_pool[0])[0].shape[1:]),
+        "shape": list(setting.shape),
         "digest": digest(experiment.config),
         "classes": experiment.dataset.classes if experiment.dataset and task.name not in REAL else 0,
         "data": experiment.fingerprint,

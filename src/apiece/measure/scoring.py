@@ -159,6 +159,6 @@ def divided(tree: Any, sizes: list[int]) -> list[Any]:
 
 
 def _samples_a_pass(pool: Any) -> int:
-    x = pool[0]
-    tokens = isinstance(x, Tensor) and x.dim() == 2 and not x.is_floating_point()
+    x = tree_leaves(pool[0])[0]
+    tokens = x.dim() == 2 and not x.is_floating_point()
     return max(1, TOKENS // x.shape[1]) if tokens else CHUNK

@@ -32,7 +32,7 @@ class Calls:
         dtype: torch.dtype,
         autocast: torch.dtype | None,
     ) -> None:
-        self.module = _sharing(module, {id(p): p for p in module.parameters() if not p.requires_grad})
+        self.module = copy.deepcopy(module, {id(p): p for p in module.parameters() if not p.requires_grad})
         self.module.requires_grad_(False)
         self.parameters, self.buffers, self.last, self.at_rest = parameters, buffers, last, at_rest
         self.dtype, self.autocast = dtype, autocast
@@ -82,7 +82,7 @@ class Calls:
             copies: dict[Any, Any] = {"features": []}
             tensors = {id(t): t for t in (*self.module.parameters(), *self.module.buffers())}
             for mode, training in (("train", True), ("evaluate", False)):
-                module = _sharing(self.module, tensors).train(training)
+                module = copy.deepcopy(self.module, dict(tensors)).train(training)
                 for name in self.at_rest:
                     module.get_submodule(name).eval()
                 _stop_counting(module)
@@ -125,11 +125,6 @@ def _called_with(module: nn.Module, x: Any) -> Any:
     except TypeError:  # it takes the tree as its one argument
         return module(x)
     return module(*ordered, **named)
-
-
-def _sharing(module: nn.Module, tensors: dict[int, Any]) -> nn.Module:
-    """A copy of the module that has these of its tensors, by id, in common with it."""
-    return copy.deepcopy(module, dict(tensors))
 
 
 def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -33,22 +33,24 @@ class Names(NamedTuple):
     """A model's parameters, and the names by which groups of them are selected."""
 
     parameters: list[Entry]
-    layers: list[str]  # of the groups of layers, in order
+    layers: list[str]  # of the groups of layers, in order: each starts at a weight matrix or kernel (FedALS's groups),
+    # or where a name matches one of the patterns in the module's own `layer_starts`
     last: str  # the last layer with weights
     norms: frozenset[str]  # the normalization layers
 
 
 def names_of(module: nn.Module) -> Names:
-    """What a module trains, before there is a vector."""
+    """What a module trains, by name."""
     trained = by_layer((n, p) for n, p in module.named_parameters(remove_duplicate=False) if p.requires_grad)
     entries = entries_of(trained, layers_of(trained, getattr(module, "layer_starts", None)))
-    layers: dict[int, str] = {e.layer: owner(e.name) or e.name for e in reversed(entries)}
+    layers: dict[int, str] = {e.layer: owner(e.aliases[-1]) or e.name for e in reversed(entries)}
     last = owner(([n for n, p in trained if p.dim() > 1] or [n for n, _ in trained] or [""])[-1])
-    norms = frozenset(name for name, part in _parts(module) if isinstance(part, NORMS))
+    norms = frozenset(name for name, part in parts_of(module) if isinstance(part, NORMS))
     return Names(entries, [layers[k] for k in sorted(layers)], last, norms)
 
 
-def _parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def parts_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The module and all modules in it, by name."""
     yield from module.named_modules()  # pyright: ignore[reportUnknownMemberType]
 
 

@@ -2,7 +2,7 @@
 
 Convolution weights lie channels-last in the vector. Frozen parameters (`requires_grad=False`) are constants: they are
 neither in the vector nor sent, and a copy of the module shares them with it. Those of less than 32 bits keep their
-type (`system.typed.placed`). Tied parameters are one part of the vector, in the last layer that names them, and a
+type. Tied parameters are one part of the vector, in the last layer that names them, and a
 pattern matches any of their names. Floating-point buffers (BatchNorm's statistics) are a second vector [B], which only
 a training forward pass changes; integer counters are constants, and so are the statistics of a frozen BatchNorm, which
 always normalizes as in evaluation mode.
@@ -11,7 +11,7 @@ always normalizes as in evaluation mode.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,8 +22,8 @@ from apiece.errors import UserError
 from apiece.randomness import generator
 from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
-from apiece.vector.groups import BATCH_NORMS, NORMS, Names, Selector, chooser, is_frozen_batch_norm
-from apiece.vector.layout import Entry, by_layer, channels_last, entries_of, layers_of, layers_of_owners, owner, views
+from apiece.vector.groups import BATCH_NORMS, Selector, chooser, is_frozen_batch_norm, names_of, parts_of
+from apiece.vector.layout import Entry, channels_last, entries_of, layers_of_owners, owner, views
 
 BUFFERS = ("average", "local", "drop")
 
@@ -55,16 +55,15 @@ class Space:
         if buffers == "drop":
             _drop_statistics(self.module)
         self._dropped = {name: whole[name] for name in whole.keys() - self.module.state_dict().keys()}
-        trained = by_layer((n, p) for n, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad)
-        if not trained:
+        self._names = names_of(self.module)
+        self.parameters, self.layers, self.last = self._names[:3]
+        if not self.parameters:
             raise UserError("the model has no trainable parameter: give one with requires_grad=True.")
-        self.at_rest = [name for name, part in _parts(self.module) if is_frozen_batch_norm(part)]
+        self.at_rest = [name for name, part in parts_of(self.module) if is_frozen_batch_norm(part)]
         stored = [(n, b) for n, b in self.module.named_buffers(remove_duplicate=False) if self._moves(n, b)]
-        self.parameters = entries_of(trained, layers_of(trained, getattr(self.module, "layer_starts", None)))
         self.buffers = entries_of(stored, layers_of_owners(stored, self.parameters))
         self.size = sum(e.size for e in self.parameters)
         self.buffer_size = sum(e.size for e in self.buffers)
-        self.last = owner(([n for n, p in trained if p.dim() > 1] or [n for n, _ in trained])[-1])
         self._sizes = [e.size for e in self.parameters]
         self._calls = Calls(self.module, self.parameters, self.buffers, self.last, self.at_rest, dtype, autocast)
 
@@ -169,21 +168,6 @@ class Space:
         return self  # immutable once built
 
     # --- groups of parameters -----------------------------------------------------------------------------------------
-    @property
-    def layers(self) -> list[str]:
-        """The names of the groups of layers, in order: each starts at a weight matrix or kernel (FedALS's groups), or
-        where a name matches one of the patterns in the module's own `layer_starts`.
-        """
-        names: dict[int, str] = {}
-        for e in self.parameters:
-            names.setdefault(e.layer, owner(e.aliases[-1]) or e.name)
-        return [names[layer] for layer in sorted(names)]
-
-    @property
-    def _names(self) -> Names:
-        norms = frozenset(name for name, part in _parts(self.module) if isinstance(part, NORMS))
-        return Names(self.parameters, self.layers, self.last, norms)
-
     def layer_index(self) -> Tensor:
         """For every parameter, the number of its group of layers. int64 [D]."""
         return self._spread(self.parameters, lambda e: e.layer).to(torch.int64)
@@ -255,10 +239,6 @@ def _placed(tensor: Tensor, device: torch.device, dtype: torch.dtype, based: boo
             return tensor
         made = made.clone()
     return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-
-
-def _parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    yield from module.named_modules()  # pyright: ignore[reportUnknownMemberType]
 
 
 def _drop_statistics(module: nn.Module) -> None:
