@@ -83,7 +83,10 @@ def tokens(pooled: list[str], folder: Path, size: int) -> Any:
 
 
 def base(folder: Path, pooled: list[str], sizes: dict[str, int], steps: int, every: int = 100) -> None:
-    """Train the decoder on blocks of the pooled text: AdamW, 3e-3 with a cosine; continues from its last save."""
+    """Train the decoder on blocks of the pooled text: AdamW, 3e-3 with a cosine; continues from its last save.
+
+    The model is the one with the lowest loss on blocks held out; five evaluations without a lower one end the training.
+    """
     import transformers
 
     tokenizer = tokens(pooled, folder, sizes["vocab_size"])
@@ -96,12 +99,15 @@ def base(folder: Path, pooled: list[str], sizes: dict[str, int], steps: int, eve
     config = transformers.AutoConfig.for_model("llama", **special, **sizes)
     model = transformers.AutoModelForCausalLM.from_config(config)
     optimizer, begun, saved = torch.optim.AdamW(model.parameters(), 3e-3), 0, folder / "training.pt"
+    lowest, since, best = math.inf, 0, model.state_dict()
     if saved.is_file():
         state = torch.load(saved)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        begun = state["step"]
+        begun, lowest, since, best = (state[name] for name in ("step", "lowest", "since", "best"))
     for step in range(begun, steps):
+        if since == 5:
+            break
         rate = 3e-3 * min(1, (step + 1) / 100) * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * step / steps)))
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -114,8 +120,13 @@ def base(folder: Path, pooled: list[str], sizes: dict[str, int], steps: int, eve
         if (step + 1) % every == 0 or step + 1 == steps:
             with torch.no_grad():
                 apart = float(model(input_ids=held, labels=held).loss)
-            print(f"step {step + 1} of {steps}: loss {float(loss):.3f}, held out {apart:.3f}", flush=True)
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, saved)
+            print(f"step {step + 1} of {steps}: loss {loss.item():.3f}, held out {apart:.3f}", flush=True)
+            since += 1
+            if apart < lowest:
+                lowest, since, best = apart, 0, {name: value.clone() for name, value in model.state_dict().items()}
+            states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "best": best}
+            torch.save(states | {"step": step + 1, "lowest": lowest, "since": since}, saved)
+    model.load_state_dict(best)
     model.save_pretrained(folder)
 
 
