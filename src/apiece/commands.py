@@ -1,4 +1,4 @@
-"""The commands `apiece run | grid | resume | compare | report | export | personalize | algorithms | data`.
+"""The commands `apiece run | grid | resume | compare | report | export | personalize | reproduce | verify | ...`.
 
 Importing this module and making a command load neither torch nor numpy.
 """
@@ -180,6 +180,65 @@ class Personalize:
 
 
 @dataclass(frozen=True)
+class Reproduce:
+    """Make the tables and figures of a paper, with the paper's numbers beside ours and its claims judged; without a
+    card, list the cards. The same command again continues.
+    """
+
+    cards: Positional[Annotated[tuple[str, ...], arg(metavar="CARD")]] = ()
+    scale: Literal["smoke", "cpu", "paper"] = "cpu"
+    """smoke: seconds, shows that it runs. cpu: hours on two cores, smaller than the paper's. paper: the paper's own."""
+    seeds: tuple[int, ...] = ()
+    """The seeds (default: the scale's)."""
+    only: str = ""
+    """Rows and columns of the table: "scaffold, dirichlet(0.1)"."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:1."""
+    workers: int = 0
+    """As with `run`."""
+    data_dir: str | None = None
+    """As with `run`."""
+    out: str = "docs/results"
+    """Where lines, tables, figures and pages go, one folder a paper."""
+    runs: str = "runs/reproduce"
+    """Where run folders go, in which a cell that was stopped continues."""
+
+    def __call__(self) -> None:
+        from apiece.reproduce import running
+        from apiece.reproduce.standing import listed
+
+        if not self.cards:
+            return print(listed(Path(self.out)))
+        place = running.Place(Path(self.out), Path(self.runs), self.device, self.data_dir, self.workers)
+        for card in self.cards:
+            print(running.reproduce(card, self.scale, place, self.seeds, self.only))
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Run one cell of a card again and compare its values: bit for bit on the same build, otherwise within rounding."""
+
+    card: Positional[Annotated[str, arg(metavar="CARD")]]
+    cell: int
+    """The cell's number, as the card's page has it."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:1."""
+    data_dir: str | None = None
+    """As with `run`."""
+    out: str = "docs/results"
+    """Where the card's lines are."""
+
+    def __call__(self) -> None:
+        from tempfile import TemporaryDirectory
+
+        from apiece.reproduce import running
+
+        with TemporaryDirectory() as folder:
+            place = running.Place(Path(self.out), Path(folder), self.device, self.data_dir)
+            print(running.verify(self.card, self.cell, place))
+
+
+@dataclass(frozen=True)
 class Algorithms:
     """List the algorithms, one line each with its reference."""
 
@@ -248,6 +307,8 @@ COMMANDS = {
     "report": Report,
     "export": Export,
     "personalize": Personalize,
+    "reproduce": Reproduce,
+    "verify": Verify,
     "algorithms": Algorithms,
     "data": Data,
 }

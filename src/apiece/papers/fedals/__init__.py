@@ -1,0 +1,1 @@
+"""FedALS: Gholami and Seferoglu, generalization bounds for communication-efficient federated learning."""

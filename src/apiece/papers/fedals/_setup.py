@@ -1,0 +1,35 @@
+"""The set-up that FedALS's tables share (its section 7)."""
+
+from __future__ import annotations
+
+from apiece.reproduce.card import ACCURACY, Number
+from apiece.reproduce.work import curve, last, runs, total
+
+# One round is one synchronization of the head: tau = 5 local steps, so 20,000 iterations are 4,000 rounds.
+SETUP = {
+    "clients": 5, "cohort": 1.0, "split": "shards(1)", "model": "resnet20", "steps": "5", "batch": 64, "rounds": 4000,
+    "optimizer": "sgd(momentum=0.9, weight_decay=0.0001)", "optimizer_state": "kept", "lr": 2.0**-5,
+    "eval_every": 20, "checkpoint_every": 100, "panel": 1, "drift": "none",
+}  # fmt: skip
+COLUMNS = {
+    "SVHN": {"data": "svhn", "augment": "flip + crop(4)"},
+    "CIFAR-10": {"data": "cifar10", "augment": "flip + crop(4)"},
+    "CIFAR-100": {"data": "cifar100", "augment": "flip + crop(4)"},
+    "MNIST": {"data": "mnist"},
+}
+SMOKE = {"data": "digits", "model": "cnn", "rounds": 2, "steps": "2", "batch": 8, "eval_every": 1, "augment": "none"}
+OPEN = (
+    "the step size, which the paper searches by factors of two on data that it does not name: 2^-5 for all algorithms",
+    "20,000 iterations, from the communicated numbers of its Table 2",
+    "the batch statistics of BatchNorm: averaged with their layer, as in the authors' code",
+    "MNIST in ResNet-20, which the authors' code cannot run: one input channel, no flips and no crops",
+)
+NUMBERS = {"accuracy": ACCURACY, "sent": Number("numbers sent and received by a client, millions", 2, 1e-6)}
+
+
+def sent(run):
+    """The numbers that one client sends and receives in the whole run."""
+    return total("numbers_up", "numbers_down")(run) / run.config["clients"]
+
+
+WORK = runs(accuracy=last("global_accuracy"), curve=curve("global_accuracy"), sent=sent)

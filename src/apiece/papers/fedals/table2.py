@@ -1,0 +1,58 @@
+"""FedALS, Table 2: accuracy and communicated numbers over alpha, on data that are sorted by label."""
+
+from __future__ import annotations
+
+from apiece.papers.fedals._setup import COLUMNS, NUMBERS, OPEN, SETUP, SMOKE, WORK
+from apiece.reproduce.card import Card, Claim, Scale
+
+ALPHAS = (1, 5, 10, 25, 50, 100)
+CARD = Card(
+    title="FedALS, Table 2: alpha, accuracy and communicated numbers",
+    setup=SETUP,
+    columns={name: COLUMNS[name] for name in ("SVHN", "CIFAR-10", "MNIST")},
+    rows={f"alpha = {a}": {"algorithm": f"fedals(alpha={a})" if a > 1 else "fedavg"} for a in ALPHAS},
+    work=WORK,
+    numbers=NUMBERS,
+    published={
+        "accuracy": {
+            "alpha = 1": [(70.10, 3.30), (46.51, 0.71), None],
+            "alpha = 5": [(81.07, 2.78), (52.01, 3.02), None],
+            "alpha = 10": [(81.17, 2.14), (52.24, 3.65), None],
+            "alpha = 25": [(72.01, 15.65), (38.14, 6.41), None],
+            "alpha = 50": [(63.77, 5.20), (28.53, 6.41), None],
+            "alpha = 100": [(58.37, 7.15), (28.17, 3.2), None],
+        },
+        "sent": {
+            f"alpha = {a}": [sent, sent, None]
+            for a, sent in zip(ALPHAS, (2344.0, 473.0, 239.0, 99.0, 52.0, 29.0), strict=True)
+        },
+    },
+    claims=(
+        Claim(
+            "alpha = 10 above FedAvg",
+            "when we increase alpha from 1 (FedAvg), we initially witness an enhancement in accuracy",
+            lambda t: all(t.above(("alpha = 10", c), ("alpha = 1", c)) for c in t.columns),
+        ),
+        Claim(
+            "alpha = 100 not above alpha = 10",
+            "beyond a certain threshold (alpha = 10), further increment in alpha ceases to contribute to performance",
+            lambda t: not any(t.above(("alpha = 100", c), ("alpha = 10", c)) for c in t.columns),
+        ),
+        Claim(
+            "alpha = 10 sends less than 0.11 of FedAvg",
+            "aggregation and communication costs are reduced as compared to FedAvg (Table 2: 0.239 B of 2.344 B)",
+            lambda t: all(
+                t.mean(("alpha = 10", c), "sent") < 0.11 * t.mean(("alpha = 1", c), "sent") for c in t.columns
+            ),
+        ),
+    ),
+    open=OPEN,
+    scales={
+        "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST": {}}),
+        "cpu": Scale(
+            "MNIST instead of SVHN and CIFAR-10, and 1,000 iterations instead of 20,000.",
+            {"rounds": 200, "eval_every": 20}, columns={"MNIST": {}},
+        ),
+        "paper": Scale("As the paper has it.", columns={"SVHN": {}, "CIFAR-10": {}}),
+    },
+)  # fmt: skip

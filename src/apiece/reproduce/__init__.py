@@ -1,0 +1,1 @@
+"""Tables and figures of papers, each by one command: `apiece reproduce fedals-table2`."""

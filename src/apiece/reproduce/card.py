@@ -1,0 +1,111 @@
+"""A card: one table or figure of a paper, as its set-up section says it, with the paper's numbers and its claims.
+
+A card has rows and columns, as the table has; a cell is one row in one column, and is run once for each seed. Its
+settings are those of `apiece run`, put together in this order, of which the later count:
+
+    set-up, column, row, scale, the scale's column, the scale's row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from apiece.errors import UserError, nearest
+from apiece.reproduce.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCALES = ("smoke", "cpu", "paper")
+Settings = Mapping[str, Any]
+Changes = Mapping[str, Settings]
+Published = Mapping[
+    str, Sequence[tuple[float, float] | float | None]
+]  # by row: of each column, the mean or with its sd
+NOTHING: Settings = {}
+
+
+class Number(NamedTuple):
+    """One number of a cell: its heading, how many digits it has after the point, and the factor to the paper's unit.
+    A number that is `timed` differs from run to run.
+    """
+
+    title: str
+    digits: int = 2
+    factor: float = 1.0
+    timed: bool = False
+
+
+ACCURACY = Number("accuracy, %", 2, 100.0)
+
+
+class Claim(NamedTuple):
+    """One sentence of the paper, and whether it holds of a table. It is judged at the scales at which it can show."""
+
+    name: str
+    sentence: str
+    holds: Callable[[Table], bool]
+    scales: tuple[str, ...] = ("cpu", "paper")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a card is run: in which settings it differs from the paper, and with which rows, columns and seeds."""
+
+    about: str
+    changes: Settings = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    rows: Changes | None = None  # the rows that are run, each with its changes; None: all
+    columns: Changes | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """One table or figure.
+
+    `work(settings, folder)` runs one cell in a folder and gives its values by name: numbers, or lists of numbers for
+    curves. `numbers` are those of them that the table shows. `published`: by number, the paper's rows. `open`: what
+    the paper leaves open, and what was taken.
+    """
+
+    title: str
+    setup: Settings
+    rows: Changes
+    columns: Changes
+    scales: Mapping[str, Scale]
+    work: Callable[[Settings, Path], dict[str, Any]]
+    numbers: Mapping[str, Number]
+    published: Mapping[str, Published] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    open: tuple[str, ...] = ()
+    figure: Callable[[Table, Figure], None] | None = None
+
+    def scale(self, name: str) -> Scale:
+        """The scale of that name; UserError if the card has none."""
+        if name not in self.scales:
+            raise UserError(f"{self.title} has no scale {name!r}; {nearest(name, self.scales)}")
+        return self.scales[name]
+
+    def cells(self, scale: str) -> list[tuple[str, str]]:
+        """The (row, column) pairs that the scale runs."""
+        one = self.scale(scale)
+        rows, columns = (self.rows if one.rows is None else one.rows), (one.columns or self.columns)
+        return [(row, column) for column in columns for row in rows]
+
+    def settings(self, scale: str, row: str, column: str) -> dict[str, Any]:
+        """The settings of a cell, without its seed."""
+        one = self.scale(scale)
+        last = (one.changes, (one.columns or {}).get(column, NOTHING), (one.rows or {}).get(row, NOTHING))
+        made: dict[str, Any] = {}
+        for part in (self.setup, self.columns[column], self.rows[row], *last):
+            made |= part
+        return {name: value for name, value in made.items() if value is not None}
+
+    def paper(self, number: str, row: str, column: str) -> tuple[float, float | None] | None:
+        """The paper's mean and standard deviation, if it has them."""
+        line = self.published.get(number, {}).get(row)
+        value = None if line is None else dict(zip(self.columns, line, strict=True))[column]
+        return None if value is None else value if isinstance(value, tuple) else (value, None)

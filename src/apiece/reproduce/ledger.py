@@ -1,0 +1,101 @@
+"""The lines of a card, one for each cell and seed, in a file that grows over days and machines: PAPER/ITEM.jsonl."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from apiece.errors import UserError
+from apiece.reproduce.card import Card
+from apiece.reproduce.table import Line, Table
+from apiece.system.provenance import versions
+
+
+def read(path: Path) -> list[Line]:
+    """All lines, in order; a line that was torn by a crash is left out. UserError for a file that is no ledger."""
+    found = []
+    texts = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for number, text in enumerate(texts, 1):
+        try:
+            found.append(Line(**json.loads(text)))
+        except (ValueError, TypeError):
+            if number < len(texts):
+                raise UserError(
+                    f"{path}: line {number} is no cell's result: put the file back, or remove it."
+                ) from None
+    return found
+
+
+def append(path: Path, line: Line) -> None:
+    """Add a line, and wait until the disk has it. A torn last line is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        if whole < size:
+            file.truncate(whole)
+        file.write(json.dumps(line._asdict(), sort_keys=True).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def valid(card: Card, lines: list[Line], line: Line) -> bool:
+    """Whether a line is of the card as it is now: a card whose settings were changed runs its cells again."""
+    if line.scale not in card.scales or (line.row, line.column) not in card.cells(line.scale):
+        return False
+    return line.settings == json.loads(json.dumps(card.settings(line.scale, line.row, line.column)))
+
+
+def table(card: Card, lines: list[Line], scale: str) -> Table:
+    """The card's table at one scale, of the last line of each cell and seed."""
+    last = {(x.row, x.column, x.seed): x for x in lines if x.scale == scale and valid(card, lines, x)}
+    places = card.cells(scale)
+    rows, columns = (tuple(dict.fromkeys(place[i] for place in places)) for i in (0, 1))
+    return Table(tuple(last.values()), rows, columns)
+
+
+def provenance(device: str) -> dict[str, Any]:
+    """When, from which commit, with which versions and on which device a line is made."""
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "versions": versions(),
+        "device": _device(device),
+        "cores": os.cpu_count(),
+    }
+
+
+def _commit() -> str:
+    """The commit of this clone, with a + if files of the package differ from it; "" outside of a clone."""
+    here = Path(__file__).parents[1]
+    try:
+        asked = [
+            ["rev-parse", "--short=10", "HEAD"],
+            ["status", "--porcelain", "--untracked-files=no", "--", str(here)],
+        ]
+        head, changed = (
+            subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in asked
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head + ("+" if changed else "")
+
+
+def _device(name: str) -> str:
+    """The processor or the graphics card, by name."""
+    if not name.startswith("cpu"):
+        import torch
+
+        return torch.cuda.get_device_name(name)
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

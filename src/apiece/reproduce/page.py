@@ -1,0 +1,128 @@
+"""A card's page, with its tables and figures, and the index of all cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from apiece.report.drawing import style
+from apiece.report.text import markdown
+from apiece.reproduce import find, ledger
+from apiece.reproduce.card import SCALES, Card, Number
+from apiece.reproduce.exports import as_csv, as_latex
+from apiece.reproduce.standing import Standing, cell_text, listing, spread_of, standing
+from apiece.reproduce.table import Line, OutOfReach, Table
+from apiece.system.files import atomic_write
+
+BEGIN, END = "<!-- cards -->", "<!-- end of cards -->"
+
+
+def write_page(name: str, out: Path) -> Path:
+    """Write the card's page, tables and figures from its lines alone, and return the page's path."""
+    card, lines = find.card(name), ledger.read(find.file(name, out, ".jsonl"))
+    scales = [scale for scale in SCALES if scale in card.scales and ledger.table(card, lines, scale).lines]
+    shown = [scale for scale in scales if scale != "smoke"] or scales
+    parts = [f"# {card.title}", *_about(name, card)]
+    for scale in shown:
+        parts += _section(name, card, lines, scale, out)
+    notes = find.file(name, out, ".notes.md")
+    if notes.is_file():
+        parts += ["## What was looked into", notes.read_text(encoding="utf-8").strip()]
+    if shown:
+        parts += ["## Provenance", _provenance(card, lines, shown)]
+        for ending, write in ((".csv", as_csv), (".tex", as_latex)):
+            atomic_write(find.file(name, out, ending), write(card, lines, shown).encode())
+    page = find.file(name, out, ".md")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(page, ("\n\n".join(parts) + "\n").encode())
+    return page
+
+
+def _about(name: str, card: Card) -> list[str]:
+    parts = [
+        f"`apiece reproduce {name}` makes this page; the card is `src/apiece/papers/{name.replace('-', '/', 1)}.py`."
+    ]
+    if card.open:
+        parts.append("The paper leaves open, and we took:\n\n" + "\n".join(f"- {line}" for line in card.open))
+    return parts
+
+
+def _section(name: str, card: Card, lines: list[Line], scale: str, out: Path) -> list[str]:
+    """One scale: what it is, the tables, the claims and the figure."""
+    table, now = ledger.table(card, lines, scale), standing(card, lines, scale)
+    seeds = sorted({line.seed for line in table.lines})
+    parts = [
+        f"## Scale `{scale}`",
+        f"{card.scale(scale).about} {now.done} of {now.asked} cells are done (seeds {', '.join(map(str, seeds))}), "
+        f"in {now.hours:.2f} hours.",
+    ]
+    for key, number in card.numbers.items():
+        if any(spread_of(table, key, *cell) for cell in card.cells(scale)):
+            parts.append(_table(card, table, key, number))
+    if now.verdicts:
+        judged = [[claim.name, f"“{claim.sentence}”", verdict] for claim, verdict in now.verdicts]
+        parts += [f"Claims: {now.held} of {now.judged} judged hold.", markdown(["claim", "the paper", "here"], judged)]
+    if card.figure is not None and _drawn(name, card, table, scale, out):
+        parts.append(f"![{card.title}]({find.file(name, out, '').name}-{scale}.svg)")
+    return parts
+
+
+def _table(card: Card, table: Table, key: str, number: Number) -> str:
+    """One number: in each cell ours and, after a slash, the paper's."""
+    known = any(card.paper(key, row, column) for row in table.rows for column in table.columns)
+    head = f"**{number.title}**: mean ± standard deviation over seeds" + (" / the paper's." if known else ".")
+    body = [[row, *(cell_text(card, table, key, row, column) for column in table.columns)] for row in table.rows]
+    return f"{head}\n\n{markdown(['', *table.columns], body)}"
+
+
+def _drawn(name: str, card: Card, table: Table, scale: str, out: Path) -> bool:
+    """Draw the figure as SVG and PDF; False if its cells are not there yet."""
+    from matplotlib.figure import Figure
+
+    assert card.figure is not None
+    with style():
+        figure = Figure(layout="constrained", facecolor="white")
+        try:
+            card.figure(table, figure)
+        except OutOfReach:
+            return False
+        for ending in ("svg", "pdf"):
+            figure.savefig(
+                find.file(name, out, f"-{scale}.{ending}"),
+                metadata={"Date" if ending == "svg" else "CreationDate": None},
+            )
+    return True
+
+
+def _provenance(card: Card, lines: list[Line], shown: list[str]) -> str:
+    """One row for each line that counts, by its number in the file, which `apiece verify` takes."""
+    counted = {id(line) for scale in shown for line in ledger.table(card, lines, scale).lines}
+    rows = []
+    for number, x in enumerate(lines, 1):
+        made = (x.made["commit"], x.made["versions"]["torch"], x.made["device"], x.made["when"][:10])
+        if id(x) in counted:
+            rows.append([str(number), x.scale, x.row, x.column, str(x.seed), f"{x.seconds:.0f}", *made])
+    return markdown(["cell", "scale", "row", "column", "seed", "seconds", "commit", "torch", "device", "day"], rows)
+
+
+def write_index(out: Path) -> Path:
+    """Write the table of all cards into OUT/README.md, between its two marks; a page without them is begun."""
+    rows = []
+    for name, title, states in listing(out):
+        link = f"[`{name}`]({find.file(name, Path(), '.md')})"
+        for state in [state for state in states if state.scale != "smoke"] or [None]:
+            rows.append([link, title, *_state(state)])
+    head = ["card", "what", "scale", "cells", "claims held", "farthest from the paper, in spreads", "hours"]
+    table = f"{BEGIN}\n{markdown(head, rows)}\n{END}"
+    page = out / "README.md"
+    text = page.read_text(encoding="utf-8") if page.is_file() else f"# Results\n\n{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN) if BEGIN in text else (text + "\n", f"{END}\n")
+    atomic_write(page, (before + table + rest.partition(END)[2]).encode())
+    return page
+
+
+def _state(state: Standing | None) -> list[str]:
+    if state is None:
+        return ["–"] * 5
+    far = "–" if state.farthest is None else f"{state.farthest:.1f}"
+    held = f"{state.held} of {state.judged}" if state.verdicts else "–"
+    return [state.scale, f"{state.done} of {state.asked}", held, far, f"{state.hours:.2f}"]

@@ -1,0 +1,138 @@
+"""`apiece reproduce`: run the cells of a card that have no line yet, and write its page after each."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from apiece.config.settings import Config
+from apiece.config.tables import from_table
+from apiece.errors import UserError, going_on, nearest
+from apiece.experiment.identity import digest
+from apiece.reproduce import find, ledger
+from apiece.reproduce.card import Card
+from apiece.reproduce.page import write_index, write_page
+from apiece.reproduce.table import Line
+from apiece.system.provenance import versions
+
+ROUNDING = 1e-3  # the largest relative difference that another build may make
+
+
+class Place(NamedTuple):
+    """Where cells are run, which changes no number by more than rounding: the device, data and folders."""
+
+    out: Path
+    runs: Path
+    device: str = "cpu"
+    data_dir: str | None = None
+    workers: int = 0
+
+    def settings(self) -> dict[str, Any]:
+        """As settings of a run."""
+        return {"device": self.device, "data_dir": self.data_dir, "workers": self.workers}
+
+
+def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), only: str = "", say: Any = print) -> Path:
+    """Run the cells of a card that have no result yet, all of one seed before the next seed, and return its page.
+
+    `only`: names of rows and columns, with commas between them; without one of either kind, all of it. Raises UserError
+    for a card, scale, row or column that does not exist, and for what a cell's run refuses.
+    """
+    card = find.card(name)
+    file = find.file(name, place.out, ".jsonl")
+    cells = chosen(card, scale, only)
+    asked = [(seed, cell) for seed in seeds or card.scale(scale).seeds for cell in cells]
+    done = {(x.seed, (x.row, x.column)) for x in _valid(card, file) if x.scale == scale}
+    page = write_page(name, place.out)
+    for number, (seed, cell) in enumerate(asked, 1):
+        if (seed, cell) in done:
+            continue
+        say(f"{name}, cell {number} of {len(asked)}: {', '.join(cell)}, seed {seed}")
+        with going_on("the same command continues it"):
+            ledger.append(file, run_cell(name, card, scale, cell, seed, place))
+        page = write_page(name, place.out)
+    write_index(place.out)
+    return page
+
+
+def run_cell(name: str, card: Card, scale: str, cell: tuple[str, str], seed: int, place: Place) -> Line:
+    """Run one cell with one seed in a folder of its own, where a run that was stopped goes on."""
+    settings = card.settings(scale, *cell)
+    named = {key: value for key, value in settings.items() if key in Config.__dataclass_fields__}
+    made = digest(from_table(named, name))[:8]
+    folder = place.runs / name / scale / f"{quote(', '.join(cell), safe='()[]+=, ')}-{made}" / f"seed-{seed}"
+    begun = time.perf_counter()
+    values = card.work(settings | place.settings() | {"seed": seed}, folder)
+    return Line(
+        scale, *cell, seed, settings, values, round(time.perf_counter() - begun, 1), ledger.provenance(place.device)
+    )
+
+
+def chosen(card: Card, scale: str, only: str) -> list[tuple[str, str]]:
+    """The cells whose row and column `only` names."""
+    cells = card.cells(scale)
+    rows, columns = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (0, 1))
+    known = {_plain(name): name for name in (*rows, *columns)}
+    words = [word for word in re.split(r",(?![^()]*\))", only) if word.strip()]
+    for word in words:
+        if _plain(word) not in known:
+            raise UserError(
+                f"--only {only!r}: no row or column is {word.strip()!r}; {nearest(word.strip(), known.values())}"
+            )
+    named = {known[_plain(word)] for word in words}
+    of_rows, of_columns = named & set(rows) or set(rows), named & set(columns) or set(columns)
+    return [(row, column) for row, column in cells if row in of_rows and column in of_columns]
+
+
+def verify(name: str, number: int, place: Place) -> str:
+    """Run one line of a card again, in a folder of its own, and say how far the values differ.
+
+    With the same versions on the same kind of machine every value has to be the same, bit for bit; otherwise within
+    rounding. Numbers that are timed are left out. Raises UserError if there is no such line, or if a value differs.
+    """
+    card, file = find.card(name), find.file(name, place.out, ".jsonl")
+    lines = ledger.read(file)
+    if not 1 <= number <= len(lines):
+        raise UserError(f"{file} has {len(lines)} lines, and no cell {number}: the page of {name} numbers them.")
+    old = lines[number - 1]
+    if not ledger.valid(card, lines, old):
+        raise UserError(f"cell {number} of {name} has other settings than the card has now: reproduce it first.")
+    new = run_cell(name, card, old.scale, (old.row, old.column), old.seed, place)
+    alike = old.made["versions"] == versions()
+    differ = dict(_differences(card, old.values, new.values))
+    far = {key: value for key, value in differ.items() if value > (0.0 if alike else ROUNDING)}
+    told = ", ".join(f"{key} by {value:.1e} of its value" for key, value in differ.items() if value)
+    if far:
+        raise UserError(f"{name}, cell {number} ({old.row}, {old.column}, seed {old.seed}) differs: {told}.")
+    build = "the same build" if alike else "another build"
+    return f"{name}, cell {number} ({old.row}, {old.column}, seed {old.seed}) on {build}: " + (
+        f"within rounding: {told}" if told else "the same, bit for bit"
+    )
+
+
+def _differences(card: Card, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The largest relative difference of each value that is not timed."""
+    import numpy as np
+
+    for key, value in old.items():
+        if key in card.numbers and card.numbers[key].timed:
+            continue
+        one, two = np.array(value, dtype=float), np.array(new.get(key, np.nan), dtype=float)
+        if one.shape != two.shape:
+            yield key, float("inf")
+            continue
+        far = np.abs(one - two) / np.maximum(np.abs(one), 1e-12)
+        yield key, float(np.where(np.isnan(one) & np.isnan(two), 0.0, np.nan_to_num(far, nan=np.inf)).max(initial=0.0))
+
+
+def _valid(card: Card, file: Path) -> list[Line]:
+    lines = ledger.read(file)
+    return [line for line in lines if ledger.valid(card, lines, line)]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\s+", "", name).lower()

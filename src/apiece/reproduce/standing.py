@@ -1,0 +1,100 @@
+"""How far a card is: cells done, claims held, and the distance from the paper's numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from apiece.report.records import Spread
+from apiece.reproduce import find, ledger
+from apiece.reproduce.card import SCALES, Card, Claim
+from apiece.reproduce.table import Line, OutOfReach, Table
+
+HELD, REFUTED, OPEN = "held", "refuted", "out of reach"
+
+
+class Standing(NamedTuple):
+    """How far a card is at one scale."""
+
+    scale: str
+    done: int
+    asked: int
+    verdicts: list[tuple[Claim, str]]
+    farthest: float | None  # the largest difference from the paper's numbers, in units of spread
+    hours: float
+
+    @property
+    def held(self) -> int:
+        return sum(verdict == HELD for _, verdict in self.verdicts)
+
+    @property
+    def judged(self) -> int:
+        return sum(verdict != OPEN for _, verdict in self.verdicts)
+
+
+def standing(card: Card, lines: list[Line], scale: str) -> Standing:
+    """The cells that are done, the claims that are held, and the distance from the paper."""
+    table = ledger.table(card, lines, scale)
+    asked = len(card.cells(scale)) * len(card.scale(scale).seeds)
+    verdicts = [(claim, verdict_of(claim, table)) for claim in card.claims if scale in claim.scales]
+    far = [x for x in (_distance(card, table, name, r, c) for name in card.numbers for r, c in card.cells(scale)) if x]
+    hours = sum(line.seconds for line in table.lines) / 3600
+    return Standing(scale, len(table.lines), max(asked, len(table.lines)), verdicts, max(far, default=None), hours)
+
+
+def verdict_of(claim: Claim, table: Table) -> str:
+    """Whether the claim holds of the table; out of reach if it speaks of a cell that was not run."""
+    try:
+        return HELD if claim.holds(table) else REFUTED
+    except OutOfReach:
+        return OPEN
+
+
+def spread_of(table: Table, name: str, row: str, column: str) -> Spread | None:
+    """A number of a cell over seeds; None if it was not measured."""
+    try:
+        return table.spread((row, column), name)
+    except OutOfReach:
+        return None
+
+
+def _distance(card: Card, table: Table, name: str, row: str, column: str) -> float | None:
+    """|ours - the paper's| in units of the larger standard deviation; None where either has none."""
+    ours, paper = spread_of(table, name, row, column), card.paper(name, row, column)
+    if ours is None or paper is None:
+        return None
+    unit = max(card.numbers[name].factor * ours.sd, paper[1] or 0.0)
+    return abs(card.numbers[name].factor * ours.mean - paper[0]) / unit if unit else None
+
+
+def cell_text(card: Card, table: Table, key: str, row: str, column: str) -> str:
+    """A number of a cell as text: ours, and after a slash the paper's."""
+    ours, paper = spread_of(table, key, row, column), card.paper(key, row, column)
+    digits, factor = card.numbers[key].digits, card.numbers[key].factor
+    text = "–" if ours is None else _number(factor * ours.mean, factor * ours.sd if ours.seeds > 1 else None, digits)
+    return f"{text} / {_number(*paper, digits)}" if paper is not None else text
+
+
+def _number(mean: float, sd: float | None, digits: int) -> str:
+    return f"{mean:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
+
+
+def listing(out: Path) -> list[tuple[str, str, list[Standing]]]:
+    """Of each card its name, its title, and how far it is at each scale at which something was run."""
+    found = []
+    for name in find.names():
+        card, lines = find.card(name), ledger.read(find.file(name, out, ".jsonl"))
+        states = [standing(card, lines, scale) for scale in SCALES if scale in card.scales]
+        found.append((name, card.title, [state for state in states if state.done]))
+    return found
+
+
+def listed(out: Path) -> str:
+    """All cards, one line for each and for each scale at which something was run."""
+    lines = []
+    for name, title, states in listing(out):
+        lines.append(f"{name:<24} {title}")
+        for now in states:
+            held = f", {now.held} of {now.judged} claims hold" if now.verdicts else ""
+            lines.append(f"{'':<24}   {now.scale}: {now.done} of {now.asked} cells{held}, {now.hours:.2f} hours")
+    return "\n".join(lines)

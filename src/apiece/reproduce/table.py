@@ -1,0 +1,68 @@
+"""The values of a card's cells over seeds: what claims and figures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from apiece.report.records import Curve, Spread, below, spread
+
+Where = tuple[str, str]
+
+
+class OutOfReach(Exception):
+    """A claim speaks of a cell that was not run."""
+
+
+class Line(NamedTuple):
+    """One cell with one seed, as its line of JSON has it."""
+
+    scale: str
+    row: str
+    column: str
+    seed: int
+    settings: Mapping[str, Any]
+    values: Mapping[str, Any]
+    seconds: float
+    made: Mapping[str, Any]  # when, from which commit, with which versions, on which device
+
+
+@dataclass(frozen=True)
+class Table:
+    """A card's lines at one scale. A cell is named by its row and its column."""
+
+    lines: tuple[Line, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def of(self, where: Where, name: str) -> list[Any]:
+        """A value of a cell, one for each seed; raises OutOfReach if the cell was not run."""
+        found = [line.values[name] for line in self.lines if (line.row, line.column) == where and name in line.values]
+        if not found:
+            raise OutOfReach(f"{', '.join(where)} was not run")
+        return found
+
+    def spread(self, where: Where, name: str = "accuracy") -> Spread:
+        """The mean and the standard deviation of a number over seeds."""
+        made = spread(self.of(where, name))
+        if made is None:
+            raise OutOfReach(f"{', '.join(where)} has no {name}")
+        return made
+
+    def mean(self, where: Where, name: str = "accuracy") -> float:
+        """The mean of a number over seeds."""
+        return self.spread(where, name).mean
+
+    def above(self, one: Where, other: Where, name: str = "accuracy") -> bool:
+        """Whether one cell's mean lies above another's by more than their spread explains (Welch's t-test, 5 %)."""
+        high, low = self.spread(one, name), self.spread(other, name)
+        return low.mean < high.mean and below(low, high)
+
+    def curve(self, where: Where, name: str) -> Curve:
+        """A curve [[x, ...], [y, ...]] of a cell: its mean and standard deviation over seeds at each x [P]."""
+        found = np.array(self.of(where, name), dtype=float)  # [seeds, 2, P]
+        y = found[:, 1]
+        return Curve(found[0, 0], y.mean(axis=0), y.std(axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1]))

@@ -1,0 +1,71 @@
+"""How a cell is run, and what is read off its run: the `work` of most cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from apiece.config.tables import from_table
+from apiece.report.records import Run
+
+Reading = Callable[[Run], Any]
+
+
+def runs(**readings: Reading) -> Callable[[Mapping[str, Any], Path], dict[str, Any]]:
+    """A cell is a run of `apiece run`; `readings` say by name what is read off it. A stopped run is continued."""
+
+    def work(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        from apiece.experiment.launch import ensure
+        from apiece.report.results import read_run
+
+        ensure(from_table(dict(settings), str(folder)), folder)
+        run = read_run(folder)
+        return {name: value for name, read in readings.items() if (value := read(run)) is not None}
+
+    return work
+
+
+def last(key: str) -> Reading:
+    """The last value of a number of metrics.jsonl."""
+    return lambda run: run.last(key)
+
+
+def best(key: str) -> Reading:
+    """The best value over the rounds, which looks at the test set."""
+    return lambda run: run.best(key)
+
+
+def smoothed(key: str, window: int = 5) -> Reading:
+    """The best of the last fifty values of the moving average (FedInit, section 5.1)."""
+    return lambda run: run.smoothed(key, window)
+
+
+def curve(key: str) -> Reading:
+    """[[round, ...], [value, ...]] of a number; None if it was not measured."""
+
+    def read(run: Run) -> list[list[float]] | None:
+        rounds, values = run.series(key)
+        return [rounds.tolist(), values.tolist()] if len(rounds) else None
+
+    return read
+
+
+def total(*keys: str) -> Reading:
+    """The sum of the last values of numbers that count: bytes, numbers sent."""
+    return lambda run: sum(run.last(key) or 0.0 for key in keys)
+
+
+def seconds_a_round(run: Run) -> float | None:
+    """The median of the seconds of training in a round."""
+    return run.median("seconds")
+
+
+def rounds_to(target: float, key: str = "") -> Reading:
+    """The first round at which a number reached the target; None if it never did."""
+
+    def read(run: Run) -> float | None:
+        cost = run.to_target(target, key)
+        return None if cost is None else float(cost.rounds)
+
+    return read
