@@ -23,7 +23,7 @@ from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
 from apiece.config.reading import as_taken
 from apiece.config.settings import OBJECTS, Config, check, counted
-from apiece.config.splitting import columns_of, split_of
+from apiece.config.splitting import columns_of, on_validation, split_of
 from apiece.data.arrays import Dataset, as_task
 from apiece.data.federation import Federation
 from apiece.data.fingerprint import fingerprint
@@ -133,7 +133,8 @@ def assemble(
         dataset = as_taken(as_task(read, config.task), module, loss)
         config = fitting_text(config, dataset, module)
         split = split_of(config, dataset, splitter)
-        clients = under_noise(config, dataset, split, dtype)
+        measured = on_validation(dataset, split) if config.measure_on == "validation" else (dataset, split)
+        clients = under_noise(config, *measured, dtype)
     elif isinstance(clients, Federation):
         refuse_misfits(clients)
     shape = tuple(tree_leaves(clients.test_pool[0])[0].shape[1:])

@@ -24,7 +24,8 @@ GROUPS = {  # as the help of the command line shows them, the most important fir
     "algorithm": "plugin adapter init buffers",
     "local_training": "epochs schedule optimizer optimizer_state clip",
     "server": "sampling absent server weighting",
-    "measurement": "metrics eval_every panel panel_of target drift seeds tensorboard early_stopping keep_best best_by",
+    "measurement": "metrics measure_on eval_every panel panel_of target drift seeds tensorboard early_stopping "
+    "keep_best best_by",
     "execution": "device precision lift workers patience on_bad_client checkpoint_every",
 }
 TaskName = Literal[
@@ -126,6 +127,10 @@ class Config:
     """What is measured, the first shown first: accuracy, f1, auroc, mae, mse, rmse, r2, iou or perplexity, as the task
     has them (default: the task's own).
     """
+    measure_on: Literal["test", "validation"] = "test"
+    """The samples on which models are measured: the test set, or those that `validation` holds out, for choosing
+    settings.
+    """
     eval_every: int = 1
     """Rounds between two evaluations; the last round always has one."""
     panel: int | None = None
@@ -203,6 +208,10 @@ def check(config: Config) -> None:
             (c.lr >= 0, f"lr={c.lr:g} must not be negative"),
             (c.clip is None or c.clip > 0, f"clip={c.clip} must be positive"),
             (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
+            (
+                c.measure_on == "test" or c.validation > 0,
+                f"measure_on=validation needs validation, the share that is held out: it is {c.validation:g}",
+            ),
             (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
             (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
             (c.early_stopping is None or c.early_stopping >= 1, f"early_stopping={c.early_stopping} must be 1 or more"),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+from torch.utils._pytree import tree_map
 
 from apiece.config.model import refuse_own
 from apiece.config.names import one
@@ -32,6 +36,18 @@ def split_of(config: Config, dataset: Dataset, splitter: Splitter | None = None)
         )  # fmt: skip
     made = splitter or config.split
     return make_split(dataset, made, config.clients, config.seed, config.unseen, config.validation)
+
+
+def on_validation(dataset: Dataset, split: Split) -> tuple[Dataset, Split]:
+    """The data and their split with the validation samples in place of the test set: all clients' together are the
+    global ones, and each client has its own.
+    """
+    chosen = np.unique(np.concatenate(split.validation))
+    names = ("x", "y", "natural", "targets", "inputs")
+    whole = {name: part for name in names if (part := getattr(dataset, f"{name}_train")) is not None}
+    parts = {f"{name}_test": tree_map(lambda leaf: leaf[chosen], part) for name, part in whole.items()}
+    own = [np.searchsorted(chosen, rows) for rows in split.validation]
+    return replace(dataset, **parts), replace(split, test=own)
 
 
 def make_split(

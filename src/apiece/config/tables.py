@@ -20,6 +20,7 @@ KINDS = get_type_hints(Config)
 LATER = {
     "task": "auto",
     "keep_best": False,
+    "measure_on": "test",
 }  # settings that are left out at this value: folders from before them keep their identity
 
 

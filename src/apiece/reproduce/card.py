@@ -52,6 +52,32 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Search:
+    """How a setting is chosen for each cell, as FedALS's paper does it: from a first value on, it is multiplied and
+    divided by a factor until the number is no better. It is measured on samples held out from training, with one seed.
+    """
+
+    setting: str
+    first: float
+    number: str = "accuracy"
+    factor: float = 2.0
+    seed: int = 0
+    changes: Settings = field(default_factory=lambda: {"validation": 0.1, "measure_on": "validation"})
+
+    def go_on(self, known: Mapping[float, float]) -> tuple[float, bool]:
+        """(the next value to try, False), or (the best value, True), from the numbers of the values tried so far."""
+        if self.first not in known:
+            return self.first, False
+        for step in (self.factor, 1 / self.factor):
+            value = self.first
+            while value * step in known and known[value * step] > known[value]:
+                value *= step
+            if value * step not in known:
+                return value * step, False
+        return max(known, key=lambda value: known[value]), True
+
+
+@dataclass(frozen=True)
 class Scale:
     """How large a card is run: in which settings it differs from the paper, and with which rows, columns and seeds."""
 
@@ -60,6 +86,7 @@ class Scale:
     seeds: tuple[int, ...] = (0, 1, 2)
     rows: Changes | None = None  # the rows that are run, each with its changes; None: all
     columns: Changes | None = None
+    search: Search | None = None
 
 
 @dataclass(frozen=True)

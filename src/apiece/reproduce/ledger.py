@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -45,11 +46,39 @@ def append(path: Path, line: Line) -> None:
         os.fsync(file.fileno())
 
 
+def wanted(card: Card, lines: list[Line], scale: str, row: str, column: str) -> tuple[dict[str, Any], bool]:
+    """(the settings of the cell's next run, whether they are the cell's own): while the scale searches for a setting,
+    they are those of the search.
+    """
+    settings, search = card.settings(scale, row, column), card.scale(scale).search
+    if search is None:
+        return settings, True
+    known = {}
+    for line in lines:
+        value = line.settings.get(search.setting)
+        if (line.scale, line.row, line.column) == (searching(scale), row, column) and value is not None:
+            if line.settings == _plain(settings | {search.setting: value} | dict(search.changes)):
+                known[value] = line.values.get(search.number, -math.inf)
+    value, found = search.go_on(known)
+    return settings | {search.setting: value} | ({} if found else dict(search.changes)), found
+
+
+def searching(scale: str) -> str:
+    """What a line of a search has as its scale."""
+    return f"{scale} search"
+
+
 def valid(card: Card, lines: list[Line], line: Line) -> bool:
     """Whether a line is of the card as it is now: a card whose settings were changed runs its cells again."""
     if line.scale not in card.scales or (line.row, line.column) not in card.cells(line.scale):
         return False
-    return line.settings == json.loads(json.dumps(card.settings(line.scale, line.row, line.column)))
+    settings, own = wanted(card, lines, line.scale, line.row, line.column)
+    return own and line.settings == _plain(settings)
+
+
+def _plain(settings: dict[str, Any]) -> Any:
+    """Settings as JSON gives them back."""
+    return json.loads(json.dumps(settings))
 
 
 def table(card: Card, lines: list[Line], scale: str) -> Table:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from apiece.config.settings import Config
 from apiece.config.tables import from_table
+from apiece.engine.clients import NotFinite
 from apiece.errors import UserError, going_on, nearest
 from apiece.experiment.identity import digest
 from apiece.reproduce import find, ledger
@@ -36,6 +37,15 @@ class Place(NamedTuple):
         return {"device": self.device, "data_dir": self.data_dir, "workers": self.workers}
 
 
+class Asked(NamedTuple):
+    """One run: of a cell with a seed, or of a search for one of its settings."""
+
+    scale: str
+    cell: tuple[str, str]
+    seed: int
+    settings: dict[str, Any]
+
+
 def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), only: str = "", say: Any = print) -> Path:
     """Run the cells of a card that have no result yet, all of one seed before the next seed, and return its page.
 
@@ -46,27 +56,47 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
     file = find.file(name, place.out, ".jsonl")
     cells = chosen(card, scale, only)
     asked = [(seed, cell) for seed in seeds or card.scale(scale).seeds for cell in cells]
-    done = {(x.seed, (x.row, x.column)) for x in _valid(card, file) if x.scale == scale}
-    page = write_page(name, place.out)
     for number, (seed, cell) in enumerate(asked, 1):
-        if (seed, cell) in done:
-            continue
-        say(f"{name}, cell {number} of {len(asked)}: {', '.join(cell)}, seed {seed}")
-        with going_on("the same command continues it"):
-            ledger.append(file, run_cell(name, card, scale, cell, seed, place))
-        page = write_page(name, place.out)
+        while (what := _left(card, file, scale, cell, seed)) is not None:
+            say(f"{name}, cell {number} of {len(asked)}: {', '.join(cell)}, seed {seed}{_searched(card, scale, what)}")
+            with going_on("the same command continues it"):
+                ledger.append(file, run_cell(name, card, what, place))
+            write_page(name, place.out)
     write_index(place.out)
-    return page
+    return write_page(name, place.out)
 
 
-def run_cell(name: str, card: Card, scale: str, cell: tuple[str, str], seed: int, place: Place) -> Line:
-    """Run one cell with one seed in a folder of its own, where a run that was stopped goes on."""
-    settings = card.settings(scale, *cell)
+def _searched(card: Card, scale: str, what: Asked) -> str:
+    """Which value of a search is tried; "" for a cell of its own."""
+    search = card.scale(scale).search
+    return "" if search is None or what.scale == scale else f", {search.setting}={what.settings[search.setting]}"
+
+
+def _left(card: Card, file: Path, scale: str, cell: tuple[str, str], seed: int) -> Asked | None:
+    """What has to be run next for a cell with a seed: a value of the search, the cell, or nothing."""
+    lines = ledger.read(file)
+    settings, own = ledger.wanted(card, lines, scale, *cell)
+    if not own:
+        search = card.scale(scale).search
+        assert search is not None
+        return Asked(ledger.searching(scale), cell, search.seed, settings)
+    done = {(x.scale, (x.row, x.column), x.seed) for x in lines if ledger.valid(card, lines, x)}
+    return None if (scale, cell, seed) in done else Asked(scale, cell, seed, settings)
+
+
+def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
+    """Run one cell with one seed in a folder of its own, where a run that was stopped goes on. A run that becomes
+    non-finite has no values but the reason.
+    """
+    scale, cell, seed, settings = asked
     named = {key: value for key, value in settings.items() if key in Config.__dataclass_fields__}
     made = digest(from_table(named, name))[:8]
     folder = place.runs / name / scale / f"{quote(', '.join(cell), safe='()[]+=, ')}-{made}" / f"seed-{seed}"
     begun = time.perf_counter()
-    values = card.work(settings | place.settings() | {"seed": seed}, folder)
+    try:
+        values = card.work(settings | place.settings() | {"seed": seed}, folder)
+    except NotFinite as error:
+        values = {"failed": str(error)}
     return Line(
         scale, *cell, seed, settings, values, round(time.perf_counter() - begun, 1), ledger.provenance(place.device)
     )
@@ -101,7 +131,7 @@ def verify(name: str, number: int, place: Place) -> str:
     old = lines[number - 1]
     if not ledger.valid(card, lines, old):
         raise UserError(f"cell {number} of {name} has other settings than the card has now: reproduce it first.")
-    new = run_cell(name, card, old.scale, (old.row, old.column), old.seed, place)
+    new = run_cell(name, card, Asked(old.scale, (old.row, old.column), old.seed, dict(old.settings)), place)
     alike = old.made["versions"] == versions()
     differ = dict(_differences(card, old.values, new.values))
     far = {key: value for key, value in differ.items() if value > (0.0 if alike else ROUNDING)}
@@ -121,17 +151,15 @@ def _differences(card: Card, old: Mapping[str, Any], new: Mapping[str, Any]) -> 
     for key, value in old.items():
         if key in card.numbers and card.numbers[key].timed:
             continue
+        if isinstance(value, str):
+            yield key, 0.0 if value == new.get(key) else float("inf")
+            continue
         one, two = np.array(value, dtype=float), np.array(new.get(key, np.nan), dtype=float)
         if one.shape != two.shape:
             yield key, float("inf")
             continue
         far = np.abs(one - two) / np.maximum(np.abs(one), 1e-12)
         yield key, float(np.where(np.isnan(one) & np.isnan(two), 0.0, np.nan_to_num(far, nan=np.inf)).max(initial=0.0))
-
-
-def _valid(card: Card, file: Path) -> list[Line]:
-    lines = ledger.read(file)
-    return [line for line in lines if ledger.valid(card, lines, line)]
 
 
 def _plain(name: str) -> str:

@@ -69,3 +69,12 @@ def rounds_to(target: float, key: str = "") -> Reading:
         return None if cost is None else float(cost.rounds)
 
     return read
+
+
+def sizes_of_layers(run: Run) -> dict[str, int]:
+    """How many parameters each layer of the run's model has."""
+    from apiece.config.assemble import assemble
+
+    setup = assemble(from_table(run.config, str(run.path))).federated.setup
+    sizes = setup.layer_index.bincount().tolist()
+    return dict(zip(setup.task.space.layers, sizes, strict=True))

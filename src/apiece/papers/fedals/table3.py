@@ -1,0 +1,49 @@
+"""FedALS, Table 3: how many layers belong to the body, which is averaged ten times less often than the head."""
+
+from __future__ import annotations
+
+from apiece.papers.fedals._setup import COLUMNS, NUMBERS, OPEN, SETUP, SMOKE, WORK
+from apiece.reproduce.card import Card, Claim, Scale
+
+LAYERS = (20, 16, 12, 8, 4, 1)
+CARD = Card(
+    title="FedALS, Table 3: the number of layers in the body",
+    setup=SETUP,
+    columns={name: COLUMNS[name] for name in ("SVHN", "CIFAR-10", "CIFAR-100", "MNIST")},
+    rows={f"L = {layers}": {"algorithm": f"fedals(alpha=10, head={layers})"} for layers in LAYERS},
+    work=WORK,
+    numbers=NUMBERS,
+    published={
+        "accuracy": {
+            "L = 20": [(69.91, 1.60), (43.83, 4.23), (47.81, 1.23), None],
+            "L = 16": [(71.12, 4.71), (46.87, 1.11), (47.82, 0.87), None],
+            "L = 12": [(67.60, 4.74), (41.25, 2.83), (42.49, 1.43), None],
+            "L = 8": [(63.81, 4.28), (37.79, 3.451), (40.85, 0.94), None],
+            "L = 4": [(63.39, 4.46), (37.30, 3.10), (41.83, 1.08), None],
+            "L = 1": [(60.58, 1.97), (40.13, 3.08), (38.80, 3.05), None],
+        }
+    },
+    claims=(
+        Claim(
+            "no L is above L = 16",
+            "choosing phi to be the first 16 layers and performing less aggregation for that seems to be the most "
+            "effective option",
+            lambda t: not any(t.above((row, c), ("L = 16", c)) for c in t.columns for row in t.rows),
+        ),
+        Claim(
+            "L = 16 above L = 1",
+            "different combinations of phi and h influence the model performance in FedALS",
+            lambda t: all(t.above(("L = 16", c), ("L = 1", c)) for c in t.columns),
+        ),
+    ),
+    open=(*OPEN, "with L = 20 every layer is averaged at every tenth synchronization"),
+    scales={
+        "smoke": Scale(
+            "It runs, and says nothing more.", SMOKE | {"model": "resnet20", "rounds": 1}, (0,), columns={"MNIST": {}},
+            rows={"L = 16": {}, "L = 1": {}},
+        ),
+        "cpu": Scale("MNIST instead of the paper's data, and 1,000 iterations instead of 20,000.", {"rounds": 200},
+                     columns={"MNIST": {}}),
+        "paper": Scale("As the paper has it.", columns={name: {} for name in ("SVHN", "CIFAR-10", "CIFAR-100")}),
+    },
+)  # fmt: skip

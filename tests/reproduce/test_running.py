@@ -1,0 +1,166 @@
+"""A card's cells: each is run once, a search climbs to the best value, results are checked before they are believed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from apiece.engine.clients import NotFinite
+from apiece.errors import UserError
+from apiece.reproduce import find, ledger, running
+from apiece.reproduce.card import ACCURACY, Card, Claim, Number, Scale, Search
+from apiece.reproduce.page import write_index
+from apiece.reproduce.running import Place, chosen, reproduce, verify
+from apiece.reproduce.standing import HELD, OPEN, REFUTED, listed, standing
+from apiece.reproduce.table import Line, Table
+
+CALLS: list[dict] = []
+
+
+def work(settings, folder):
+    """An accuracy that has its maximum at lr = 1/8, and a little noise that the seed alone decides."""
+    CALLS.append(dict(settings))
+    if settings["lr"] > 4:
+        raise NotFinite("client 0 became non-finite")
+    return {
+        "accuracy": 0.9 - 0.01 * (math.log2(settings["lr"]) + 3) ** 2 + 0.001 * settings["seed"] + settings["mu"] / 10,
+        "seconds": float(len(CALLS)),
+    }
+
+
+WITH, WITHOUT = ("with mu(0.1, 2)", "digits"), ("plain", "digits")
+CARD = Card(
+    title="A table",
+    setup={"lr": 0.5, "rounds": 3},
+    rows={"plain": {"mu": 0.0}, "with mu(0.1, 2)": {"mu": 1.0}},
+    columns={"digits": {"data": "digits"}, "mnist": {"data": "mnist"}},
+    scales={
+        "smoke": Scale("Small.", {"rounds": 1}, (0, 1), columns={"digits": {}}),
+        "cpu": Scale("Smaller.", {}, (0,), search=Search("lr", 1.0)),
+    },
+    work=work,
+    numbers={"accuracy": ACCURACY, "seconds": Number("seconds", 1, timed=True)},
+    published={"accuracy": {"plain": [(50.0, 0.5), None]}},
+    claims=(
+        Claim("mu helps", "mu is better.", lambda t: t.above(WITH, WITHOUT), ("smoke",)),
+        Claim("mu harms", "mu is worse.", lambda t: t.above(WITHOUT, WITH), ("smoke",)),
+        Claim("elsewhere", "mnist too.", lambda t: t.mean(("plain", "mnist")) > 0, ("smoke",)),
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    CALLS.clear()
+    monkeypatch.setattr(find, "names", lambda: ["some-table1"])
+    monkeypatch.setattr(find, "card", lambda name: CARD)
+    return Place(tmp_path / "out", tmp_path / "runs")
+
+
+def lines(place):
+    return ledger.read(place.out / "some" / "table1.jsonl")
+
+
+def run(place, scale="smoke", only=""):
+    return reproduce("some-table1", scale, place, only=only, say=lambda text: None)
+
+
+def test_a_cell_is_run_once_and_again_where_its_settings_change(place, monkeypatch):
+    page = run(place).read_text()
+    assert [(x.row, x.seed) for x in lines(place)] == [(r, s) for s in (0, 1) for r in CARD.rows]
+    run(place)
+    assert len(CALLS) == 4
+    changed = replace(CARD, rows={**CARD.rows, "plain": {"mu": 0.5}})
+    monkeypatch.setattr(find, "card", lambda name: changed)
+    run(place)
+    assert len(CALLS) == 6 and {x["mu"] for x in CALLS[4:]} == {0.5}
+    assert "86.05 ± 0.07 / 50.00 ± 0.50" in page and "digits |" in page and "| mnist" not in page
+
+
+def test_claims_are_judged_by_the_lines_alone(place):
+    run(place)
+    now = standing(CARD, lines(place), "smoke")
+    assert [verdict for _, verdict in now.verdicts] == [HELD, REFUTED, OPEN]
+    assert (now.held, now.judged, now.done, now.asked) == (1, 2, 4, 4)
+    assert now.farthest == pytest.approx((86.05 - 50) / 0.5)
+    assert "1 of 2 claims hold" in listed(place.out)
+    assert "| – | – | – | – | – |" in write_index(place.out).read_text()  # smoke says nothing, and is no row
+
+
+def test_a_search_climbs_on_held_out_samples_to_the_best_value(place):
+    run(place, "cpu", "plain, digits")
+    tried = [(x["lr"], x.get("measure_on")) for x in CALLS]
+    assert tried == [(lr, "validation") for lr in (1.0, 2.0, 0.5, 0.25, 0.125, 0.0625)] + [(0.125, None)]
+    assert ledger.table(CARD, lines(place), "cpu").mean(("plain", "digits")) == pytest.approx(0.9)
+
+
+def test_a_search_goes_on_from_a_value_that_became_non_finite(place, monkeypatch):
+    search = Search("lr", 4.0)
+    card = replace(CARD, scales={"cpu": replace(CARD.scales["cpu"], search=search)})
+    monkeypatch.setattr(find, "card", lambda name: card)
+    run(place, "cpu", "plain, digits")
+    assert [x["lr"] for x in CALLS][:2] == [4.0, 8.0] and CALLS[-1]["lr"] == 0.125
+    assert any("failed" in x.values for x in lines(place))
+
+
+def test_a_torn_line_is_run_again_and_a_broken_one_is_refused(place):
+    run(place)
+    file = place.out / "some" / "table1.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-30])
+    run(place)
+    assert len(lines(place)) == 4 and len(CALLS) == 5
+    file.write_bytes(b"nothing\n" + whole)
+    with pytest.raises(UserError, match="line 1 is no cell's result"):
+        run(place)
+
+
+def test_verify_compares_all_that_is_not_timed(place):
+    run(place)
+    assert "bit for bit" in verify("some-table1", 2, place)
+    file = place.out / "some" / "table1.jsonl"
+    first, *rest = lines(place)
+    values = dict(first.values) | {"accuracy": first.values["accuracy"] * (1 + 1e-6)}
+
+    def keep(made):
+        texts = [json.dumps(x._asdict()) for x in (first._replace(values=values, made=made), *rest)]
+        file.write_text("\n".join(texts) + "\n")
+
+    keep(first.made)
+    with pytest.raises(UserError, match="accuracy by 1.0e-06 of its value"):
+        verify("some-table1", 1, place)
+    keep({**first.made, "versions": {"torch": "another"}})
+    assert "another build: within rounding: accuracy by 1.0e-06" in verify("some-table1", 1, place)
+    with pytest.raises(UserError, match="has 4 lines, and no cell 9"):
+        verify("some-table1", 9, place)
+
+
+def test_only_names_rows_and_columns(place):
+    assert chosen(CARD, "cpu", "With mu(0.1,2), MNIST") == [("with mu(0.1, 2)", "mnist")]
+    assert chosen(CARD, "cpu", "mnist") == [("plain", "mnist"), ("with mu(0.1, 2)", "mnist")]
+    assert len(chosen(CARD, "cpu", " ")) == 4
+    with pytest.raises(UserError, match="no row or column is 'plane'; did you mean 'plain'"):
+        chosen(CARD, "cpu", "plane")
+    with pytest.raises(UserError, match="has no scale 'paper'"):
+        run(place, "paper")
+
+
+def test_above_needs_more_than_the_spread():
+    made = [Line("cpu", row, "c", seed, {}, {"accuracy": value}, 0.0, {}) for row, values in
+            {"a": (0.50, 0.60, 0.70), "b": (0.55, 0.60, 0.70), "c": (0.90, 0.91, 0.92)}.items()
+            for seed, value in enumerate(values)]  # fmt: skip
+    table = Table(tuple(made), ("a", "b", "c"), ("c",))
+    assert table.above(("c", "c"), ("a", "c")) and not table.above(("b", "c"), ("a", "c"))
+    assert not table.above(("a", "c"), ("c", "c")) and not table.above(("a", "c"), ("a", "c"))
+
+
+def test_a_run_folder_is_named_by_the_settings(place):
+    paths = []
+    card = replace(CARD, work=lambda settings, folder: paths.append(folder) or {})
+    one = running.Asked("smoke", ("plain", "digits"), 0, {"lr": 0.5})
+    for asked in (one, one._replace(settings={"lr": 0.25}), one):
+        running.run_cell("some-table1", card, asked, place)
+    assert paths[0] == paths[2] != paths[1]
