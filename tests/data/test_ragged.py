@@ -7,7 +7,8 @@ from support.results import same_models
 from torch import Tensor, nn
 
 from apiece import federate
-from apiece.data.trees import collated, from_trees
+from apiece.data.collating import collated
+from apiece.data.trees import from_trees
 from apiece.errors import UserError
 
 
@@ -113,6 +114,97 @@ def test_a_mask_of_another_shape_is_refused():
     inputs = {"input_ids": np.ones((40, 6), dtype=int), "attention_mask": np.ones((40, 5), dtype=int)}
     with pytest.raises(UserError, match=r"rows of \[6\], and attention_mask rows of \[5\]"):
         run(Tokens, (inputs, [0, 1] * 20))
+
+
+def pair(samples):
+    """Padded sequences and their masks, by hand."""
+    pad = nn.utils.rnn.pad_sequence
+    x, mask = ([torch.as_tensor(one(a)) for a, _ in samples] for one in (np.asarray, lambda a: np.ones(len(a), bool)))
+    return (pad(x, batch_first=True), pad(mask, batch_first=True)), torch.as_tensor([b for _, b in samples])
+
+
+class Items:
+    def __init__(self, x, y):
+        self.items = list(zip(x, y, strict=True))
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+APART = {
+    "pairs": (lambda x, y: (x, y), {}),
+    "datasets": (Items, {}),
+    "parts": (lambda x, y: pair(Items(x, y)), {}),  # the mask of ann's and bob's is as long as eve's, by hand
+    "collated pairs": (lambda x, y: (x, y), {"collate": pair}),
+    "collated datasets": (Items, {"collate": pair}),
+    "collated lists": (lambda x, y: Items(x, y).items, {"collate": pair}),
+}
+
+
+@pytest.mark.parametrize("tested", [False, True], ids=["one", "train and test"])  # test samples are padded as well
+@pytest.mark.parametrize("kind", APART)  # each is read, joined and taken apart by code of its own
+def test_clients_given_apart_are_the_pooled_samples(kind, tested):
+    """The longest sequence is at the first client, and those of the second are all of one length."""
+    x, y = sequences(90)
+    x = [one[:2] if 30 <= i < 60 else one for i, one in enumerate(x)]
+    x[0], x[60] = np.resize(x[0], (9, 3)), np.resize(x[60], (9, 3))
+    if kind == "parts":
+        x[30] = np.resize(x[30], (9, 3))
+    if tested:
+        x[24] = x[54] = x[84] = np.resize(x[1], (9, 3))
+    make, more = APART[kind]
+    cut = lambda rows: make([x[i] for i in rows], y[list(rows)])
+    train = {"ann": range(24 if tested else 30), "bob": range(30, 54 if tested else 60), "eve": range(60, 90)}
+    test = {"ann": range(24, 30), "bob": range(54, 60), "eve": range(84, 90)}
+    if tested:
+        train["eve"] = range(60, 84)
+        rows, held = ([i for own in part.values() for i in own] for part in (train, test))
+        pooled = ([x[i] for i in rows], y[rows], [x[i] for i in held], y[held])
+        data = {part: {who: cut(own) for who, own in owns.items()} for part, owns in (("train", train), ("test", test))}
+        lists = {who: range(24 * i, 24 * i + 24) for i, who in enumerate(train)}
+    else:
+        pooled, data, lists = (x, y), {who: cut(own) for who, own in train.items()}, train
+    one = run(Mean, data, split="given", clients=None, rounds=2, **more)
+    two = run(Mean, pooled, split=lists, clients=None, rounds=2)
+    place = one.experiment.federation
+    assert list(place.names) == ["ann", "bob", "eve"] and place.pool[0][0].shape[1:] == (9, 3)
+    same_models(one, two) if not tested else same_training(one, two)
+
+
+def same_training(one, two):
+    """The global model alone: given by client, test samples are each client's own, which lists of rows do not say."""
+    assert torch.equal(one.server.params, two.server.params)
+
+
+def test_sequences_that_differ_between_clients_alone_are_padded():
+    a, b = [np.ones((4, 3))] * 20, [np.ones((6, 3))] * 20
+    result = run(Mean, {"ann": (a, [0, 1] * 10), "bob": (b, [0, 1] * 10)}, split="given", clients=None, rounds=1)
+    x, mask = result.experiment.federation.pool[0]
+    assert x.shape[1:] == (6, 3) and sorted(set(mask.sum(1).tolist())) == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("data", "collate", "said"),
+    [
+        ({"ann": [], "bob": [(1.0, 0)] * 9}, pair, "it has no sample"),
+        ({"ann": [(1.0, 0)] * 9}, lambda samples: (torch.zeros(3), torch.zeros(3)), "makes 3 rows of 9 samples"),
+        ([(1.0, 0)] * 9, 3, "collate is 3, which cannot be called"),
+        ("digits", pair, "data='digits' are read from files"),
+        ({"ann": 3.0}, pair, "give a list or a dataset of samples"),
+    ],
+)
+def test_what_cannot_be_collated_is_refused(data, collate, said):
+    with pytest.raises(UserError, match=said):
+        federate(nn.Linear(1, 2), data, collate=collate, rounds=1)
+
+
+def test_ready_clients_are_not_collated():
+    ready = run(Mean, sequences(60), rounds=1).experiment.federation
+    with pytest.raises(UserError, match="clients= are ready: leave collate out"):
+        federate(Mean(), clients=ready, collate=pair, rounds=1)
 
 
 @pytest.mark.parametrize("made", [None, (1, 2, 3), {"x": 1}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,14 @@ CLIENTS = ("names", "participants", "size", "samples", "test_pool", "test_rows")
 
 
 def refuse_others(
-    model: Any, data: Any, algorithm: Any, loss: Any, on_round: Any, clients: Any, watchers: Any = ()
+    model: Any,
+    data: Any,
+    algorithm: Any,
+    loss: Any,
+    on_round: Any,
+    clients: Any,
+    watchers: Any = (),
+    collate: Any = None,
 ) -> None:
     """Raise UserError if an object that a program gave is of the wrong kind."""
     given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "clients": clients}
@@ -47,7 +55,7 @@ def refuse_others(
     if not isinstance(watchers, Sequence):
         raise UserError(f"watchers is {shown(watchers)}: give a list of functions.")
     several = (("a watcher", watcher) for watcher in watchers)
-    for name, thing in (("loss", loss), ("on_round", on_round), *several):
+    for name, thing in (("loss", loss), ("on_round", on_round), ("collate", collate), *several):
         if thing is not None and not callable(thing):
             raise UserError(f"{name} is {shown(thing)}, which cannot be called: give a function, or leave it out.")
     if clients is not None and not all(hasattr(clients, name) for name in CLIENTS):
@@ -55,6 +63,9 @@ def refuse_others(
             f"clients is a {type(clients).__name__}: give a number of clients, or ready ones as a Federation "
             "(apiece.Federation)."
         )
+    if collate is not None and (clients is not None or isinstance(data, str | Path)):
+        given_as = "clients= are ready" if clients is not None else f"data={str(data)!r} are read from files"
+        raise UserError(f"collate is for samples that a program gives, and {given_as}: leave collate out.")
 
 
 def check_outputs(

@@ -56,7 +56,7 @@ def _of_arrays(train: Any, test: Any, columns: Columns) -> Dataset:
         if one.owner is not None and two.owner is not None and (strange := {*two.owner} - {*one.owner}):
             raise UserError(f"client {str(min(strange))!r} has test samples and none to train on: give it some.")
         one = one._replace(x_test=two.x, y_test=two.y, owner_test=two.owner)
-    if is_tree(one.x) or is_tree(one.y):
+    if any(is_tree(part) for part in (one.x, one.y, one.x_test, one.y_test) if part is not None):
         return from_trees(OWN, *one.in_order)
     return from_arrays(OWN, *one.in_order, task=columns.task)
 
@@ -105,6 +105,11 @@ def _refused(data: Any) -> UserError:
         )
     if isinstance(data, Iterator):
         return UserError(f"data is a {type(data).__name__}, which is read only once: give list(...) of it as arrays.")
+    if isinstance(data, list) and data and all(isinstance(one, tuple) and len(one) == 2 for one in data):
+        return UserError(
+            "data is a list of single samples: give the pair (x, y) of all inputs and all targets, or collate=, which "
+            "makes it of the list."
+        )
     return UserError(
         f"data of type {type(data).__name__} is not understood: give (x, y) arrays, (x_train, y_train, x_test, "
         "y_test), a frame, a dataset of PyTorch or Hugging Face, a list or dictionary of these by client, a path, or a "

@@ -14,7 +14,7 @@ from apiece.data import sound
 from apiece.data.columns import CLIENTS, TARGETS, Columns, chosen, refuse_columns
 from apiece.data.frames import is_frame
 from apiece.data.images import is_image, stacked
-from apiece.data.trees import as_array, is_tree
+from apiece.data.trees import as_array, is_tree, joined, rows
 from apiece.errors import UserError, said
 from apiece.system.device import to_numpy
 
@@ -42,7 +42,7 @@ def given(where: str, data: Any, columns: Columns) -> Given:
     if by_client(data):
         return _together(where, named(where, data), columns)
     if is_items(data):
-        return _of_items(where, data, columns)
+        return _of_items(where, read_items(where, data), columns)
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
         refuse_columns(where, columns)
         x, y, *test = (to_numpy(a) if isinstance(a, Tensor) else a for a in data)
@@ -71,8 +71,12 @@ def is_items(data: Any) -> bool:
 
 
 def _is_client(value: Any) -> bool:
-    pair = isinstance(value, (tuple, list)) and len(value) in (2, 4) and all(hasattr(part, "shape") for part in value)
+    pair = isinstance(value, (tuple, list)) and len(value) in (2, 4) and all(map(_has_rows, value))
     return pair or is_items(value) or is_frame(value)
+
+
+def _has_rows(part: Any) -> bool:
+    return isinstance(part, (dict, tuple, list)) or bool(getattr(part, "shape", ()))
 
 
 def named(where: str, data: Any) -> dict[str, Any]:
@@ -86,51 +90,73 @@ def named(where: str, data: Any) -> dict[str, Any]:
 
 def _together(where: str, clients: Mapping[str, Any], columns: Columns) -> Given:
     """All clients' samples in their order, each with the name of its client."""
-    each = {name: _client(f"{where}, client {name!r}", part, columns) for name, part in clients.items()}
+    at = {name: f"{where}, client {name!r}" for name in clients}
+    if all(map(is_items, clients.values())):
+        return _pooled(where, at, {name: read_items(at[name], part) for name, part in clients.items()}, columns)
+    each = {name: _client(at[name], part, columns) for name, part in clients.items()}
     tested = [name for name, part in each.items() if part.x_test is not None]
     if tested and len(tested) < len(each):
         lacking = next(name for name in each if name not in tested)
         raise UserError(
             f"{where}: client {lacking!r} has no test samples, as others have: give some to all of them, or to none."
         )
-    for (one, a), (two, b) in pairwise(each.items()):
-        if a.x.shape[1:] != b.x.shape[1:] or (a.x.dtype == np.uint8) != (b.x.dtype == np.uint8):
-            first, other = (f"{x.dtype} of shape {list(x.shape[1:])}" for x in (a.x, b.x))
-            raise UserError(
-                f"{where}: samples of client {one!r} are {first}, those of {two!r} {other}: make them alike."
-            )
-    train = _joined((name, part.x, part.y) for name, part in each.items())
+    train = _joined(where, {name: (part.x, part.y) for name, part in each.items()})
     if not tested:
         return train
-    held = _joined((name, part.x_test, part.y_test) for name, part in each.items())
+    held = _joined(where, {name: (part.x_test, part.y_test) for name, part in each.items()})
     return train._replace(x_test=held.x, y_test=held.y, owner_test=held.owner)
 
 
-def _joined(parts: Any) -> Given:
-    names, x, y = zip(*parts, strict=True)
-    owner = np.repeat(np.array(names), [len(own) for own in x])
+def _pooled(where: str, at: Mapping[str, str], items: Mapping[str, list[Any]], columns: Columns) -> Given:
+    """All clients' items as one dataset's, so that sequences are padded alike; a mistake is told of its client."""
+    try:
+        found = _of_items(where, [item for own in items.values() for item in own], columns)
+    except UserError:
+        for name, own in items.items():
+            _of_items(at[name], own, columns)
+        raise
+    return found._replace(owner=np.repeat(np.array([*items]), [len(own) for own in items.values()]))
+
+
+def _joined(where: str, parts: Mapping[str, tuple[Any, Any]]) -> Given:
+    """The samples and targets of all clients, one after the other."""
+    sizes = [rows(f"{where}, client {name!r}", *part) for name, part in parts.items()]
+    owner, (x, y) = np.repeat(np.array([*parts]), sizes), zip(*parts.values(), strict=True)
+    if _are_trees(x) or _are_trees(y):
+        whose = [[f"the {what} of client {name!r}" for name in parts] for what in ("inputs", "targets")]
+        return Given(joined(x, whose[0]), joined(y, whose[1]), owner)
+    x, y = [np.asarray(own) for own in x], [np.asarray(own) for own in y]
+    for (one, a), (two, b) in pairwise(zip(parts, x, strict=True)):
+        if a.shape[1:] != b.shape[1:] or (a.dtype == np.uint8) != (b.dtype == np.uint8):
+            first, other = (f"{own.dtype} of shape {list(own.shape[1:])}" for own in (a, b))
+            raise UserError(
+                f"{where}: samples of client {one!r} are {first}, those of {two!r} {other}: make them alike."
+            )
     return Given(np.concatenate(x), sound.together("data", *y), owner)
+
+
+def _are_trees(parts: Sequence[Any]) -> bool:
+    """Whether clients' samples have several parts, or unequal lengths, perhaps from one client to another alone."""
+    lists = [part for part in parts if isinstance(part, list)]
+    return any(map(is_tree, parts)) or (bool(lists) and is_tree([row for part in parts for row in part]))
 
 
 def _client(where: str, part: Any, columns: Columns) -> Given:
     found = given(where, part, columns)
-    if is_tree(found.x) or is_tree(found.y):
-        raise UserError(
-            f"{where}: samples of several parts or of unequal length are given together, with the indices of each "
-            "client as split=[...]."
-        )
-    made = found._replace(**{k: np.asarray(v) for k, v in found._asdict().items() if v is not None})
-    for x, y in ((made.x, made.y), (made.x_test, made.y_test)):
-        if x is not None and (not x.ndim or not y.ndim or not len(x) or len(x) != len(y)):
+    for x, y in ((found.x, found.y), (found.x_test, found.y_test)):
+        if x is None or is_tree(x) or is_tree(y):
+            continue
+        x, y = np.asarray(x), np.asarray(y)
+        if not x.ndim or not y.ndim or not len(x) or len(x) != len(y):
             count = (
                 "no sample" if not x.ndim or not len(x) else f"{len(x)} samples and {len(y) if y.ndim else 1} labels"
             )
             raise UserError(f"{where}: it has {count}: give one label for each, and one or more.")
-    return made
+    return found
 
 
-def _of_items(where: str, data: Any, columns: Columns) -> Given:
-    """All items of a dataset: pairs (x, y), or dictionaries whose fields are columns."""
+def read_items(where: str, data: Any) -> list[Any]:
+    """All items of a dataset; UserError where it has none, no length, or one that cannot be read."""
     if isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__len__"):
         raise UserError(f"{where}: it is a stream without a length: give a dataset with __getitem__ and __len__.")
     try:
@@ -139,6 +165,11 @@ def _of_items(where: str, data: Any, columns: Columns) -> Given:
         raise UserError(f"{where}: an item of the {type(data).__name__} cannot be read: {said(error)}.") from error
     if not items:
         raise UserError(f"{where}: it has no sample: give one or more.")
+    return items
+
+
+def _of_items(where: str, items: list[Any], columns: Columns) -> Given:
+    """Items of a dataset: pairs (x, y), or dictionaries whose fields are columns."""
     if isinstance(items[0], Mapping):
         return _of_fields(where, items, columns)
     refuse_columns(where, columns, images=True)

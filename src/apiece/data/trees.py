@@ -6,7 +6,7 @@ these have unequal length [T_i, ...], they are padded once to the longest, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays, unread
 from apiece.data.tokens import IGNORED
-from apiece.errors import UserError, said
+from apiece.errors import UserError
 from apiece.system.device import to_numpy
 
 Tree = Any
-Collate = Callable[[list[Any]], Any]
+PARTS = ("the training samples", "the test samples")
 HF = ("input_ids", "attention_mask")  # the names by which models of transformers know tokens and their mask
 
 
@@ -40,10 +40,10 @@ def from_trees(
     where it is one label a sample.
     """
     tested = x_test is not None and y_test is not None
-    size = _rows(name, "training", x, y)
-    held = _rows(name, "test", x_test, y_test) if tested else 0
-    inputs = _arrays(name, _joined(x, x_test) if tested else x, 0)
-    targets = _arrays(name, _joined(y, y_test) if tested else y, IGNORED)
+    size = rows(f"{name}, training samples", x, y)
+    held = rows(f"{name}, test samples", x_test, y_test) if tested else 0
+    inputs = _arrays(name, joined([x, x_test], PARTS) if tested else x, 0)
+    targets = _arrays(name, joined([y, y_test], PARTS) if tested else y, IGNORED)
     if isinstance(inputs, dict):
         _refuse_other_masks(name, inputs)
     label = _label(targets)
@@ -52,31 +52,16 @@ def from_trees(
     testing = np.arange(size + held) >= size if dealt.held is None else dealt.held
     own, other = np.flatnonzero(~testing), np.flatnonzero(testing)
     several = label is not targets  # otherwise the labels themselves are the targets
-    first, take = tree_leaves(inputs)[0], lambda tree, own: tree_map(lambda leaf: leaf[own], tree)
+    first = tree_leaves(inputs)[0]
     return replace(
         dealt,
         x_train=first[own],
         x_test=first[other],
-        inputs_train=take(inputs, own),
-        inputs_test=take(inputs, other),
-        targets_train=take(targets, own) if several else dealt.targets_train,
-        targets_test=take(targets, other) if several else dealt.targets_test,
+        inputs_train=taken(inputs, own),
+        inputs_test=taken(inputs, other),
+        targets_train=taken(targets, own) if several else dealt.targets_train,
+        targets_test=taken(targets, other) if several else dealt.targets_test,
     )
-
-
-def collated(name: str, samples: Any, collate: Collate) -> tuple[Tree, Tree]:
-    """(inputs, targets) of all samples, made by a `collate` of one's own, which takes a list of samples and returns a
-    pair, or a mapping in which the targets are `labels`.
-    """
-    try:
-        made = collate(list(samples))
-    except Exception as error:  # a function of the user's may raise anything
-        raise UserError(f"{name}: collate fails on a list of {len(samples)} samples: {said(error)}") from error
-    if isinstance(made, Mapping) and "labels" in made:
-        return {key: part for key, part in made.items() if key != "labels"}, made["labels"]
-    if isinstance(made, tuple | list) and len(made) == 2:
-        return made[0], made[1]
-    raise UserError(f"{name}: collate returns a {type(made).__name__}: let it return a pair (inputs, targets).")
 
 
 def _ragged(part: list[Any]) -> bool:
@@ -97,40 +82,56 @@ def as_array(one: Any) -> np.ndarray:
     return to_numpy(one) if isinstance(one, Tensor) else np.asarray(one)
 
 
-def _is_part(tree: Any) -> bool:
+def is_part(tree: Any) -> bool:
     return not isinstance(tree, dict | tuple)
 
 
-def _rows(name: str, part: str, x: Tree, y: Tree) -> int:
-    """The number of samples; UserError where parts have other numbers of rows."""
-    parts = tree_leaves((x, y), is_leaf=_is_part)
+def rows(where: str, x: Tree, y: Tree) -> int:
+    """The number of samples; UserError where parts have other numbers of rows, or none."""
+    parts = tree_leaves((x, y), is_leaf=is_part)
     odd = next((one for one in parts if not hasattr(one, "__len__") or isinstance(one, str)), None)
     if odd is not None or not parts:
-        raise UserError(f"{name}, {part} samples: a part is {odd!r:.60}: give arrays with a row for each sample.")
+        raise UserError(f"{where}: a part is {odd!r:.60}: give arrays with a row for each sample.")
     sizes = sorted({len(one) for one in parts})
     if len(sizes) > 1 or not sizes[0]:
-        raise UserError(
-            f"{name}, {part} samples: parts have {' and '.join(map(str, sizes))} rows; give each a row a sample."
-        )
+        raise UserError(f"{where}: parts have {' and '.join(map(str, sizes))} rows; give each a row a sample.")
     return sizes[0]
 
 
-def _joined(one: Tree, other: Tree) -> Tree:
-    """The parts of both trees, one after the other."""
-    if isinstance(one, dict):
-        if not isinstance(other, dict) or one.keys() != other.keys():
-            raise UserError(f"the training samples have the parts {', '.join(one)}, and the test samples others.")
-        return {key: _joined(one[key], other[key]) for key in one}
-    if isinstance(one, tuple):
-        if not isinstance(other, tuple) or len(one) != len(other):
-            raise UserError(f"the training samples have {len(one)} parts, and the test samples have others.")
-        return tuple(_joined(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, list) or isinstance(other, list):
-        return [*one, *other]
-    first, second = as_array(one), as_array(other)
-    if first.shape[1:] != second.shape[1:]:
-        raise UserError(f"training samples are {list(first.shape[1:])}, test samples {list(second.shape[1:])}.")
-    return np.concatenate([first, second])
+def taken(tree: Tree, rows: Any) -> Tree:
+    """These rows, a slice or an array of indices, of every part of the tree."""
+    return tree_map(lambda part: part[rows], tree, is_leaf=is_part)
+
+
+def joined(trees: Sequence[Tree], whose: Sequence[str]) -> Tree:
+    """The parts of all trees, one after the other; UserError where these differ. `whose` samples each tree holds, in
+    words.
+    """
+    first, forms = trees[0], [_form(tree) for tree in trees]
+    if (odd := next((i for i, form in enumerate(forms) if form != forms[0]), None)) is not None:
+        raise UserError(f"{whose[0]} have {_said(first)}, and {whose[odd]} {_said(trees[odd])}: give all the same.")
+    if isinstance(first, dict):
+        return {key: joined([tree[key] for tree in trees], whose) for key in first}
+    if isinstance(first, tuple):
+        return tuple(joined(parts, whose) for parts in zip(*trees, strict=True))
+    if any(isinstance(part, list) for part in trees):
+        return [row for part in trees for row in part]
+    arrays = [as_array(part) for part in trees]
+    if (odd := next((i for i, one in enumerate(arrays) if one.shape[1:] != arrays[0].shape[1:]), None)) is not None:
+        shapes = [list(one.shape[1:]) for one in (arrays[0], arrays[odd])]
+        raise UserError(f"{whose[0]} are {shapes[0]}, {whose[odd]} {shapes[1]}: make them alike.")
+    return np.concatenate(arrays)
+
+
+def _form(tree: Tree) -> Any:
+    return frozenset(tree) if isinstance(tree, dict) else len(tree) if isinstance(tree, tuple) else None
+
+
+def _said(tree: Tree) -> str:
+    """Of which parts samples consist, in words."""
+    if isinstance(tree, dict):
+        return f"the parts {', '.join(map(str, tree))}"
+    return f"{len(tree)} parts in order" if isinstance(tree, tuple) else "one part"
 
 
 def _arrays(name: str, tree: Tree, fill: int) -> Tree:

@@ -23,10 +23,10 @@ from apiece.config.settings import Config, check, located
 from apiece.config.splitting import columns_of
 from apiece.config.tables import from_table, shared
 from apiece.data.catalog import OWN
+from apiece.data.collating import collated
 from apiece.data.given import as_dataset
 from apiece.data.items import by_client
 from apiece.data.ownership import Listed
-from apiece.data.trees import collated
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Result
@@ -80,7 +80,7 @@ def federate(
     """
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
-    refuse_others(model, data, algorithm, loss, on_round, clients, watchers)
+    refuse_others(model, data, algorithm, loss, on_round, clients, watchers, collate)
     settings, replaced = parted(settings)
     by_name, metrics = given_metrics(metric, metrics)
     settings |= {"metrics": by_name} if by_name else {}
