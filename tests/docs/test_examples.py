@@ -33,7 +33,7 @@ def test_an_example_says_what_it_is(path):
 
 
 # each has targets of another form, and is read off them; the first number that it prints is well above guessing
-@pytest.mark.parametrize("name", ["regression", "several_labels", "segmentation"])
+@pytest.mark.parametrize("name", ["regression", "several_labels", "segmentation", "own_loss_and_metrics"])
 def test_an_example_of_a_task_runs(name, no_report, capsys):
     path = ROOT / "examples" / "own" / f"{name}.py"
     runpy.run_path(str(path), run_name="__main__")

@@ -65,6 +65,18 @@ def both(out: Any, y: Any) -> Tensor:
     return nn.functional.cross_entropy(out["logits"], y["kind"]) + (out["size"] - y["size"]).square().mean()
 
 
+def weighted(scores: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(scores, y, weight=torch.tensor([1.0, 2.0, 3.0]))
+
+
+def sure(scores: Tensor, y: Tensor) -> Tensor:
+    return scores.softmax(1).gather(1, y[:, None])[:, 0]
+
+
+def caught(scores: Tensor, y: Tensor) -> Tensor:
+    return ((scores.argmax(1) == 2) & (y == 2)).sum() / (y == 2).sum()
+
+
 def table() -> Any:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(x[:, :3], columns=["a", "b", "c"])
@@ -102,6 +114,11 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], dict[str, Any
         Heads,
         lambda: (x, {"kind": labels, "size": x[:, 2]}),
         {"loss": both, "metric": lambda out, y: (out["size"] - y["size"]).abs()},
+    ),
+    "own_loss_and_metrics": (
+        lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)),
+        lambda: (x, labels),
+        {"loss": weighted, "metrics": [sure, caught, "f1"]},
     ),
     "forecasting": (Gru, lambda: (ragged, np.array([one.sum() for one in ragged])), {"task": "forecasting"}),
     "transformer": (Attending, lambda: ({"input_ids": tokens}, labels), {}),
