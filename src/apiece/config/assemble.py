@@ -19,7 +19,7 @@ from apiece.config.augmentation import augmentation, under_noise
 from apiece.config.checks import check_outputs, check_small_batches
 from apiece.config.extremes import check_whole_numbers
 from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
-from apiece.config.model import fitting_text, make_model, reading_of, refuse_own
+from apiece.config.model import fitting_images, fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
 from apiece.config.reading import as_taken
 from apiece.config.settings import OBJECTS, Config, check, counted
@@ -132,6 +132,7 @@ def assemble(
         read = dataset or load(config.data, config.data_dir, reading_of(config.model), columns_of(config))
         dataset = as_taken(as_task(read, config.task), module, loss)
         config = fitting_text(config, dataset, module)
+        dataset = fitting_images(config, dataset, module)
         split = split_of(config, dataset, splitter)
         measured = on_validation(dataset, split) if config.measure_on == "validation" else (dataset, split)
         clients = under_noise(config, *measured, dtype)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -66,9 +68,38 @@ def _refuse_too_large(text: str, parameters: int) -> None:
 
 def reading_of(model: str) -> Any:
     """How a named model reads text; None if it reads none, or is not named."""
-    if model == OWN or parse(model)[0].name not in SOURCES["model"]:
-        return None
-    return one("model", model).reading
+    return getattr(_from_source(model), "reading", None)
+
+
+def _from_source(model: str) -> Any:
+    """What a model's text names, with a folder or a size of its own; None if it is not so named."""
+    return None if model == OWN or parse(model)[0].name not in SOURCES["model"] else one("model", model)
+
+
+def fitting_images(config: Config, dataset: Dataset, module: nn.Module | None) -> Dataset:
+    """The data set whose images are normalized as the image processor of the named model says. Gray images get as many
+    channels as it has means. Floats beyond [0, 1] are normalized already, and stay as they are.
+    """
+    pixels = None if module is not None else getattr(_from_source(config.model), "pixels", None)
+    x = dataset.x_train
+    if pixels is None or dataset.text or x.ndim < 3:
+        return dataset
+    own = x.shape[-1] if x.ndim == 4 else 1
+    gray, count = own == 1, pixels.channels or own
+    if not gray and own != count:
+        raise UserError(
+            f"{dataset.name}: its images have {own} channels, and model={config.model!r} takes {count}: convert "
+            "them, or take another model."
+        )
+    if x.dtype != np.uint8 and (x.min() < 0 or x.max() > 1):
+        return replace(dataset, mean=(0.0,) * count, std=(1.0,) * count)
+    if pixels.mean is None:
+        mean, std = (each and each * (count if gray else 1) for each in (dataset.mean, dataset.std))
+        logging.getLogger(__name__).warning(
+            "model=%r has no image processor: pixels are normalized by the data's own mean and deviation", config.model
+        )
+        return replace(dataset, mean=mean or (0.0,) * count, std=std or (1.0,) * count)
+    return replace(dataset, mean=pixels.mean, std=pixels.std)
 
 
 def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> Config:
@@ -77,7 +108,10 @@ def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> 
     """
     reads = module is None and reading_of(config.model) is not None
     if reads and not dataset.text:
-        raise UserError(f"model={config.model!r} reads text, and {dataset.name} is none: give a .jsonl file of texts.")
+        raise UserError(
+            f"model={config.model!r} reads text, and {dataset.name} is none: give a .jsonl file of texts, or, if it is "
+            "a model of images, say task=image-classification in hf(...)."
+        )
     if module is not None or not dataset.text or reads:
         return config
     if config.model != "auto":

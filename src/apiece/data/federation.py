@@ -174,7 +174,8 @@ def tensors(dataset: Dataset, x: np.ndarray, dtype: torch.dtype = torch.float32)
     if x.ndim < 3 or dataset.sequences:
         return torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
     images = channels_first(sound.channels_last(f"{dataset.name}, samples", x))
-    out = torch.empty(images.shape, dtype=dtype)
+    count, channels, *size = images.shape
+    out = torch.empty(count, max(channels, len(dataset.mean or ())), *size, dtype=dtype)  # gray ones may become colored
     for i in range(0, len(images), 4096):  # scaled in parts, since integers take less memory
         part = images[i : i + 4096]
         out[i : i + 4096] = (

@@ -6,8 +6,10 @@ groups of layers are the model's numbered blocks, and what stands before, betwee
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +20,7 @@ from apiece.data.tokens import NO_CODE, Reading, library
 from apiece.errors import UserError, said
 from apiece.networks.attention import ATTENTION, attention
 from apiece.networks.opt import quiet
+from apiece.networks.pixels import Pixels, pixels
 
 Kind = Literal["causal-lm", "sequence-classification", "image-classification"]
 CLASSES = {
@@ -44,6 +47,13 @@ class Whole(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.whole(x).logits
+
+
+class OfPixels(Whole):
+    """The same for a model that takes blue first, at pixels of red first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flip(1))
 
 
 class OfTokens(Whole):
@@ -81,7 +91,7 @@ class HuggingFace:
         settings: dict[str, Any] = {} if self.kind == "causal-lm" else {"num_labels": classes}
         with quiet(transformers):
             if self.reading is None:
-                return Whole(_loaded(transformers, self.source, CLASSES[self.kind], settings, shape))
+                return self._of_images(transformers, settings, shape)
             transformers.AttentionInterface.register(ATTENTION, attention)
             padding, size = self.reading.tokenizer.padding, self.reading.tokenizer.size
             settings |= {"pad_token_id": padding, "use_cache": False}
@@ -92,6 +102,23 @@ class HuggingFace:
                     f"{whole.get_input_embeddings().num_embeddings}: give the model's own tokenizer."
                 )
             return OfTokens(whole, padding, shape[0])
+
+    @cached_property
+    def pixels(self) -> Pixels | None:
+        """How it reads pixels; None for a model of texts."""
+        if self.kind != "image-classification":
+            return None
+        with quiet(library()):
+            return pixels(self.source)
+
+    def _of_images(self, transformers: Any, settings: dict[str, Any], shape: tuple[int, ...]) -> Whole:
+        if len(shape) != 3 or self.pixels is None:
+            raise UserError(f"hf({self.source!r}) takes images, and samples have the shape {list(shape)}: give images.")
+        whole = _loaded(transformers, self.source, CLASSES[self.kind], settings, shape)
+        whole.set_attn_implementation("eager")  # plain operations, which many clients' models can share
+        made = (OfPixels if self.pixels.backwards else Whole)(whole)
+        self.pixels.refuse_misfit(made, self.source, shape)
+        return made
 
 
 def hf(source: str, task: Kind = "causal-lm", length: int = Reading.length) -> HuggingFace:
@@ -112,15 +139,41 @@ def _loaded(transformers: Any, source: str, name: str, settings: dict[str, Any],
         limit = getattr(config, "max_position_embeddings", None)
         if len(shape) == 1 and limit is not None and shape[0] > limit:
             raise UserError(f"hf({source!r}): rows have {shape[0]} tokens, and the model takes {limit}: give length.")
-        made = getattr(transformers, name)
+        made, before = getattr(transformers, name), _labels(transformers, source, local)
         weights = local is not NO_CODE or any(Path(source).glob("*.safetensors*")) or any(Path(source).glob("*.bin*"))
         if not weights:
             return made.from_config(config)
-        return made.from_pretrained(source, config=config, **local, weights_only=True)
+        new = {"ignore_mismatched_sizes": before != config.num_labels, "output_loading_info": True}
+        whole, found = made.from_pretrained(source, config=config, **local, **new, weights_only=True)
+        _tell_of_head(source, found, before, config.num_labels)
+        return whole
     except UserError:
         raise
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
         raise UserError(f"hf({source!r}) is no model for {name.removeprefix('AutoModelFor')}: {said(error)}") from None
+
+
+def _labels(transformers: Any, source: str, local: dict[str, Any]) -> int:
+    """For how many classes the weights of a source are."""
+    return transformers.AutoConfig.from_pretrained(source, **local).num_labels
+
+
+def _tell_of_head(source: str, found: Any, before: int, classes: int) -> None:
+    """Say that a head is new, since the weights have one for another number of classes; UserError where anything else
+    has another size.
+    """
+    odd = sorted((name, tuple(one), tuple(other)) for name, one, other in found["mismatched_keys"])
+    for name, one, other in odd:
+        if (one[0], other[0]) != (before, classes) or one[1:] != other[1:]:
+            raise UserError(
+                f"hf({source!r}) is damaged: {name} has the shape {list(one)}, and its config says {list(other)}."
+            )
+    if odd:
+        head = odd[0][0].rpartition(".")[0]
+        logging.getLogger(__name__).warning(
+            "hf(%r): its head, %s, is for %d classes, and the data have %d: a new one is drawn; an adapter trains it "
+            "with train=%s", source, head, before, classes, head,
+        )  # fmt: skip
 
 
 @torch.no_grad()

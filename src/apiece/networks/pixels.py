@@ -1,0 +1,90 @@
+"""What a model of images in the form of `transformers` expects: channels, normalization, size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from apiece.data.tokens import NO_CODE, library
+from apiece.errors import UserError, said
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How a model reads pixels scaled to [0, 1], by its image processor: (x - mean) / std for each channel. `mean` and
+    `std` are None where it has no processor. `backwards`: blue comes first. `size` is its (height, width), if it says.
+    """
+
+    channels: int | None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    backwards: bool = False
+    size: tuple[int, int] | None = None
+
+    def refuse_misfit(self, model: nn.Module, source: str, shape: tuple[int, ...]) -> None:
+        """Raise UserError if a model does not take images [C, H, W] of this shape."""
+        was = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                model(torch.zeros(2, *shape))
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            high, wide = self.size or (None, None)
+            resized = f": give --resize {high}x{wide}" if self.size and self.size != shape[1:] else ": --resize helps"
+            raise UserError(
+                f"hf({source!r}) does not take images of {shape[1]}x{shape[2]} with {shape[0]} channels "
+                f"({said(error).rstrip('.')}){resized}."
+            ) from None
+        model.train(was)
+
+
+def pixels(source: str) -> Pixels:
+    """How the model in a folder, or of a name on the hub, reads pixels; UserError where there is no such model."""
+    transformers = library()
+    local: dict[str, Any] = NO_CODE if Path(source).is_dir() else {"trust_remote_code": False}
+    try:
+        config = transformers.AutoConfig.from_pretrained(source, **local)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"hf({source!r}) is no model of images: {said(error)}") from None
+    channels, size = getattr(config, "num_channels", None), getattr(config, "image_size", None)
+    try:
+        found = transformers.AutoImageProcessor.from_pretrained(source, **local)
+    except (OSError, ValueError, KeyError, TypeError, ImportError):
+        return Pixels(channels, size=_size(size))
+    has: Callable[[str], Any] = lambda name: getattr(found, name, None)
+    unit = 255 * float(
+        has("rescale_factor") if has("do_rescale") else 1
+    )  # a pixel of [0, 1] as the processor scales it
+    mean, std = (has("image_mean"), has("image_std")) if has("do_normalize") else (0.0, 1.0)
+    count = channels or (len(mean) if isinstance(mean, (list, tuple)) else 3)
+    center, scale = (tuple(float(v) / unit for v in _each(values, count)) for values in (mean, std))
+    return Pixels(channels, center, scale, bool(has("do_flip_channel_order")), _size(size) or _size(has("size")))
+
+
+def _attribute(found: Any, name: str) -> Any:
+    return getattr(found, name, None)
+
+
+def _each(values: Any, count: int) -> list[float]:
+    """A number for each channel, of one for all or of a list."""
+    listed = list(values) if isinstance(values, (list, tuple)) else [values]
+    return listed * count if len(listed) == 1 else listed
+
+
+def _size(given: Any) -> tuple[int, int] | None:
+    """(height, width) of a number, a pair, or a dictionary of a processor."""
+    if isinstance(given, int):
+        return given, given
+    if isinstance(given, (list, tuple)) and len(given) == 2:
+        return int(given[0]), int(given[1])
+    found = {name: value for name in ("height", "width", "shortest_edge") if (value := _entry(given, name))}
+    high, wide = found.get("height", found.get("shortest_edge")), found.get("width", found.get("shortest_edge"))
+    return (int(high), int(wide)) if high and wide else None
+
+
+def _entry(given: Any, name: str) -> Any:
+    return given.get(name) if hasattr(given, "get") else getattr(given, name, None)
