@@ -1,7 +1,10 @@
 """Models and data of one's own under the papers' algorithms: lifts agree, and a stopped run is continued bitwise."""
 
+import functools
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,14 +89,38 @@ def table() -> Any:
     return frame
 
 
+@functools.cache
+def folder() -> str:
+    """Dark and light images of unequal size, one folder a class; it is left to the system's own cleaning."""
+    from PIL import Image
+
+    path = Path(tempfile.mkdtemp())
+    for i in range(60):
+        (path / str(i % 2)).mkdir(exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 160, (7 + i % 3, 8, 3)) + 90 * (i % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(path / str(i % 2) / f"{i}.png")
+    return str(path)
+
+
+def hugging_face() -> Any:
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset.from_dict({"size": x[:, 0], "rest": x[:, 1:].tolist(), "kind": labels, "note": ["-"] * 90})
+
+
 rng = np.random.default_rng(0)
 x = rng.standard_normal((90, 5)).astype(np.float32)
 labels = (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
 ragged = [rng.standard_normal((n, 2)).astype(np.float32) for n in rng.integers(2, 6, 90)]
 tokens = [rng.integers(1, 10, n).tolist() for n in rng.integers(2, 6, 90)]
 pictures = rng.standard_normal((90, 1, 8, 8)).astype(np.float32)
-CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], dict[str, Any]]] = {
+CASES: dict[str, tuple[Callable[[], nn.Module | str], Callable[[], Any], dict[str, Any]]] = {
     "table": (lambda: nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, 3)), table, {}),
+    "images": (lambda: "cnn", folder, {"resize": 8}),
+    "hugging_face": (
+        lambda: nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)),
+        hugging_face,
+        {"input": ["size", "rest"], "target_column": "kind"},
+    ),
     "batch_norm_dropout": (
         lambda: nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3)),
         lambda: (x, labels),
@@ -134,11 +161,38 @@ def run(case: str, algorithm: str, **settings: Any) -> Result:
     model, data, given = CASES[case]
     torch.manual_seed(0)
     module = model()
-    if case == "table":
+    if case == "table" and isinstance(module, nn.Module):
         module(torch.zeros(2, 6))
     if case == "adapters":
         pytest.importorskip("peft")
     return federate(module, data(), algorithm, **SETTINGS | given | settings)
+
+
+LIFTS = ["sequential", "threaded", "vectorized"]
+
+
+@pytest.mark.parametrize("lift", LIFTS)  # each gathers and stacks trees, masks, adapters and buffers by code of its own
+@pytest.mark.parametrize("case", CASES)  # each has inputs, targets, loss or memory of another form
+def test_a_stopped_run_goes_on_bitwise(case, lift, tmp_path, no_report):
+    """Scaffold on fedals keeps rows at clients, and the stop is amid an interval of the body."""
+    warnings.simplefilter("ignore")
+    settings: dict[str, Any] = {"algorithm": "fedals(2) + scaffold", "lift": lift}
+    whole = run(case, **settings)
+    with pytest.raises(Stop):
+        run(case, out=tmp_path / "run", on_round=stopping(1), **settings)
+    same_models(whole, run(case, out=tmp_path / "run", resume=True, **settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["regression", "adapters", "transformer"])  # real targets, frozen weights, trees
+def test_each_client_a_process_is_bitwise_one_process(case, tmp_path, no_report):
+    warnings.simplefilter("ignore")
+    settings: dict[str, Any] = {"algorithm": "fedals(2) + scaffold", "workers": 1}
+    whole = run(case, **settings | {"lift": "sequential", "workers": 0})
+    same_models(whole, run(case, lift="wired", **settings))
+    with pytest.raises(Stop):
+        run(case, lift="wired", out=tmp_path / "run", on_round=stopping(1), **settings)
+    same_models(whole, run(case, lift="wired", out=tmp_path / "run", resume=True, **settings))
 
 
 @pytest.mark.slow

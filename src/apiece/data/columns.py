@@ -99,7 +99,7 @@ def refuse_columns(where: str, columns: Columns, images: bool = False) -> None:
         "prepare": columns.prepare, "fit": columns.fit, "resize": None if images else columns.resize,
     }  # fmt: skip
     if setting := next((name for name, value in named.items() if value), None):
-        what = "folders of images, and for images in a dataset" if setting == "resize" else "tables with named columns"
+        what = "images" if setting == "resize" else "tables with named columns"
         raise UserError(f"{setting} is for {what}, and {where} is none: leave it out.")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays, unread
-from apiece.data.columns import EVERYTHING, SPLIT, Chosen, Columns, chosen, refuse_twice
+from apiece.data.columns import EVERYTHING, SPLIT, Chosen, Columns, chosen, refuse_columns, refuse_twice
 from apiece.data.preparing import Part, Preparation, refuse_many, told
 from apiece.errors import UserError, with_extra
 
@@ -41,6 +41,7 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
     import pandas
 
     where, table, test_rows = where or name, plain(frame), None
+    refuse_columns(where, Columns(resize=columns.resize))
     if test is not None:
         held = plain(test)
         if sorted(held.columns) != sorted(table.columns):

@@ -8,7 +8,7 @@ from typing import Any
 
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.catalog import OWN
-from apiece.data.columns import EVERYTHING, Columns
+from apiece.data.columns import EVERYTHING, Columns, refuse_columns
 from apiece.data.federation import Federation, MadeFederation
 from apiece.data.frames import from_frame, is_frame, is_plain, plain
 from apiece.data.hub import from_huggingface
@@ -27,6 +27,7 @@ def as_dataset(data: Any, columns: Columns = EVERYTHING) -> Dataset:
     anything else.
     """
     if isinstance(data, Dataset):
+        refuse_columns(data.name, columns)
         return data if data.held is None else replace(data, held=None)  # a list of indices means its training samples
     if isinstance(data, (tuple, list)) and len(data) == 4 and is_frame(data[0]) and not is_plain(data[0]):
         data = {"train": tuple(data[:2]), "test": tuple(data[2:])}

@@ -41,6 +41,31 @@ def stacked(where: str, images: Sequence[Any], size: tuple[int, int] | None = No
     return sound.one_shape(where, arrays)
 
 
+def resized(where: str, x: Any, y: Any, size: tuple[int, int] | None) -> Any:
+    """Arrays of images [n, H, W], [n, H, W, channels] or [n, channels, H, W], or a list of such of unequal size, each
+    resized to (H, W) = `size`, if one is given: uint8 as Pillow does it, floats channel by channel. UserError for
+    samples that are no images, and for targets `y` of each pixel.
+    """
+    if size is None or x is None:
+        return x
+    refuse_masks(where, y)
+    if isinstance(x, (dict, tuple)):
+        raise UserError(f"{where}: resize is for images, and samples have several parts: resize them before.")
+    ragged = isinstance(x, list) and len({np.shape(one) for one in x}) > 1
+    parts = [sound.samples(where, "given", [one])[0] for one in x] if ragged else [*sound.samples(where, "given", x)]
+    odd = next((one.shape for one in parts if one.ndim not in (2, 3)), None)
+    if odd is not None:
+        raise UserError(f"{where}: resize is for images, and samples have the shape {list(odd)}: leave it out.")
+    return stacked(where, parts, size)
+
+
+def refuse_masks(where: str, y: Any) -> None:
+    """Raise UserError if targets, one a sample, are images themselves: these would have to be resized as well."""
+    first = y[0] if isinstance(y, (list, tuple)) and y else None
+    if getattr(y, "ndim", 0) > 2 or is_image(first) or getattr(first, "ndim", 0) > 1:
+        raise UserError(f"{where}: resize is for the inputs alone, and the targets are images too: resize both before.")
+
+
 def is_image(value: Any) -> bool:
     """Whether this is an image of Pillow."""
     return hasattr(value, "getbands") and hasattr(value, "resize")
@@ -50,12 +75,21 @@ def _sized(image: Any, size: tuple[int, int] | None) -> np.ndarray:
     if size is None:
         return np.asarray(image)
     if not is_image(image):
-        from PIL import Image
-
-        image = Image.fromarray(np.asarray(image))
+        image = np.asarray(image)
+        if image.ndim == 3 and (image.shape[2] != 3 or image.dtype != np.uint8):
+            return np.stack([_sized(image[..., i], size) for i in range(image.shape[2])], axis=-1)
+        image = _pillow(image)
     from PIL.Image import Resampling
 
     return np.asarray(image.resize(size[::-1], Resampling.BILINEAR))  # Pillow's sizes are (width, height)
+
+
+def _pillow(pixels: np.ndarray) -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UserError(f"{error.name} is needed to resize images: {with_extra('data')}.") from None
+    return Image.fromarray(np.ascontiguousarray(pixels))
 
 
 def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from torch.utils import data as torch_data
 from apiece.data import sound
 from apiece.data.columns import CLIENTS, TARGETS, Columns, chosen, refuse_columns
 from apiece.data.frames import is_frame
-from apiece.data.images import is_image, stacked
+from apiece.data.images import is_image, refuse_masks, resized, stacked
 from apiece.data.trees import as_array, is_tree, joined, rows
 from apiece.errors import UserError, said
 from apiece.system.device import to_numpy
@@ -44,9 +44,10 @@ def given(where: str, data: Any, columns: Columns) -> Given:
     if is_items(data):
         return _of_items(where, read_items(where, data), columns)
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
-        refuse_columns(where, columns)
+        refuse_columns(where, columns, images=True)
         x, y, *test = (to_numpy(a) if isinstance(a, Tensor) else a for a in data)
         x_test, y_test = test or (None, None)
+        x, x_test = (resized(where, *part, columns.resize) for part in ((x, y), (x_test, y_test)))
         return Given(x, y, x_test=x_test, y_test=y_test)
     raise UserError(
         f"{where}: a {type(data).__name__} is not understood here: give (x, y) arrays or a dataset of items, and the "
@@ -178,7 +179,7 @@ def _of_items(where: str, items: list[Any], columns: Columns) -> Given:
         what = f"{len(odd)} parts" if isinstance(odd, (tuple, list)) else f"a {type(odd).__name__}"
         raise UserError(f"{where}: an item is {what}: give pairs (x, y), or dictionaries with a field for the target.")
     x, y = zip(*items, strict=True)
-    return Given(_array(where, x, columns), _array(where, y, columns))
+    return Given(_array(where, x, columns), _targets(where, y, columns))
 
 
 def _of_fields(where: str, items: Sequence[Mapping[str, Any]], columns: Columns) -> Given:
@@ -197,7 +198,14 @@ def _of_fields(where: str, items: Sequence[Mapping[str, Any]], columns: Columns)
     elif len(inputs) > 1:
         x = np.concatenate([part.reshape(len(items), -1) for part in inputs], axis=1)
     owner = None if roles.client is None else np.array([str(item[roles.client]) for item in items])
-    return Given(x, _array(where, fields[roles.target], columns), owner)
+    return Given(x, _targets(where, fields[roles.target], columns), owner)
+
+
+def _targets(where: str, values: Sequence[Any], columns: Columns) -> Any:
+    """The target of each item: never resized."""
+    if columns.resize is not None:
+        refuse_masks(where, values)
+    return _array(where, values, columns._replace(resize=None))
 
 
 def _array(where: str, values: Sequence[Any], columns: Columns) -> Any:
@@ -207,7 +215,7 @@ def _array(where: str, values: Sequence[Any], columns: Columns) -> Any:
     if is_image(values[0]):
         return stacked(where, values, columns.resize)
     if columns.resize is not None and np.ndim(values[0]):
-        raise UserError(f"{where}: resize is for images of Pillow, and these are arrays: resize them in the dataset.")
+        return resized(where, [as_array(value) for value in values], None, columns.resize)
     arrays = [as_array(value) for value in values]
     shapes = sorted({a.shape for a in arrays})
     if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1 and len(shapes[0]) in (1, 2):
@@ -215,6 +223,6 @@ def _array(where: str, values: Sequence[Any], columns: Columns) -> Any:
     if len(shapes) > 1:
         raise UserError(
             f"{where}: items have {len(shapes)} shapes, such as {list(shapes[0])} and {list(shapes[-1])}: give all the "
-            "same, or, for images of Pillow, resize=32."
+            "same, or, for images, resize=32."
         )
     return np.stack(arrays)

@@ -16,7 +16,7 @@ from apiece.data.catalog import SOURCES, Source
 from apiece.data.columns import EVERYTHING, Columns, refuse_columns
 from apiece.data.frames import from_table
 from apiece.data.hub import from_huggingface
-from apiece.data.images import from_folder
+from apiece.data.images import from_folder, resized
 from apiece.data.texts import from_jsonl
 from apiece.errors import UserError, nearest
 
@@ -34,9 +34,9 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None, col
     source = SOURCES.get(name.lower().replace("_", "-"))
     if source is None:
         return _from_path(name, reading, columns)
-    refuse_columns(source.name, columns)
+    refuse_columns(source.name, columns, images=bool(source.shape))
     if source.name == "digits":
-        return _digits(source)
+        return _digits(source, columns)
     folders = [Path(folder) for folder in (data_dir, os.environ.get("APIECE_DATA")) if folder]
     for path in (folder / file for folder in folders for file in source.files):
         if path.is_file():
@@ -44,8 +44,9 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None, col
                 return from_jsonl(path, reading)
             if path.stem.replace("_", "-") != source.name:
                 logging.getLogger(__name__).warning("%s: %s is a part of the whole set", source.name, path.name)
-            return from_npz(path, path.stem.replace("_", "-"), source.mean, source.std, source.classes)
-    return _from_hub(source, folders)
+            measured = source.mean, source.std, source.classes
+            return from_npz(path, path.stem.replace("_", "-"), *measured, columns.resize)
+    return _from_hub(source, folders, columns)
 
 
 def from_npz(
@@ -54,9 +55,11 @@ def from_npz(
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
     classes: int | None = None,
+    resize: tuple[int, int] | None = None,
 ) -> Dataset:
     """A file of arrays x_train, y_train and perhaps x_test, y_test and client ids natural_train, natural_test (or
-    writer_...). `mean`, `std` and `classes`, which are not in the file: see `from_arrays`.
+    writer_...). `mean`, `std` and `classes`, which are not in the file: see `from_arrays`. `resize`: (height, width) of
+    images.
     """
     with archive(path) as stored:
         if not {"x_train", "y_train"} <= set(stored.files):
@@ -67,18 +70,20 @@ def from_npz(
         def get(*keys: str) -> Any:
             return next((stored[key] for key in keys if key in stored.files), None)
 
-        return from_arrays(
-            name or Path(path).stem, stored["x_train"], stored["y_train"], get("x_test"), get("y_test"),
-            get("natural_train", "writer_train"), get("natural_test", "writer_test"), mean, std, classes,
-        )  # fmt: skip
+        y, y_test = stored["y_train"], get("y_test")
+        x = resized(str(path), stored["x_train"], y, resize)
+        x_test = resized(str(path), get("x_test"), y_test, resize)
+        natural = get("natural_train", "writer_train"), get("natural_test", "writer_test")
+        return from_arrays(name or Path(path).stem, x, y, x_test, y_test, *natural, mean, std, classes)
 
 
-def _digits(source: Source) -> Dataset:
+def _digits(source: Source, columns: Columns) -> Dataset:
     """scikit-learn's 8x8 digits, levels 0 .. 16 stored as uint8: round(x 255 / 16); a fixed fifth is for test."""
     from sklearn.datasets import load_digits
 
     bunch: Any = load_digits()
-    data = from_arrays(source.name, np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target, classes=10)
+    levels = resized(source.name, np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target, columns.resize)
+    data = from_arrays(source.name, levels, bunch.target, classes=10)
     return replace(data, held=None)  # its training samples are numbered without the others
 
 
@@ -92,8 +97,8 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     if path.is_file() and path.suffix in TABLES:
         return from_table(path, columns)
     if path.is_file() and path.suffix == ".npz":
-        refuse_columns(name, columns)
-        return from_npz(path)
+        refuse_columns(name, columns, images=True)
+        return from_npz(path, resize=columns.resize)
     if path.suffix in (".npz", *TABLES) or path.name.endswith(JSONL) or len(path.parts) > 1:
         raise UserError(
             f"{name}: no such file or folder; give an .npz, .parquet, .csv or .jsonl file or a folder of images."
@@ -101,7 +106,7 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
 
 
-def _from_hub(source: Source, folders: list[Path]) -> Dataset:
+def _from_hub(source: Source, folders: list[Path], columns: Columns) -> Dataset:
     looked = f"in {' and '.join(str(folder) for folder in folders)}" if folders else "(APIECE_DATA is not set)"
     if not source.hub:
         raise UserError(
@@ -118,5 +123,5 @@ def _from_hub(source: Source, folders: list[Path]) -> Dataset:
             f"{source.name}: no {source.files[0]} {looked}, and no download ({type(error).__name__}); put a file "
             f"of that name with x_train, y_train, x_test, y_test into a folder given by --data-dir or APIECE_DATA."
         ) from error
-    data = from_huggingface(found, source.name, source.classes)
+    data = from_huggingface(found, source.name, source.classes, columns)
     return data if source.mean is None else replace(data, mean=source.mean, std=source.std)

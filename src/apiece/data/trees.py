@@ -155,7 +155,10 @@ def _padded(name: str, rows: list[np.ndarray], fill: int) -> tuple[np.ndarray, n
     """(the sequences [n, T, ...] padded at their end, which steps are real [n, T])."""
     shapes = sorted({row.shape[1:] for row in rows})
     if len(shapes) > 1:
-        raise UserError(f"{name}: steps of sequences have the shapes {shapes[:3]}: give each step the same.")
+        raise UserError(
+            f"{name}: steps of sequences have the shapes {shapes[:3]}: give each step the same, or, if these are "
+            "images, resize=32."
+        )
     lengths = np.array([len(row) for row in rows])
     if not lengths.all():
         raise UserError(f"{name}: sequence {int(np.argmin(lengths))} (counted from 0) is empty: leave it out.")

@@ -28,6 +28,7 @@ from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, numbered
 from apiece.data.federation import Federation, federation, tensors
 from apiece.data.frames import samples_of
+from apiece.data.images import resized
 from apiece.data.sources import TABLES
 from apiece.data.split import Split
 from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
@@ -156,8 +157,9 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     name, dtype = federated.setup.task.name, federated.setup.initial.dtype
 
     def part(which: str) -> tuple[Tensor, Tensor]:
-        given = sound.samples(str(data), which, arrays[f"x_{which}"])
-        y = _targets(str(data), which, arrays[f"y_{which}"], name, given.shape[1:], known)
+        x, y = (arrays[f"{name}_{which}"] for name in "xy")
+        given = sound.samples(str(data), which, resized(str(data), x, y, columns_of(experiment.config).resize))
+        y = _targets(str(data), which, y, name, given.shape[1:], known)
         if dataset is None:
             x = torch.from_numpy(given).to(dtype)
         else:

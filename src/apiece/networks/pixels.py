@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,8 @@ def pixels(source: str) -> Pixels:
         found = transformers.AutoImageProcessor.from_pretrained(source, **local)
     except (OSError, ValueError, KeyError, TypeError, ImportError):
         return Pixels(channels, size=_size(size))
-    has: Callable[[str], Any] = lambda name: getattr(found, name, None)
-    unit = 255 * float(
-        has("rescale_factor") if has("do_rescale") else 1
-    )  # a pixel of [0, 1] as the processor scales it
+    has = partial(_attribute, found)
+    unit = 255 * (has("rescale_factor") if has("do_rescale") else 1)  # a pixel of [0, 1] as the processor scales it
     mean, std = (has("image_mean"), has("image_std")) if has("do_normalize") else (0.0, 1.0)
     count = channels or (len(mean) if isinstance(mean, (list, tuple)) else 3)
     center, scale = (tuple(float(v) / unit for v in _each(values, count)) for values in (mean, std))
