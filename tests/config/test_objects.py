@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.outer import cli
@@ -21,14 +23,17 @@ from apiece.errors import UserError
 
 SMALL: dict[str, Any] = {"clients": 4, "cohort": 0.5, "rounds": 4, "batch": 8, "steps": 2, "lr": 0.05}
 SMALL |= {"model": "mlp(hidden=[8])"}
-SAME: dict[str, tuple[str, Any]] = {
+SAME: dict[str, tuple[Any, Any]] = {
     "optimizer": ("sgd(momentum=0.9)", apiece.Sgd(0.9)),
     "server": ("momentum(0.5)", Momentum(0.5)),
     "schedule": ("exponential(0.5)", lambda t, rounds: 0.5**t),
     "augment": ("flip", Augmentation(crop=0.0)),
     "weighting": ("uniform", lambda samples: 3.0),
     "steps": ("3", lambda name: 3),
+    "lr": (0.02, lambda name: 0.02),
+    "sampling": ("bernoulli", lambda t, rng, count: np.flatnonzero(rng.random(count) < 0.5)),
 }
+ALL = {"cohort": 1.0}  # a function that samples says how many, too
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -40,7 +45,7 @@ def made(**settings: Any) -> Any:
 @pytest.mark.parametrize("name", SAME)
 def test_an_object_is_what_its_text_is(name):
     text, thing = SAME[name]
-    one, two = made(**{name: text}), made(**{name: thing})
+    one, two = made(**{name: text}), made(**{name: thing}, **(ALL if name == "sampling" else {}))
     assert torch.equal(one.server.params, two.server.params)
     assert not torch.equal(one.server.params, made().server.params)
 
@@ -69,11 +74,12 @@ def test_adam_on_clients_and_on_the_server():
 def test_a_folder_says_it_and_goes_on_from_the_program_alone(tmp_path: Path):
     objects = {name: thing for name, (_, thing) in SAME.items() if name != "augment"}
     whole, folder = tmp_path / "whole", tmp_path / "run"
+    objects |= ALL
     made(out=str(whole), **objects)
     with pytest.raises(Stop):
         made(out=str(folder), on_round=stopping(2), **objects)
     text = (folder / "run.toml").read_text()
-    assert all(f'{name} = "your own"' in text for name in objects)
+    assert all(f'{name} = "your own"' in text for name in objects if name not in ALL)
     ended = cli("resume", folder)
     assert ended.code == 2 and "this run's optimizer came from a program" in ended.err
     made(out=str(folder), resume=True, **objects)
@@ -84,6 +90,26 @@ def test_a_folder_says_it_and_goes_on_from_the_program_alone(tmp_path: Path):
         made(out=str(folder), resume=True, **(objects | {"rounds": 5}))
 
 
+def test_a_function_chooses_cohorts_of_any_size(tmp_path: Path):
+    """That of a fixed size is the built-in one bit by bit; sizes that vary go on, also under absence and fast lifts."""
+    same = made(cohort=1.0, sampling=lambda t, rng, count: rng.choice(count, 2, replace=False))
+    assert torch.equal(same.server.params, made().server.params)
+    settings = ALL | {"sampling": lambda t, rng, count: range(1 + t % count), "absent": 0.3, "algorithm": "scaffold"}
+    settings["lift"] = "vectorized"
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    made(out=str(whole), **settings)
+    with pytest.raises(Stop):
+        made(out=str(folder), on_round=stopping(2), **settings)
+    assert [info["cohort"] for info in made(out=str(folder), resume=True, **settings).metrics] == [1, 2, 3, 4]
+    assert result(folder) == result(whole)
+
+
+def test_places_are_among_those_that_may_take_part():
+    ran = made(**ALL, unseen=2, sampling=lambda t, rng, count: [count - 1], lr=[1.0, 2.0, 3.0, 4.0], drift="all")
+    assert ran.clients.touched() == [ran.experiment.federation.participants[-1]]
+
+
+ODD = count(0)
 WRONG = {
     "a class": ({"optimizer": apiece.Sgd}, "optimizer is the class Sgd: give an instance"),
     "of torch": ({"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)}, "no optimizer on vectors"),
@@ -94,6 +120,14 @@ WRONG = {
     "two servers": ({"server": Momentum(), "algorithm": "fedavgm"}, "both decide the server's optimizer"),
     "wired": ({"optimizer": apiece.Sgd(), "lift": "wired"}, "the optimizer of this run are objects of a program"),
     "pooled": ({"steps": lambda name: 2, "algorithm": "centralized"}, "centralized has one client"),
+    "nobody": (ALL | {"sampling": lambda t, rng, count: []}, r"sampling gives \[\] in round 1: .* from 0 to 3"),
+    "twice": (ALL | {"sampling": lambda t, rng, count: [0, 0]}, "one or more different whole numbers"),
+    "too many": (ALL | {"sampling": lambda t, rng, count: [count]}, r"sampling gives \[4\]"),
+    "names": (ALL | {"sampling": lambda t, rng, count: ["client-0"]}, "sampling gives .*client-0"),
+    "one number": (ALL | {"sampling": lambda t, rng, count: 2}, "sampling fails in round 1: TypeError"),
+    "two arguments": (ALL | {"sampling": lambda t, rng: [0]}, "sampling fails in round 1: TypeError"),
+    "a cohort, too": ({"sampling": lambda t, rng, count: [0]}, "says how many clients take part: leave cohort out"),
+    "its own chance": (ALL | {"sampling": lambda t, rng, count: [next(ODD)]}, "other clients when it is called again"),
 }
 
 

@@ -25,6 +25,7 @@ from apiece.config.reading import as_taken
 from apiece.config.settings import OBJECTS, Config, check, counted
 from apiece.config.splitting import columns_of, on_validation, split_of
 from apiece.data.arrays import Dataset, as_task
+from apiece.data.catalog import OWN
 from apiece.data.federation import Federation
 from apiece.data.fingerprint import fingerprint
 from apiece.data.partitions import Splitter
@@ -32,7 +33,7 @@ from apiece.data.parts import refuse_misfits
 from apiece.data.sources import load
 from apiece.data.split import Split
 from apiece.engine.clients import Clients
-from apiece.engine.cohorts import absent, bernoulli_cohort, cohort, in_order
+from apiece.engine.cohorts import Sampling, absent, bernoulli_cohort, cohort, given_cohort, in_order
 from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
@@ -66,6 +67,7 @@ class Experiment:
     module: nn.Module
     dataset: Dataset | None = None
     split: Split | None = None
+    sampling: Sampling | None = None
 
     def __repr__(self) -> str:
         c, parameters = self.config, self.federated.setup.task.space.size
@@ -80,8 +82,9 @@ class Experiment:
         return fingerprint(self.federation, self.dataset)
 
     def lr(self, round: int) -> float:
-        """The clients' step size in round 0, 1, ..."""
-        return self.config.lr * self.schedule(round, self.config.rounds)
+        """The clients' step size in round 0, 1, ...; where each has its own, the factor of these."""
+        own = self.federated.setup.lr_by_client is not None
+        return (1.0 if own else self.config.lr) * self.schedule(round, self.config.rounds)
 
     def cohort_of(self, round: int) -> list[int]:
         """The clients asked in round 0, 1, ...; `held` keeps a cohort for the longest period."""
@@ -90,6 +93,8 @@ class Experiment:
             return list(in_order(place.names, place.participants))
         held = self.federated.setup.algorithm.cohort == "held"
         draw = int(periods.slowest.interval(round)) if held else round
+        if self.sampling is not None:
+            return given_cohort(self.sampling, self.config.seed, draw, place.participants)
         if self.config.sampling == "bernoulli" and len(place.participants) > 1:
             share = self.cohort / len(place.participants)
             return bernoulli_cohort(self.config.seed, draw, place.names, place.participants, share)
@@ -119,10 +124,10 @@ def assemble(
     """Build everything that a configuration names; objects that are given replace what it names, `metric` being one or
     several. Raises UserError.
     """
-    check(config)
-    config = counted(replace(config, plugin=plugins.pinned(config.plugin)))
     for name in OBJECTS:
         refuse_own(getattr(config, name), name)
+    check(config)
+    config = counted(replace(config, plugin=plugins.pinned(config.plugin)))
     chosen = custom or chosen_algorithm(config.algorithm, config.plugin)
     dtype = DTYPES[config.precision]
     split = None
@@ -206,7 +211,7 @@ def federated_of(
         config.optimizer_state,
         frozenset(watch),
         setting,
-        work_of(config).equal,
+        work_of(config).equal and str(config.lr) != OWN,
     )
     with enough(f"algorithm={chosen.name!r}"):
         _ = setup.periods, setup.recipe, setup.in_turn, setup.broadcast  # a pattern that matches nothing is refused now

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.server_optim import Descent
 from apiece.config.assemble import Experiment
-from apiece.config.settings import shown
+from apiece.config.settings import Config, shown
 from apiece.data.batches import Augmentation
 from apiece.data.catalog import OWN
+from apiece.engine.cohorts import Sampling, given_cohort
 from apiece.engine.federated import Federated
-from apiece.engine.work import ByClient
+from apiece.engine.work import ByClient, StepSizes
 from apiece.errors import UserError
 
-StepsByClient = Callable[[str], int] | Mapping[str, int] | Sequence[int]
+OneEach = Callable[[str], Any] | Mapping[str, Any] | Sequence[Any]  # by client's name, or in the clients' order
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def parted(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     """(the settings that are text or numbers, those of `READ` that are objects); raises UserError for an object of
     another kind.
     """
-    given = {name: settings[name] for name in READ if not isinstance(settings.get(name, ""), (str, int, float))}
+    given = {name: settings[name] for name in READ if not isinstance(settings.get(name, ""), (str, Real))}
     objects = {name: READ[name](thing) for name, thing in given.items() if thing is not None}
     return {name: value for name, value in settings.items() if name not in objects}, objects
 
@@ -50,10 +52,11 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         raise UserError(
             f"server={objects['server']!r} and {setup.algorithm.name!r} both decide the server's optimizer."
         )
+    names, alone = experiment.federation.names, {"steps", "lr", "sampling"} & set(objects)
+    if alone and experiment.training is not experiment.federation:
+        raise UserError(f"centralized has one client: give {' and '.join(sorted(alone))} as text or a number.")
     if "steps" in objects:
-        if experiment.training is not experiment.federation:
-            raise UserError("centralized has one client, whose steps are a cohort's: give steps as a number.")
-        work = replace(work, steps=steps_of(objects["steps"], experiment.federation.names), epochs=None)
+        work = replace(work, steps=ByClient(one_each("steps", objects["steps"], names)), epochs=None)
     task = replace(setup.task, augment=objects["augment"]) if "augment" in objects else setup.task
     changed = replace(
         setup,
@@ -61,7 +64,8 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         client=objects.get("optimizer", setup.client),
         server=objects.get("server", setup.server),
         weighting=objects.get("weighting", setup.weighting),
-        equal_work=setup.equal_work and "steps" not in objects,
+        equal_work=setup.equal_work and not {"steps", "lr"} & set(objects),
+        lr_by_client=step_sizes(objects["lr"], experiment) if "lr" in objects else None,
     )
     return replace(
         experiment,
@@ -69,19 +73,45 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         federated=Federated(changed),
         work=work,
         schedule=objects.get("schedule", experiment.schedule),
+        **(sampled(objects["sampling"], experiment) if "sampling" in objects else {}),
     )
 
 
-def steps_of(given: StepsByClient, names: Sequence[str]) -> ByClient:
-    """The local steps of each of these clients: a function of its name, a number by name, or one for each in order."""
+def one_each(setting: str, given: OneEach, names: Sequence[str]) -> Callable[[str], Any]:
+    """A number for each of these clients, by name: from a function of it, a dictionary, or a list in their order."""
     if callable(given):
-        return ByClient(given)
+        return given
     if not isinstance(given, Mapping) and len(given) != len(names):
-        raise UserError(f"steps has {len(given)} numbers, for {len(names)} clients: give one for each.")
+        raise UserError(f"{setting} has {len(given)} numbers, for {len(names)} clients: give one for each.")
     table = dict(given if isinstance(given, Mapping) else zip(names, given, strict=True))
     if missing := [name for name in names if name not in table]:
-        raise UserError(f"steps has no number for client {missing[0]!r}: give one for each of {len(names)} clients.")
-    return ByClient(table.__getitem__)
+        raise UserError(f"{setting} has no number for client {missing[0]!r}: give one to all {len(names)} clients.")
+    return table.__getitem__
+
+
+def step_sizes(given: OneEach, experiment: Experiment) -> StepSizes:
+    """Every client's own step size; raises UserError for one that is none."""
+    setup, names = experiment.federated.setup, experiment.federation.names
+    if getattr(setup.broadcast, "decay", None) is not None:
+        raise UserError(f"{setup.algorithm.name!r} has the clients' step size on the server, too: give lr as a number.")
+    found = StepSizes(one_each("lr", given, names))
+    for name in names:
+        found(name)
+    return found
+
+
+def sampled(sampling: Sampling, experiment: Experiment) -> dict[str, Any]:
+    """What a function that chooses cohorts changes of an experiment; raises UserError if it chooses none."""
+    if experiment.config.cohort != Config.cohort:
+        raise UserError("sampling is a function, which also says how many clients take part: leave cohort out.")
+    participants = experiment.training.participants
+    one, two = (given_cohort(sampling, experiment.config.seed, 0, participants) for _ in range(2))
+    if one != two:
+        raise UserError(
+            "sampling gives other clients when it is called again for a round: let it depend on its three arguments "
+            "alone, and draw from the generator that it is given."
+        )
+    return {"sampling": sampling, "cohort": len(one)}
 
 
 # --- what an object has to be ---------------------------------------------------------------------------------------
@@ -108,10 +138,16 @@ def _function(name: str, of: str) -> Callable[[Any], Any]:
     return read
 
 
-def _steps(thing: Any) -> Any:
-    if callable(thing) or isinstance(thing, Mapping | Sequence):
-        return thing
-    raise UserError(f"steps is {shown(thing)}: give a number, text, a function of a client's name, or one by client.")
+def _one_each(name: str, usual: str) -> Callable[[Any], Any]:
+    def read(thing: Any) -> Any:
+        _refuse_class(name, thing)
+        if callable(thing) or isinstance(thing, Mapping | Sequence):
+            return thing
+        if getattr(thing, "ndim", 0) == 1:  # an array of numbers
+            return list(thing.tolist())
+        raise UserError(f"{name} is {shown(thing)}: give {usual}, a function of a client's name, or one by client.")
+
+    return read
 
 
 def _augmentation(thing: Any) -> Any:
@@ -130,5 +166,7 @@ READ: dict[str, Callable[[Any], Any]] = {  # of each of `settings.OBJECTS`
     "schedule": _function("schedule", "the round and the number of rounds, which gives a factor of the step size"),
     "augment": _augmentation,
     "weighting": _function("weighting", "a client's number of samples, which gives its weight"),
-    "steps": _steps,
+    "steps": _one_each("steps", "a number, text"),
+    "lr": _one_each("lr", "a number"),
+    "sampling": _function("sampling", "the round, a generator and the number of clients, which gives a cohort"),
 }

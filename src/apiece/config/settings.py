@@ -16,7 +16,8 @@ from apiece.language.grammar import Call, parse
 
 CLIENTS, BY_DATA = 20, ("natural", "given")  # the number of clients, and the splits whose data say it
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
-OBJECTS = ("optimizer", "server", "schedule", "augment", "weighting", "steps")  # a program may give objects for these
+# a program may give objects for these
+OBJECTS = ("optimizer", "server", "schedule", "augment", "weighting", "steps", "lr", "sampling")
 GROUPS = {  # as the help of the command line shows them, the most important first
     "main": "algorithm data task split clients cohort rounds model steps batch lr seed out",
     "data": "data_dir input target_column client_column prepare fit resize unseen validation augment noise_rgb "
@@ -185,7 +186,7 @@ def about() -> dict[str, str]:
 
 def check(config: Config) -> None:
     """Raise UserError, with all problems at once, if numbers are out of range."""
-    c = config
+    c = config if str(config.lr) != OWN else dataclasses.replace(config, lr=0.0)  # a program's, as its folder says it
     told = [problem for f in dataclasses.fields(c) if (problem := _unwritable(f.name, getattr(c, f.name)))]
     if told:
         raise UserError("; ".join(told) + ".")

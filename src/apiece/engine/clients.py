@@ -158,7 +158,8 @@ class Clients:
         (kept, last_round), setup = self._kept(client), self.federated.setup
         samples = self.federation.samples(client)
         nothing: tuple[dict[str, Tensor], ...] = tuple({} for _ in setup.pieces)
-        task = ClientTask((), client, last_round, kept, samples, (), 0, (), nothing, 1.0)
+        lr = setup.lr_of(self.federation.names[client])
+        task = ClientTask((), client, last_round, kept, samples, (), 0, (), nothing, 1.0, lr=lr)
         return to_device(task, setup.initial.device)
 
     def replies(
@@ -207,7 +208,8 @@ def local_work(
     described = work.described(seed, round, name, samples.size) if setup.broadcast.own_batch else ()
     weight = setup.weight(samples.size)
     key = from_array(generator(seed, "model", round, name).integers(2**32, size=2)) if setup.task.draws else ()
-    task = ClientTask(sent, who, last_round, kept, samples, batches, steps, augment, draws, weight, described, key)
+    lr = setup.lr_of(name)
+    task = ClientTask(sent, who, last_round, kept, samples, batches, steps, augment, draws, weight, described, key, lr)
     return to_device(task, setup.initial.device)
 
 
@@ -266,10 +268,11 @@ def _plain(mean: Any) -> Any:
 
 
 def _cause(home: Clients, client: int, round: int, lr: float) -> BadClient:
-    pieces = ", ".join(repr(p) for p in home.federated.setup.pieces)
-    suspects = f"the step size {lr:g}" + (f" or a value of {pieces}" if pieces else "")
+    setup, name = home.federated.setup, home.federation.names[client]
+    pieces = ", ".join(repr(p) for p in setup.pieces)
+    suspects = f"the step size {setup.lr_in(lr, name):g}" + (f" or a value of {pieces}" if pieces else "")
     return BadClient(
-        f"client {home.federation.names[client]!r} became non-finite in round {round + 1}: most likely {suspects} is "
+        f"client {name!r} became non-finite in round {round + 1}: most likely {suspects} is "
         f"too large; lower it or clip gradients with --clip 10 in a new run, or leave such clients out with "
         f"--on-bad-client skip."
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from reprlib import repr as cut
+from typing import Any
 
 import numpy as np
 
+from apiece.errors import UserError, said
 from apiece.randomness import generator
+
+Sampling = Callable[[int, np.random.Generator, int], Any]  # (round, generator, clients) -> the places of some of them
 
 
 def in_order(names: Sequence[str], among: Sequence[int]) -> Sequence[int]:
@@ -35,6 +41,25 @@ def bernoulli_cohort(seed: int, round: int, names: Sequence[str], among: Sequenc
         chosen = np.flatnonzero(rng.random(len(order)) < share).tolist()
         if chosen:
             return [order[i] for i in chosen]
+
+
+def given_cohort(sampling: Sampling, seed: int, round: int, among: Sequence[int]) -> list[int]:
+    """The clients that a program's function chooses: places in `among`, where the order of a cohort changes nothing.
+
+    Raises UserError if they are not different whole numbers from 0 to below the number of clients, at least one.
+    """
+    count = len(among)
+    try:
+        places: list[Any] = list(sampling(round, generator(seed, "cohort", round), count))
+    except Exception as error:  # a program's function may raise anything
+        raise UserError(f"sampling fails in round {round + 1}: {type(error).__name__}: {said(error)}.") from error
+    whole = all(type(place) is not bool and isinstance(place, Integral) for place in places)
+    if not places or not whole or len(set(places)) < len(places) or not 0 <= min(places) <= max(places) < count:
+        raise UserError(
+            f"sampling gives {cut(places)} in round {round + 1}: it must give one or more different whole numbers "
+            f"from 0 to {count - 1}."
+        )
+    return [among[place] for place in sorted(map(int, places))]
 
 
 def absent(seed: int, round: int, names: list[str], cohort: list[int], share: float) -> frozenset[int]:

@@ -40,7 +40,8 @@ class Setup:
     `weighting` is "samples", "uniform", or a function of a client's number of samples; `clip` bounds the norm of the
     task gradient; `optimizer_state` is "fresh" each round or "kept"; `watch` names what the simulation looks at
     ("drift", and "divergence", which keeps every client's model); `setting` is what a broadcast's recipe is completed
-    for; `equal_work` says that all clients who answer a round take as many steps in it.
+    for; `equal_work` says that all clients who answer a round take as many steps of the same size in it; `lr_by_client`
+    gives a client's own step size by name, of which the round's is then a factor.
     """
 
     algorithm: Algorithm
@@ -55,6 +56,7 @@ class Setup:
     watch: frozenset[str] = frozenset()
     setting: FederationFacts | None = None
     equal_work: bool = False
+    lr_by_client: Callable[[str], float] | None = None
 
     def __repr__(self) -> str:
         return f"Setup({self.algorithm.name!r}, parameters={self.task.space.size}, weighting={self.weighting!r})"
@@ -111,6 +113,16 @@ class Setup:
     def keeps_optimizer(self) -> bool:
         """Whether clients keep their optimizer's state from round to round."""
         return self.optimizer_state == "kept" or any(p.keeps_optimizer for p in self.algorithm.pieces)
+
+    def lr_of(self, name: str) -> Tensor | tuple[()]:
+        """A client's own step size, float64 []; () where clients have none."""
+        if self.lr_by_client is None:
+            return ()
+        return torch.tensor(self.lr_by_client(name), dtype=torch.float64)
+
+    def lr_in(self, lr: float, name: str) -> float:
+        """The step size of this client in a round with this one."""
+        return float(lr) if self.lr_by_client is None else float(lr) * self.lr_by_client(name)
 
     def step_size(self, lr: Rate) -> Rate:
         """The local step size: a number, or [D] where parameters have their own."""
@@ -175,7 +187,7 @@ class Setup:
 
     @cached_property
     def equal_steps(self) -> bool:
-        """Whether all clients who answer have taken as many steps since `start`, the same for all parameters."""
+        """Whether all clients who answer have taken as many steps of one size since `start`, for all parameters."""
         return self.equal_work and not len(self.periods.slow) and self.algorithm.alternate is None
 
     def weight(self, samples: int) -> float:

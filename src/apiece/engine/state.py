@@ -48,6 +48,7 @@ class ClientTask(NamedTuple):
     weight: float
     described: Tensor | tuple[()] = ()  # rows [B] of the samples that were drawn for a descriptor
     key: Tensor | tuple[()] = ()  # of the stream that the model draws from as it trains, int64 [2]
+    lr: Tensor | tuple[()] = ()  # its own step size, of which the round's is a factor, float64 []; () without one
 
 
 class Reply(NamedTuple):

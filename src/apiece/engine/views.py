@@ -29,7 +29,8 @@ def first_view(
     at: Tensor,
 ) -> View:
     """What every piece may know before training: of a client that was sent `sent`, last kept `model`, and is `at`."""
-    lr, stream = setup.step_size(shared.lr), setup.task.stream(client.key)
+    own = shared.lr if isinstance(client.lr, tuple) else (shared.lr * client.lr).to(at.dtype)
+    lr, stream = setup.step_size(own), setup.task.stream(client.key)
     return View(
         sent=sent,
         model=model,

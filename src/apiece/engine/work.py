@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
+from math import inf
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from apiece.algebra.view import Batches
-from apiece.errors import UserError
+from apiece.errors import UserError, said
 from apiece.randomness import generator
 from apiece.system.typed import from_array
 
@@ -38,10 +40,36 @@ class ByClient:
 
     def of(self, name: str) -> int:
         """Those of this client; raises UserError for what is no number of steps."""
-        steps = self.given(name)
+        steps = asked("steps", self.given, name)
         if not isinstance(steps, Integral) or steps < 0:
             raise UserError(f"steps gives {steps!r} for client {name!r}: it must give a whole number, 0 or more.")
         return int(steps)
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """A step size for each client, by a function of its name."""
+
+    given: Callable[[str], float]
+
+    def __call__(self, name: str) -> float:
+        """That of this client; raises UserError for what is no step size."""
+        lr = asked("lr", self.given, name)
+        if not isinstance(lr, Real) or not 0 <= float(lr) < inf:
+            raise UserError(f"lr gives {lr!r} for client {name!r}: it must give a finite number, 0 or more.")
+        return float(lr)
+
+
+def asked(setting: str, given: Callable[[str], Any], name: str) -> Any:
+    """What a program's function gives for a client; raises UserError if the function raises anything."""
+    try:
+        return given(name)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{setting} has no number for client {name!r}: {type(error).__name__}: {said(error)}."
+        ) from error
 
 
 @dataclass(frozen=True)

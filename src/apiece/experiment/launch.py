@@ -70,9 +70,11 @@ def federate(
     `task="regression"` says what is learned where the targets do not; it decides the usual loss and metrics.
     `loss(outputs, y)` replaces the loss. `metrics` are names, functions of (outputs, y) that give one value per sample
     or one number for all, or `apiece.Metric`s: a list of these or a dictionary by name; `metric` is one alone.
-    `optimizer`, `server`, `schedule`, `augment`, `weighting` and `steps` are text, as on the command line, or objects
-    and functions: optimizers on vectors, a factor of the step size by (round, rounds), a pure function of a batch, a
-    weight by number of samples, a number of local steps by client's name, as a function, a dictionary or a list.
+    `optimizer`, `server`, `schedule`, `augment`, `weighting`, `steps`, `lr` and `sampling` are text or a number, as on
+    the command line, or objects and functions: optimizers on vectors, a factor of the step size by (round, rounds), a
+    pure function of a batch, a weight by number of samples; a number of local steps, or a step size, by client's name,
+    as a function, a dictionary or a list; `sampling(round, generator, count)` gives the places, from 0 to count - 1, of
+    those who are asked among the clients that take part, draws from that generator alone, and replaces `cohort`.
     `on_round(info)` is called with each round's record, which also has `info.model()`, `info.clients` and
     `info.server`; if it returns "stop", the run ends with that round (`early_stopping`). Each of `watchers` is called
     with the `Round` itself, before it is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume`

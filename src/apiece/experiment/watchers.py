@@ -144,7 +144,7 @@ class Bar:
         self.task = self.progress.add_task(f"{config.algorithm} seed {config.seed}", total=config.rounds, said="")
         self.value, registered = "", len(experiment.training.participants)
         self.numbers = numbers(measures_of(experiment.federated.setup.task))
-        about = "about " if config.sampling == "bernoulli" else ""
+        about = "about " if config.sampling != "fixed" else ""
         self.asked = f"{about}{experiment.cohort} of {registered} clients a round"
 
     def __enter__(self) -> Callable[[Info], None]:

@@ -26,8 +26,8 @@ class FedNova(Piece):
     equations (6) and (7); a is ||a_i||_1 of section 5.2 for SGD with the momentum m of the clients' optimizer, and K
     without momentum; UserError for another optimizer. Momentum counts as starting at the opening of an interval and as
     continuing within it. Weight decay is left out of a, and so is FedProx's mu, which the authors' code includes.
-    Whatever other pieces put into the message is normalized too. Stored: nothing. Sent: one number beside the model. An
-    unseen client uses the global model.
+    Whatever other pieces put into the message is normalized too; a step size of a client's own is not. Stored: nothing.
+    Sent: one number beside the model. An unseen client uses the global model.
     """
 
     runs_last = True

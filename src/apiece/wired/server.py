@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 Counts = tuple[int, int, int, int]  # as `measure` returns them
 
+ASKED = ("lr", "sampling")  # what the server alone decides, and says in its messages
+
 
 @dataclass(frozen=True)
 class Wired:
@@ -70,7 +72,7 @@ class Wired:
             "loss": task.loss not in LOSSES,
             "metric": not BUILT_IN.issuperset(task.metrics),
             "algorithm": not _named(experiment),
-            **{name: getattr(config, name) == OWN for name in OBJECTS},
+            **{name: getattr(config, name) == OWN for name in OBJECTS if name not in ASKED},
         }
         if culprits := [name for name, own in given.items() if own]:
             raise UserError(
@@ -140,7 +142,8 @@ class WiredClients(Clients):
 
         def ask(how: Any, shared: Shared, client: int) -> tuple[Header, Counts, bytes | None]:
             counted = self.counts.counted(client) if self.fresh else {}
-            header = Header(self.run, operation, client, round, number=float(shared.lr), **counted)
+            lr = self.federated.setup.lr_in(shared.lr, self.federation.names[client])
+            header = Header(self.run, operation, client, round, number=lr, **counted)
             sent = down(self.federated.setup, shared, own.get(client, ()), header.accepted)
             if not bool(finite(sent)):
                 raise NotFinite(
@@ -176,7 +179,7 @@ class WiredClients(Clients):
     @cached_property
     def forms(self) -> dict[str, Any]:
         """The shapes of an answer to each operation, which bytes do not tell, from one step on made-up samples."""
-        setup, start = self.federated.setup, self.federated.start()
+        setup, start = replace(self.federated.setup, lr_by_client=None), self.federated.start()
         samples, fresh, work = Samples(self.like, torch.arange(2), 2), row.fresh(setup), Work(1, None, 2)
         each = local_work(setup, samples, "", 0, -1, fresh, work, 0, 0, ())
         shared = self.federated.shared(start, 1.0)._replace(model=setup.initial)
