@@ -19,6 +19,7 @@ from apiece.experiment.launch import federate, resume
 from apiece.experiment.result import Told
 from apiece.experiment.stopping import EarlyStopping, higher_is_better
 from apiece.report.metrics import Measure
+from apiece.report.results import read_runs
 
 pytestmark = pytest.mark.usefixtures("no_report")
 WHOLE = TINY | {"rounds": 6, "split": "dirichlet(0.3)"}
@@ -40,17 +41,30 @@ def test_a_stopped_run_is_complete_and_goes_on(tmp_path, capsys):
     """Its rounds are those of the run that was not stopped, and with more of them it is bitwise that run."""
     result, whole = stopped(tmp_path / "run"), federate(**WHOLE, out=str(tmp_path / "whole"))
     assert len(result.metrics) == 3 and len(result.accuracy) == 6
-    assert rounds(tmp_path / "run") == rounds(tmp_path / "whole")[:3]
+    assert rounds(tmp_path / "run")[:3] == rounds(tmp_path / "whole")[:3]
     assert (tmp_path / "run" / "model.safetensors").is_file() and noted(tmp_path / "run")["stopped"] == "3"
     (tmp_path / "run" / "report.html").touch()
     resume(tmp_path / "run")
     assert "has ended after round 3, stopped" in capsys.readouterr().out
     again = federate(**WHOLE, out=str(tmp_path / "run"), on_round=at(3), resume=True)  # the same program once more
-    assert len(again.metrics) == 3
+    assert len(again.metrics) == 3 and again.metrics[-1] == result.metrics[-1]
     resume(tmp_path / "run", rounds=6)
     assert rounds(tmp_path / "run") == rounds(tmp_path / "whole") and "stopped" not in noted(tmp_path / "run")
     last = load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(last[name], leaf) for name, leaf in whole.model().items())
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "apfl"])
+def test_its_last_record_is_that_of_a_run_with_so_many_rounds(algorithm, tmp_path):
+    """Every client and what adapts, measured at a round that is measured otherwise only in part, or not at all."""
+    settings = {"algorithm": algorithm, "eval_every": 2, "panel": 2, "unseen": 2, "cohort": 0.5}
+    one = stopped(tmp_path / "run", **settings)
+    two = federate(**WHOLE | settings | {"rounds": 3})
+    last, whole = ({k: v for k, v in ran.metrics[-1].items() if k != "seconds"} for ran in (one, two))
+    assert last == whole and {"adapted_accuracy", "unseen_adapted_accuracy"} <= set(last)
+    (read,) = read_runs(tmp_path / "run")[0].runs
+    assert read.last("adapted_accuracy") == last["adapted_accuracy"] and len(read.metrics) == 3
+    assert one.values == two.values
 
 
 @pytest.mark.parametrize("more", [4, 9])  # fewer and more than it was to have
@@ -121,7 +135,8 @@ def test_the_setting_ends_a_run_and_its_kill_changes_nothing(tmp_path):
     flags = [word for key, value in (WHOLE | {"rounds": 40, "lr": 0.0}).items() for word in (f"--{key}", value)]
     ended = cli("run", *flags, "--early-stopping", 3, "--keep-best", "--out", tmp_path / "run")
     assert ended.code == 0, ended.err
-    assert len(rounds(tmp_path / "run")) == 4  # nothing is better than the first at lr=0
+    # nothing is better than the first at lr=0
+    assert [info["round"] for info in rounds(tmp_path / "run")] == [1, 2, 3, 4, 4]
     toml = (tmp_path / "run" / "run.toml").read_text()
     assert "early_stopping = 3" in toml and "keep_best = true" in toml
     shutil.copytree(tmp_path / "run", tmp_path / "killed")
@@ -133,7 +148,7 @@ def test_the_setting_ends_a_run_and_its_kill_changes_nothing(tmp_path):
     assert cli("resume", tmp_path / "killed").code == 0
     assert rounds(tmp_path / "killed") == rounds(tmp_path / "run") and noted(tmp_path / "killed")["stopped"] == "4"
     assert cli("resume", tmp_path / "run", "--rounds", 40).code == 0
-    assert len(rounds(tmp_path / "run")) == 7  # it waited anew
+    assert [info["round"] for info in rounds(tmp_path / "run")][4:] == [5, 6, 7, 7]  # it waited anew
 
 
 # --- the best model --------------------------------------------------------------------------------------------------

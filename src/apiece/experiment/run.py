@@ -90,7 +90,9 @@ def execute(
             metrics.append(info)
             stop = stop or ending.due(metrics)
         if state.server.round < rounds:
-            saves.stopped(state)
+            fuller = evaluate.ended(state.server)  # on every rank, of which the first has all records
+            metrics[-1:] = [info | fuller for info in metrics[-1:]]
+            saves.stopped(state, metrics)
         result = Result(metrics, experiment, state.server, measured, folder, evaluate.at_the_end(state.server))
         if folder is not None:
             ranks.first(lambda: lifecycle.finish(folder, result))

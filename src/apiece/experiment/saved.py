@@ -10,7 +10,7 @@ A run continues in this order, so that after a crash at any moment it can still 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -143,13 +143,17 @@ class Saves(NamedTuple):
         ):
             save(self.folder, self.digest, round.state, self.clients, self.log, self.each)
 
-    def stopped(self, state: State) -> None:
-        """Save the state of a run that ends before its last round, unless it is saved, and note where it ended."""
+    def stopped(self, state: State, metrics: Sequence[Info]) -> None:
+        """Save the state of a run that ends before its last round, unless it is saved; then write its last
+        record once more, with what is measured at the end, which no checkpoint has, and note where the run ended.
+        """
         ranks, folder, number = self.clients.ranks, self.folder, state.server.round
         if folder is None:
             return
         if ranks.from_first(lambda: done(folder)) < number:
             save(folder, self.digest, state, self.clients, self.log, self.each)
+        if self.log is not None:
+            self.log.append(metrics[-1])
         ranks.first(lambda: folders.write_stopped(folder, number))
 
     @contextmanager

@@ -38,7 +38,6 @@ class Evaluate:
         panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
         self.measure = Evaluation(experiment.federated, place, clients, panel, config.workers or cores())
         self.everyone = len(place.names) <= lifecycle.LISTED  # whether all are measured at the end, one by one
-        self.adapting = max(panel.size, config.rounds * experiment.cohort)  # costs no more than the training did
         self.values: dict[int, Values] | None = None  # of each client, from the latest measurement
         self.round = 0  # after which these were measured
         self.undefined = set[str]()  # the metrics of which it was said that some clients have no value
@@ -52,7 +51,7 @@ class Evaluate:
         self.round, self.whole = round.number, round.last
         if round.clients.ranks.leads:
             self._tell_undefined(self.values)
-        return measured | (self.measure.adapted(server, lr, self.adapting) if round.last else {})
+        return measured | (self._adapted(server, lr) if round.last else {})
 
     def kept_by(self, keep: Callable[[Round, Mapping[int, Values]], None]) -> Watcher:
         """A watcher that gives `keep` the clients' values of each round that was measured."""
@@ -74,10 +73,20 @@ class Evaluate:
                     "few or too alike (one class alone): means over clients leave these out."
                 )
 
+    def ended(self, server: Server) -> Info:
+        """What is measured after the last round, for a run that was ended before it."""
+        lr = self.experiment.plan(server.round - 1).lr
+        measured, self.values = self.measure(server, lr, everyone=self.everyone)
+        self.round, self.whole = server.round, True
+        return measured | self._adapted(server, lr)
+
+    def _adapted(self, server: Server, lr: float) -> Info:
+        """What clients gain by a round's local work, on so many that it costs no more than the training did."""
+        most = max(self.measure.panel.size, server.round * self.experiment.cohort)
+        return self.measure.adapted(server, lr, most)
+
     def at_the_end(self, server: Server) -> dict[int, Values]:
-        """Each client's values after the last round; measured here if that round was done before a resumption, or if
-        the run was stopped.
-        """
+        """Each client's values after the last round; measured here if that round was done before a resumption."""
         if self.values is None or not self.whole:
             lr = self.experiment.plan(max(server.round - 1, 0)).lr
             self.values = self.measure(server, lr, everyone=self.everyone)[1]

@@ -1,5 +1,6 @@
 """metrics.jsonl, one line per round; every checkpoint holds the hash of the lines before it.
 
+The round at which a run was ended early has a second line, with what is measured at the end: of two, the later counts.
 Nothing vouches for lines after the newest checkpoint: a run that resumes writes them again. Earlier lines must be as
 they were written: a run does not continue if rounds are lost, and a report says which ones these are.
 """
