@@ -12,7 +12,11 @@ from support.results import same_models
 from torch import nn
 
 from apiece import federate
+from apiece.config.assemble import assemble
+from apiece.experiment.folders import read_one
 from apiece.experiment.launch import resume
+from apiece.experiment.run import trained
+from apiece.networks.adapters import lora
 from apiece.networks.hf import hf
 
 transformers = pytest.importorskip("transformers")
@@ -195,9 +199,62 @@ def test_a_model_as_it_is_takes_named_inputs(folders):
         ("hf(FOLDER, length=8)", "lora(targets=nothing)", "q_proj"),
         ("hf(FOLDER, length=8)", "lora(r=0)", "r is 1 or more"),
         ("hf(FOLDER, length=8)", "prefix(r=2)", "lora"),
+        ("hf(FOLDER, length=8)", "lora(r=2)", "write lora(..., local=8) as the adapter"),
+        ("hf(FOLDER, length=8)", "lora(local=0)", "local, the rank of the second adapter, is 1 or more"),
+        ("hf(FOLDER, length=8)", "lora(local=yes)", "local"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(folders, file, model, adapter, said):
     text = model.replace("FOLDER", json.dumps(folders("llama", "causal-lm")))
     words = ["--model", text, *(["--adapter", adapter] if adapter else [])]
+    words += ["--algorithm", "fed_dpa"] if adapter == "lora(r=2)" else []
     sentence(cli("run", "--data", file, "--split", "natural", "--clients", "4", *words), said)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out", "ignore::FutureWarning", "ignore:Already found a `peft_config`")
+def test_a_local_adapter_beside_the_shared_one(folders, file, tmp_path):
+    """FedDPA by one command: each client keeps its own adapter, and peft adds both to the model as we do."""
+    import peft
+
+    source = folders("llama", "causal-lm")
+    adapter = "lora(r=2, alpha=4, targets='q_proj,v_proj', local=3)"
+    words = ["--model", f"hf({json.dumps(source)}, task=causal-lm, length=8)", "--adapter", adapter, "--lr", 0.3]
+    words += ["--data", file, "--split", "natural", "--clients", 4, "--rounds", 2, "--steps", 4, "--batch", 4]
+    ended = cli("run", *words, "--algorithm", "fed_dpa", "--out", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    size = {r: 2 * r * (16 + 16 + 16 + 8) for r in (2, 3)}  # A and B of q and v, in two layers
+    assert metrics(tmp_path / "run")[-1]["parameters_up"] == 2 * 4 * size[2]
+    assert f"parameters = {size[2] + size[3]}" in (tmp_path / "run" / "run.toml").read_text()
+    client = cli("export", tmp_path / "run", "--client", "w", "--out", tmp_path / "own")
+    assert client.code == 0, client.err
+    assert cli("export", tmp_path / "run", "--out", tmp_path / "whole.safetensors").code == 0
+    run = trained(assemble(read_one(tmp_path / "run")), tmp_path / "run")
+    module = run.experiment.module
+    module.load_state_dict(run.model("w"))
+    base = transformers.AutoModelForCausalLM.from_pretrained(source)
+    theirs = peft.PeftModel.from_pretrained(base, str(tmp_path / "own"))
+    theirs.load_adapter(str(tmp_path / "own" / "local"), "local")
+    theirs.base_model.set_adapter(["default", "local"])
+    ids = torch.randint(3, 12, (4, 8))
+    assert torch.allclose(module.eval()(ids), theirs.eval()(input_ids=ids).logits, atol=1e-5)
+    theirs.base_model.set_adapter(["default"])
+    assert not torch.allclose(module(ids), theirs(input_ids=ids).logits, atol=1e-3)
+    differ = {name for name, leaf in run.model("w").items() if not torch.equal(leaf, run.model("x")[name])}
+    assert differ and all(".local." in name for name in differ)
+
+
+def test_a_second_adapter_changes_nothing_of_the_first():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(4, 6)
+    torch.manual_seed(1)
+    one = lora(r=2, targets="0,2").into(model)
+    torch.manual_seed(1)
+    two = lora(r=2, targets="0,2", local=4, train="1").into(model)
+    second = {name: p for name, p in two.named_parameters() if ".local." in name}
+    assert {tuple(p.shape) for p in second.values()} == {(4, 6), (8, 4), (4, 8), (3, 4)}
+    assert all(p.requires_grad for p in second.values()) and torch.equal(one(x), two(x))  # each B begins at zero
+    torch.nn.init.ones_(second["0.lora_B.local.weight"])
+    scale = 16.0 / 4
+    added = scale * second["0.lora_A.local.weight"].sum(0).expand(8, 6)
+    assert torch.allclose(two[0](x), one[0](x) + x @ added.T, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from apiece.vector.space import Space, sharing
 A = "lora_A"  # all of a model's A, as `vector/groups.py` knows them by peft's names
 B = "lora_B"
 BOTH = "lora"
+LOCAL = "*.local.*"  # peft's adapter of that name
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,14 @@ class Beside(Piece):
     @classmethod
     def neutral(cls):
         return cls(steps=1e9), "the same without it"
+
+    def prepare(self, module: nn.Module) -> nn.Module:
+        if self.which == LOCAL and not any(fnmatchcase(name, LOCAL) for name, _ in module.named_parameters()):
+            raise UserError(
+                "fed_dpa trains an adapter of the client's own beside the shared one, and the model has none: write "
+                "lora(..., local=8) as the adapter, or say by a pattern which parameters are local, fed_dpa(local=...)."
+            )
+        return module
 
     def complete(self, space: Space, setting: FederationFacts | None, optimizer: Optimizer):
         return replace(self, chosen=space.select(self.which))
@@ -130,12 +140,13 @@ def rolora(first: str = B, second: str = A) -> Algorithm:
 
 
 @paper("the authors' code", weighting="samples", optimizer="adamw(weight_decay=0)", lr=0.0003)
-def fed_dpa(local: str = "*.local.*", first: float = Beside.steps) -> Algorithm:
+def fed_dpa(local: str = LOCAL, first: float = Beside.steps) -> Algorithm:
     """A client trains an adapter of its own for `first` steps (below 1: that share) beside the shared one, then the
     shared one alone (Yang et al. 2024).
 
     y_i <- y_i - lr grad_y f_i(x, y_i) for `first` steps, then x_i <- x_i - lr grad_x f_i(x_i, 0);   x <- sum_i p_i x_i,
-    where x is the shared adapter and y_i the local one, by default peft's adapter named `local`; the model adds both.
+    where x is the shared adapter and y_i the local one, by default peft's adapter named `local`, which
+    `--adapter "lora(r=8, local=8)"` makes; the model adds both.
     How an adapter is weighted against the other, by sample in the paper, is the model's: their scales. Stored: y_i.
     Sent: x each way. An unseen client is measured with x and the mean of all y_i, as under `fedavg_p`.
     """
