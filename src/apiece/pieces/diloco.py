@@ -88,7 +88,7 @@ def diloco(every: int = 1, lr: float = OUTER, momentum: float = Momentum.beta) -
     return algorithm(*parts, name=f"diloco(every={every}{changed(diloco, lr=lr, momentum=momentum)})")
 
 
-@paper("its experiments", weighting="uniform", optimizer="adamw(beta2=0.95, weight_decay=0.1)", lr=0.0004)
+@paper("OpenDiLoCo's code", weighting="uniform", optimizer="adamw(beta2=0.95, weight_decay=0.1)", lr=0.0004)
 def streaming_diloco(
     blocks: int = 2,
     every: int | None = None,
