@@ -148,6 +148,20 @@ def test_only_names_rows_and_columns(place):
         run(place, "paper")
 
 
+def test_a_column_without_data_is_left_out_and_the_others_are_run(place, monkeypatch):
+    def refusing(settings, folder):
+        if settings["data"] == "digits":
+            CALLS.append(settings)
+            raise UserError("digits: no such file.")
+        return {"accuracy": 0.5}
+
+    card = replace(CARD, work=refusing, scales={"cpu": Scale("Smaller.", {}, (0, 1))})
+    monkeypatch.setattr(find, "card", lambda name: card)
+    with pytest.raises(UserError, match="^column digits was left out: digits: no such file.$"):
+        run(place, "cpu")
+    assert len(CALLS) == 1 and {x.column for x in lines(place)} == {"mnist"} and len(lines(place)) == 4
+
+
 def test_above_needs_more_than_the_spread():
     made = [Line("cpu", row, "c", seed, {}, {"accuracy": value}, 0.0, {}) for row, values in
             {"a": (0.50, 0.60, 0.70), "b": (0.55, 0.60, 0.70), "c": (0.90, 0.91, 0.92)}.items()

@@ -50,19 +50,25 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
     """Run the cells of a card that have no result yet, all of one seed before the next seed, and return its page.
 
     `only`: names of rows and columns, with commas between them; without one of either kind, all of it. Raises UserError
-    for a card, scale, row or column that does not exist, and for what a cell's run refuses.
+    for a card, scale, row or column that does not exist, and, after all other columns, for those that cannot be run.
     """
     card = find.card(name)
     file = find.file(name, place.out, ".jsonl")
     cells = chosen(card, scale, only)
     asked = [(seed, cell) for seed in seeds or card.scale(scale).seeds for cell in cells]
+    refused: dict[str, str] = {}  # by column: why none of its cells can be run, as where its data are not at hand
     for number, (seed, cell) in enumerate(asked, 1):
-        while (what := _left(card, file, scale, cell, seed)) is not None:
+        while cell[1] not in refused and (what := _left(card, file, scale, cell, seed)) is not None:
             say(f"{name}, cell {number} of {len(asked)}: {', '.join(cell)}, seed {seed}{_searched(card, scale, what)}")
             with going_on("the same command continues it"):
-                ledger.append(file, run_cell(name, card, what, place))
+                try:
+                    ledger.append(file, run_cell(name, card, what, place))
+                except UserError as error:
+                    refused[cell[1]] = str(error).rstrip(".")
             write_page(name, place.out)
     write_index(place.out)
+    if refused:
+        raise UserError("; ".join(f"column {column} was left out: {why}" for column, why in refused.items()) + ".")
     return write_page(name, place.out)
 
 
