@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.fedals._setup import COLUMNS, NUMBERS, OPEN, SETUP, SMOKE, WORK
 from apiece.reproduce.card import Card, Claim, Scale, Search
+from apiece.reproduce.figures import by_column
 
 DATA = ("SVHN", "CIFAR-10", "CIFAR-100", "MNIST")
 IID = {f"{name}, iid": COLUMNS[name] | {"split": "iid"} for name in DATA}
@@ -67,4 +68,5 @@ CARD = Card(
         ),
         "paper": Scale("As the paper has it.", search=Search("lr", 2.0**-5)),
     },
+    figure=by_column("curve", "round", "accuracy, %", 100.0),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.fedals._setup import COLUMNS, NUMBERS, OPEN, SETUP, SMOKE, WORK
 from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.figures import by_column
 
 ALPHAS = (1, 5, 10, 25, 50, 100)
 CARD = Card(
@@ -55,4 +56,5 @@ CARD = Card(
         ),
         "paper": Scale("As the paper has it.", columns={"SVHN": {}, "CIFAR-10": {}}),
     },
+    figure=by_column("curve", "round", "accuracy, %", 100.0),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.fedals._setup import COLUMNS, NUMBERS, OPEN, SETUP, SMOKE, WORK
 from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.figures import by_column
 
 LAYERS = (20, 16, 12, 8, 4, 1)
 CARD = Card(
@@ -46,4 +47,5 @@ CARD = Card(
                      columns={"MNIST": {}}),
         "paper": Scale("As the paper has it.", columns={name: {} for name in ("SVHN", "CIFAR-10", "CIFAR-100")}),
     },
+    figure=by_column("curve", "round", "accuracy, %", 100.0),
 )  # fmt: skip
