@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from apiece.papers.fedals._setup import COLUMNS, OPEN, SETUP, SMOKE
-from apiece.report.drawing import gradient
+from apiece.report.drawing import gradient, line, scales
+from apiece.report.records import Curve
 from apiece.reproduce.card import Card, Claim, Number, Scale
 from apiece.reproduce.work import runs, sizes_of_layers
 
@@ -26,12 +27,18 @@ def half(number):
 
 
 def draw(table, figure):
-    """A line for each layer, from the input (blue) over green and yellow to the output (red)."""
+    """A line for each layer, from the first (blue) over green and yellow to the last (red)."""
+    figure.set_size_inches(4.2 * len(table.columns), 3.3)
     for axes, column in zip(figure.subplots(1, len(table.columns), squeeze=False)[0], table.columns, strict=True):
         rounds, *layers = np.mean(table.of(("FedAvg", column), "distances"), axis=0)
-        for look, layer in zip(gradient([str(number) for number in range(len(layers))]), layers, strict=True):
-            axes.semilogy(rounds, layer, color=look.color, marker=".")
-        axes.set(title=column, xlabel="round", ylabel="consensus distance of a parameter")
+        curves = [Curve(rounds, layer, np.zeros_like(layer)) for layer in layers]
+        looks = gradient([f"layer {number}" for number in range(1, len(layers) + 1)])
+        for curve, look in zip(curves, looks, strict=True):
+            line(axes, curve, look)
+        scales(axes, curves, log=True)
+        axes.set(title=column, xlabel="round", ylabel="squared distance of a parameter")
+        ends = [axes.plot([], [], color=looks[i].color, label=looks[i].label)[0] for i in (0, -1)]
+        axes.legend(handles=ends, frameon=False)
 
 
 CARD = Card(

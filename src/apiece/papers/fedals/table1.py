@@ -23,6 +23,7 @@ CARD = Card(
     rows={
         "FedAvg": {"algorithm": "fedavg"},
         "FedALS": {"algorithm": "fedals(alpha=10)"},
+        "FedALS, phase of its code": {"algorithm": "fedals(alpha=10, phase=first_step)"},
         "SCAFFOLD": {"algorithm": "scaffold"},
         "FedALS + SCAFFOLD": {"algorithm": "fedals(alpha=10) + scaffold"},
     },
