@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from signal import SIGINT, SIGTERM, Signals
 from typing import Annotated, Any, NoReturn, get_type_hints
+from warnings import catch_warnings, filterwarnings
 
 import tyro
 from tyro.conf import OmitArgPrefixes, arg
@@ -56,7 +57,8 @@ def main(arguments: list[str] | None = None) -> None:
         path, words = _config_file(words)
         settings = Config() if path is None else from_toml(path)
         defaults = _under(replace(settings, plugin=()), words)
-        with _registry():
+        with _registry(), catch_warnings():
+            filterwarnings("ignore", "The field .* default value `your own`")  # of a program: a flag may replace it
             command = tyro.extras.subcommand_cli_from_dict(
                 COMMANDS if path is None else COMMANDS | _with_defaults(defaults),
                 args=words,

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
-from support.outer import cli
+from support.outer import cli, sentence
 from support.recipes import Stop, result, stopping
 
 import apiece
@@ -53,7 +54,8 @@ def test_an_object_is_what_its_text_is(name):
 def test_steps_by_client():
     counts = [1, 2, 3, 0]
     by_name = {f"client-{i}": count for i, count in enumerate(counts)}
-    for steps in (counts, by_name, by_name.__getitem__):
+    series = pandas.Series(by_name)[::-1]  # by name, whatever its order
+    for steps in (counts, by_name, by_name.__getitem__, np.array(counts), torch.tensor(counts), series):
         assert made(cohort=1.0, rounds=1, steps=steps).metrics[-1]["steps"] == sum(counts)
 
 
@@ -82,6 +84,8 @@ def test_a_folder_says_it_and_goes_on_from_the_program_alone(tmp_path: Path):
     assert all(f'{name} = "your own"' in text for name in objects if name not in ALL)
     ended = cli("resume", folder)
     assert ended.code == 2 and "this run's optimizer came from a program" in ended.err
+    again = cli("run", "--config", folder / "run.toml", "--lr", 0.1, "--out", tmp_path / "again")  # which replaces one
+    sentence(again, "this run's optimizer came from a program")
     made(out=str(folder), resume=True, **objects)
     assert result(folder) == result(whole)
     with pytest.raises(UserError, match="belongs to run"):
@@ -123,6 +127,7 @@ WRONG = {
     "nobody": (ALL | {"sampling": lambda t, rng, count: []}, r"sampling gives \[\] in round 1: .* from 0 to 3"),
     "twice": (ALL | {"sampling": lambda t, rng, count: [0, 0]}, "one or more different whole numbers"),
     "too many": (ALL | {"sampling": lambda t, rng, count: [count]}, r"sampling gives \[4\]"),
+    "a mask": (ALL | {"sampling": lambda t, rng, count: torch.tensor([True, False])}, r"gives \[True, False\]"),
     "names": (ALL | {"sampling": lambda t, rng, count: ["client-0"]}, "sampling gives .*client-0"),
     "one number": (ALL | {"sampling": lambda t, rng, count: 2}, "sampling fails in round 1: TypeError"),
     "two arguments": (ALL | {"sampling": lambda t, rng: [0]}, "sampling fails in round 1: TypeError"),

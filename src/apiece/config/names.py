@@ -6,6 +6,7 @@ from typing import Any
 
 from apiece.algebra.finite import refuse_endless
 from apiece.config.settings import Config
+from apiece.data.catalog import OWN
 from apiece.errors import UserError
 from apiece.language import algorithms, optimizers, plugins, schedules, splits
 from apiece.language.expression import Functions, build, check_names, parse, parse_list
@@ -30,6 +31,8 @@ def refuse_unknown(config: Config) -> None:
     """
     optional = [name for name in ("augment", "adapter") if getattr(config, name) not in ("none", None)]
     for setting in ("split", "schedule", *SIDES, *optional):
+        if getattr(config, setting) == OWN:  # of a program: refused when it is needed
+            continue
         check_names(parse(getattr(config, setting)), SOURCES[setting])
         _refuse_other_side(setting, getattr(config, setting))
     if not config.plugin:

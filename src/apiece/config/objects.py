@@ -143,6 +143,8 @@ def _one_each(name: str, usual: str) -> Callable[[Any], Any]:
         _refuse_class(name, thing)
         if callable(thing) or isinstance(thing, Mapping | Sequence):
             return thing
+        if hasattr(thing, "to_dict"):  # a series of pandas, by its index
+            return thing.to_dict()
         if getattr(thing, "ndim", 0) == 1:  # an array of numbers
             return list(thing.tolist())
         raise UserError(f"{name} is {shown(thing)}: give {usual}, a function of a client's name, or one by client.")

@@ -50,7 +50,8 @@ def given_cohort(sampling: Sampling, seed: int, round: int, among: Sequence[int]
     """
     count = len(among)
     try:
-        places: list[Any] = list(sampling(round, generator(seed, "cohort", round), count))
+        chosen = sampling(round, generator(seed, "cohort", round), count)
+        places: list[Any] = list(chosen.tolist() if hasattr(chosen, "tolist") else chosen)
     except Exception as error:  # a program's function may raise anything
         raise UserError(f"sampling fails in round {round + 1}: {type(error).__name__}: {said(error)}.") from error
     whole = all(type(place) is not bool and isinstance(place, Integral) for place in places)
