@@ -75,6 +75,13 @@ def test_tokens_have_an_attention_mask():
     assert run(Tokens, ({"input_ids": ids}, y)).metrics[-1]["global_loss"] > 0
 
 
+def test_labels_may_be_texts():
+    x, y = sequences(60)
+    one, two = run(Mean, (x, np.array(["no", "yes"])[y])), run(Mean, (x, y))
+    same_models(one, two)
+    assert one.experiment.dataset.known.tolist() == ["no", "yes"]
+
+
 def test_targets_of_unequal_length_are_ignored_where_there_are_none():
     y = [[1, 2], [3], [1, 1, 1]] * 10
     data = from_trees("tagged", [np.ones((len(one), 2)) for one in y], y)
@@ -101,6 +108,7 @@ def test_a_collate_of_ones_own():
     [
         ([np.ones((2, 3)), np.ones((4, 2))] * 20, "steps of sequences have the shapes"),
         ([np.ones((2, 3)), np.ones((0, 3))] * 20, "sequence 1 (counted from 0) is empty"),
+        ([np.zeros((h, 4, 3), np.uint8) for h in (3, 5)] * 20, "give resize=32"),
         ([np.ones((2, 3)), np.full((3, 3), np.nan)] * 20, "row 1 (counted from 0)"),
     ],
 )
@@ -201,8 +209,10 @@ def test_what_cannot_be_collated_is_refused(data, collate, said):
         federate(nn.Linear(1, 2), data, collate=collate, rounds=1)
 
 
-def test_ready_clients_are_not_collated():
+def test_ready_clients_are_not_collated_nor_resized():
     ready = run(Mean, sequences(60), rounds=1).experiment.federation
+    with pytest.raises(UserError, match="resize is for images, and what clients= holds"):
+        federate(Mean(), clients=ready, resize=8, rounds=1)
     with pytest.raises(UserError, match="clients= are ready: leave collate out"):
         federate(Mean(), clients=ready, collate=pair, rounds=1)
 

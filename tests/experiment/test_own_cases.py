@@ -201,7 +201,7 @@ def by_name(case: str, path: Path) -> dict[str, Any]:
 def test_each_client_a_process_is_bitwise_one_process(case, tmp_path, no_report):
     if case == "adapters":
         pytest.importorskip("peft")
-    given: dict[str, Any] = SETTINGS | by_name(case, tmp_path) | {"algorithm": "fedals(2) + scaffold", "workers": 1}
+    given: dict[str, Any] = SETTINGS | by_name(case, tmp_path) | {"algorithm": "fedals(2) + scaffold", "rounds": 2}
     whole = federate(**given, lift="sequential")
     with pytest.raises(Stop):
         federate(**given, lift="wired", out=tmp_path / "run", on_round=stopping(1))

@@ -106,6 +106,13 @@ def _refused(data: Any) -> UserError:
         )
     if isinstance(data, Iterator):
         return UserError(f"data is a {type(data).__name__}, which is read only once: give list(...) of it as arrays.")
+    if isinstance(data, Mapping) and data:
+        name, odd = next((name, part) for name, part in data.items() if not by_client([part]))
+        what = f"{len(odd)} parts" if isinstance(odd, tuple | list | Mapping) else f"a {type(odd).__name__}"
+        return UserError(
+            f"data is a dictionary by client, and {str(name)!r} holds {what}: give each client a pair (x, y), four of "
+            "(x, y, x_test, y_test), a frame, or a dataset."
+        )
     if isinstance(data, list) and data and all(isinstance(one, tuple) and len(one) == 2 for one in data):
         return UserError(
             "data is a list of single samples: give the pair (x, y) of all inputs and all targets, or collate=, which "

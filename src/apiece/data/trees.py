@@ -43,7 +43,8 @@ def from_trees(
     size = rows(f"{name}, training samples", x, y)
     held = rows(f"{name}, test samples", x_test, y_test) if tested else 0
     inputs = _arrays(name, joined([x, x_test], PARTS) if tested else x, 0)
-    targets = _arrays(name, joined([y, y_test], PARTS) if tested else y, IGNORED)
+    y = joined([y, y_test], PARTS) if tested else y
+    targets = as_array(y) if _are_texts(y) else _arrays(name, y, IGNORED)
     if isinstance(inputs, dict):
         _refuse_other_masks(name, inputs)
     label = _label(targets)
@@ -80,6 +81,11 @@ def _is_whole(part: Any) -> bool:
 def as_array(one: Any) -> np.ndarray:
     """One sample, or one part of all samples, as an array."""
     return to_numpy(one) if isinstance(one, Tensor) else np.asarray(one)
+
+
+def _are_texts(y: Tree) -> bool:
+    """Whether the targets are one text a sample."""
+    return is_part(y) and as_array(y[:1]).dtype.kind in "US"
 
 
 def is_part(tree: Any) -> bool:
@@ -159,6 +165,8 @@ def _padded(name: str, rows: list[np.ndarray], fill: int) -> tuple[np.ndarray, n
             f"{name}: steps of sequences have the shapes {shapes[:3]}: give each step the same, or, if these are "
             "images, resize=32."
         )
+    if rows[0].ndim > 2 and rows[0].dtype == np.uint8:
+        raise UserError(f"{name}: images have unequal sizes: give resize=32, or floats if they are sequences of rows.")
     lengths = np.array([len(row) for row in rows])
     if not lengths.all():
         raise UserError(f"{name}: sequence {int(np.argmin(lengths))} (counted from 0) is empty: leave it out.")

@@ -24,6 +24,7 @@ from apiece.config.splitting import columns_of
 from apiece.config.tables import from_table, shared
 from apiece.data.catalog import OWN
 from apiece.data.collating import collated
+from apiece.data.columns import refuse_columns
 from apiece.data.given import as_dataset
 from apiece.data.items import by_client
 from apiece.data.ownership import Listed
@@ -105,6 +106,8 @@ def federate(
     folder = Path(config.out) if config.out else None
     there = resume and folder is not None and join().everyone((folder / "run.toml").is_file())[0]
     config = identity.as_kept(folder, config) if folder is not None and there else located(config)
+    if clients is not None:
+        refuse_columns("what clients= holds", columns_of(config))
     dataset = as_dataset(data, columns_of(config)) if objects else None
     experiment = _assembled(config, dataset, module, loss, metrics, custom, clients, splitter)
     experiment = with_objects(experiment, replaced)
