@@ -1,0 +1,1 @@
+"""FedCOG: Ye et al., federated learning with consensus-oriented generation."""

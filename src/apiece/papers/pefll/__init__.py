@@ -1,0 +1,1 @@
+"""PeFLL: Scott, Zakerinia and Lampert, personalized federated learning by learning to learn."""

@@ -1,0 +1,53 @@
+"""PeFLL, Figure 3, and Figures 5 to 7: how well distances between descriptors rank clients, over the rounds."""
+
+from __future__ import annotations
+
+from apiece.papers.pefll._setup import OPEN, SETUP, SMOKE, pefll
+from apiece.papers.pefll._work import correlated
+from apiece.reproduce.card import Card, Claim, Number, Scale
+from apiece.reproduce.figures import by_column
+
+COLUMNS = {f"{n} clients": {"clients": n, "cohort": 0.05} for n in (100, 500, 1000)}
+SENTENCE = (
+    "One can see that the rank correlation increases over the course of training, reaching very high correlation "
+    "values of approximately 0.93."
+)
+CARD = Card(
+    title="PeFLL, Figure 3: rank correlation of the clients' descriptors and class proportions",
+    setup=SETUP | {"data": "cifar10", "split": "dirichlet_prior(0.1)"},
+    columns=COLUMNS,
+    rows={"PeFLL": pefll(mask=False, embedding="cnn")},
+    work=correlated,
+    numbers={"correlation": Number("rank correlation on unseen clients", 3)},
+    published={"correlation": {"PeFLL": [None, None, 0.93]}},
+    claims=(
+        Claim(
+            "it increases",
+            SENTENCE,
+            lambda t: all(y[-1] > y[0] for y in (t.curve(("PeFLL", c), "curve").mean for c in t.columns)),
+        ),
+        Claim(
+            "it reaches 0.9",
+            SENTENCE,
+            lambda t: all(t.mean(("PeFLL", c), "correlation") > 0.9 for c in t.columns),
+        ),
+    ),
+    open=(
+        "how many clients are not seen in training: a tenth, as in Table 1",
+        "the clients between which distances are taken: each unseen one and all others; descriptors are of all samples",
+        *OPEN,
+    ),
+    figure=by_column("curve", "round", "rank correlation"),
+    scales={
+        "smoke": Scale(
+            "It runs, and says nothing more.",
+            SMOKE | {"split": "dirichlet_prior(0.3)", "steps": "2", "unseen": 2}, (0,),
+            rows={"PeFLL": {"algorithm": "pefll(embedding=mlp)"}}, columns={"100 clients": {}},
+        ),
+        "cpu": Scale(
+            "100 clients, and 500 rounds instead of 5,000.",
+            {"rounds": 500, "eval_every": 25, "panel": 1}, columns={"100 clients": {}},
+        ),
+        "paper": Scale("As the paper has it."),
+    },
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""PeFLL, Table 5: the number of hidden layers of the hypernetwork."""
+
+from __future__ import annotations
+
+from apiece.papers.pefll._setup import COLUMNS, FIRST, OPEN, SEEN, SETUP, SMOKE, UNSEEN, numbers, pefll
+from apiece.papers.pefll._work import work
+from apiece.reproduce.card import Card, Claim, Scale
+
+PUBLISHED = """
+S  88.7 0.3  88.2 0.4  87.7 0.4  57.9 0.3  51.9 0.6  47.4 1.4
+M  88.9 0.7  88.9 0.3  88.1 0.3  59.4 0.2  53.1 0.4  50.8 0.5
+L  88.7 0.8  88.8 0.3  88.2 0.6  59.8 0.1  53.8 0.2  52.6 1.0"""
+C10 = [c for c in COLUMNS if c.startswith("CIFAR-10 ")]
+C100 = [c for c in COLUMNS if c.startswith("CIFAR-100 ")]
+
+
+def near(table):
+    """S, M and L within 2 points of each other, in the columns with CIFAR-10 that were run."""
+    means = [[table.mean((size, c), "seen") for size in "SML"] for c in C10 if c in table.columns]
+    return all(max(m) - min(m) < 0.02 for m in means)
+
+
+CARD = Card(
+    title="PeFLL, Table 5: the size of the hypernetwork",
+    setup=SETUP,
+    columns=COLUMNS,
+    rows={size: pefll(embedding="auto", size=size) for size in "SML"},
+    work=work,
+    numbers={"seen": SEEN, "unseen": UNSEEN},
+    published={"seen": numbers(PUBLISHED)},
+    claims=(
+        Claim(
+            "on CIFAR-10 the sizes differ by less than 2 points",
+            "for CIFAR10 all 3 networks are reasonably similar with a slight drop in performance observed for the S "
+            "network",
+            near,
+        ),
+        Claim(
+            "on CIFAR-100 L above M above S",
+            "For CIFAR100 it is more pronounced, with a modest increase in performance for the L network and a "
+            "noticeable drop for the S network.",
+            lambda t: all(t.mean(("L", c), "seen") > t.mean(("M", c), "seen") > t.mean(("S", c), "seen") for c in C100),
+        ),
+    ),
+    open=(*OPEN, "whose accuracy it is: the seen clients', as M has the numbers of Table 1 (a)"),
+    scales={
+        "smoke": Scale(
+            "It runs, and says nothing more.", SMOKE | {"steps": "2"}, (0,), rows={"S": {}},
+            columns={FIRST: {"embedding": "mlp"}},
+        ),
+        "cpu": Scale(
+            "CIFAR-10 with 100 clients, and 300 rounds instead of 5,000.",
+            {"rounds": 300, "eval_every": 100}, columns={FIRST: {}},
+        ),
+        "paper": Scale("As the paper has it."),
+    },
+)  # fmt: skip
