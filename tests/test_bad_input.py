@@ -345,6 +345,9 @@ def test_data_that_are_none():
     pool = (torch.from_numpy(X), torch.from_numpy(Y))
     with pytest.raises(UserError, match="no client has a training sample"):
         federate(nn.Linear(4, 3), clients=Federation(pool, pool, empty, empty, ["a", "b"]))
+    rows = [torch.arange(4), torch.arange(4, 8)]
+    with pytest.raises(UserError, match="clients= are ready, and split would change nothing: leave it out"):
+        federate(nn.Linear(4, 3), clients=Federation(pool, pool, rows, rows, ["a", "b"]), split="iid")
 
 
 def test_files_that_are_no_data(tmp_path, monkeypatch):

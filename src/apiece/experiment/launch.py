@@ -42,6 +42,8 @@ from apiece.system.allocator import enough
 from apiece.system.device import to_numpy
 from apiece.system.ranks import join, restarted
 
+SHARING = ("split", "unseen", "validation", "measure_on", "noise_rgb", "noise_brightness")  # how data become clients
+
 
 def federate(
     model: nn.Module | str = "auto",
@@ -108,6 +110,8 @@ def federate(
     config = identity.as_kept(folder, config) if folder is not None and there else located(config)
     if clients is not None:
         refuse_columns("what clients= holds", columns_of(config))
+        if useless := [name for name in SHARING if name in settings]:
+            raise UserError(f"clients= are ready, and {useless[0]} would change nothing: leave it out.")
     dataset = as_dataset(data, columns_of(config)) if objects else None
     experiment = _assembled(config, dataset, module, loss, metrics, custom, clients, splitter)
     experiment = with_objects(experiment, replaced)
