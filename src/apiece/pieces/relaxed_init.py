@@ -26,7 +26,8 @@ class RelaxedInit(Piece):
     `aggregate="delta"`: it adds the mean of end - start to its vector, as the authors' code does; the two differ by
     beta mean(sent - model) under partial participation. `first="initial"`: the last model of a client that never
     trained is the initial model (line 1); `first="current"`: such a client starts at the server's model. In the paper's
-    symbols w_{i,0}^t = w^t + beta (w^t - w_{i,K}^{t-1}). Stored: the client's model, w_{i,K}. Sent: nothing extra, in
+    symbols w_{i,0}^t = w^t + beta (w^t - w_{i,K}^{t-1}). A negative beta starts towards the client's model, as the
+    paper's Figure 2 shows for comparison. Stored: the client's model, w_{i,K}. Sent: nothing extra, in
     either form. An unseen client uses the global model, unrelaxed.
     """
 
@@ -37,8 +38,11 @@ class RelaxedInit(Piece):
     reads = frozenset({"model", "fresh"})
 
     def __post_init__(self) -> None:
-        if self.beta < 0:
-            raise UserError(f"relaxed_init(beta={self.beta:g}) would start behind the server's model: give 0 or more.")
+        if self.beta <= -1:
+            raise UserError(
+                f"relaxed_init(beta={self.beta:g}) would start at the client's own model or beyond it: give 0 or more, "
+                "or a negative number above -1, as in the paper's Figure 2."
+            )
         for name, value, allowed in (("aggregate", self.aggregate, AGGREGATES), ("first", self.first, FIRSTS)):
             if value not in allowed:
                 raise UserError(f"relaxed_init({name}={value}) is unknown: use {' or '.join(allowed)}.")
