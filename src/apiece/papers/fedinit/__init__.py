@@ -1,0 +1,1 @@
+"""FedInit: Sun et al., rethinking personalized relaxed initialization in federated learning."""

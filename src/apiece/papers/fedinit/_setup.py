@@ -1,0 +1,103 @@
+"""The set-up that FedInit's tables and figures share (its section 5.1, and its authors' simulator)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from apiece.reproduce.card import ACCURACY, Number
+from apiece.reproduce.table import Table
+from apiece.reproduce.work import best, curve, last, runs, smoothed
+
+SETUP = {
+    "data": "cifar10", "model": "resnet18_gn", "clients": 100, "cohort": 10, "epochs": 5, "batch": 50, "rounds": 500,
+    "lr": 0.1, "schedule": "exponential(0.998)", "optimizer": "sgd(weight_decay=0.001)", "clip": 10.0,
+    "weighting": "uniform", "augment": "flip + crop(4)", "noise_rgb": 0.1, "noise_brightness": 0.1, "panel": 1,
+    "drift": "none", "checkpoint_every": 50,
+}  # fmt: skip
+METHODS = {
+    "FedAvg": {"algorithm": "fedavg"},
+    "FedAdam": {"algorithm": "fedadam(lr=0.1, beta1=0.9, beta2=0.99, tau=0.01, initial=0)"},
+    "FedSAM": {"algorithm": "fedsam(rho=0.1)"},
+    "SCAFFOLD": {"algorithm": "scaffold(control=difference)"},
+    "FedDyn": {"algorithm": "feddyn(alpha=0.1)", "schedule": "exponential(0.9995)"},
+    "FedCM": {"algorithm": "fedcm(alpha=0.1)"},
+    "FedInit": {"algorithm": "fedinit(beta=0.1)"},
+}
+READINGS = {  # other readings of Algorithm 1
+    "FedInit, delta": {"algorithm": "fedinit(beta=0.1, aggregate=delta)"},
+    "FedInit, first current": {"algorithm": "fedinit(beta=0.1, first=current)"},
+}
+MODELS = {"ResNet-18-GN": {"model": "resnet18_gn"}, "VGG-11": {"model": "vgg11"}}
+
+
+def setting(clients: int, alpha: float) -> dict[str, Any]:
+    """Ten clients a round, of 100 or 200, and the Dirichlet coefficient of their data."""
+    batch = {100: 50, 200: 25}[clients]
+    return {"split": f"dirichlet_refill({alpha})", "clients": clients, "cohort": 10, "batch": batch}
+
+
+COLUMNS = {f"{10 * 100 // n} %-{n}, Dir-{alpha}": setting(n, alpha) for n in (100, 200) for alpha in (0.6, 0.1)}
+WIDE, HARD = "10 %-100, Dir-0.6", "10 %-100, Dir-0.1"
+FEW, FEW_HARD = "5 %-200, Dir-0.6", "5 %-200, Dir-0.1"
+SMOKE = {
+    "data": "digits", "model": "cnn", "clients": 6, "cohort": 2, "batch": 32, "epochs": 1, "rounds": 2,
+    "noise_rgb": 0.0, "augment": "none", "checkpoint_every": 1,
+}  # fmt: skip
+SMALL = {"model": "cnn_fedcog", "rounds": 60}  # what fits on two cores
+IN_SMALL = "FedCOG's CNN with 62,006 parameters instead of ResNet-18"
+OPEN = (
+    "5 local epochs in batches of 50 (100 clients) and 25 (200 clients), weight decay 0.001, gradients clipped at norm "
+    "10, beta = 0.1, FedSAM's rho = 0.1, FedCM's and FedDyn's alpha = 0.1: from the authors' simulator",
+    "the strengths of the two noises, which are in no published code: 0.1 each, on training images alone",
+    "the filter that smooths accuracies: the mean of 5 measurements; then the best of the last 50",
+    "the aggregation: the paper's line 16 (the mean of the clients' models); “delta” is the authors' code (the mean of "
+    "their updates from their relaxed starts)",
+    "the model that a client is relaxed from before it first took part: the initial one (line 1); “first current” "
+    "starts such a client at the server's model",
+    "participants: exactly ten of all, uniformly; the authors' code draws each client by itself",
+    "SCAFFOLD's control variates: from the difference of models, as in the authors' code, weight decay and all",
+)
+NUMBERS = {
+    "accuracy": Number("accuracy, smoothed, the best of the last 50, %", 2, 100.0),
+    "last": ACCURACY._replace(title="accuracy after the last round, %"),
+    "best": ACCURACY._replace(title="accuracy, best over rounds, %"),
+}
+DRIFT = {
+    "divergence_all": Number("divergence over all clients after the last round", 3),
+    "divergence_selected": Number("divergence over the round's clients after the last round", 3),
+}
+READ = {
+    "accuracy": smoothed("global_accuracy"), "last": last("global_accuracy"), "best": best("global_accuracy"),
+    "curve": curve("global_accuracy"),
+}  # fmt: skip
+READ_DRIFT = READ | {
+    "divergence_all": last("divergence_all"), "divergence_selected": last("divergence_selected"),
+    "divergence": curve("divergence_all"),
+}  # fmt: skip
+WORK, WORK_DRIFT = runs(**READ), runs(**READ_DRIFT)
+
+
+def with_relaxed(method: str, beta: float = 0.1, more: str = "") -> dict[str, Any]:
+    """The settings of a method with relaxed initialization added to it."""
+    one = METHODS[method]
+    return one | {"algorithm": f"{one['algorithm']} + relaxed_init(beta={beta}{more})"}
+
+
+def by_model(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The rows for each of the two models."""
+    return {f"{name}: {row}": {**made, **model} for name, model in MODELS.items() for row, made in rows.items()}
+
+
+def gain(t: Table, row: str, other: str, column: str, name: str = "accuracy") -> float:
+    """By how much the mean of a row lies above that of another, in percentage points for accuracies."""
+    return 100 * (t.mean((row, column), name) - t.mean((other, column), name))
+
+
+def timed(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Seconds a round, and their ratio to FedAvg's: FedAvg is run before it, on the same machine."""
+    work = runs(seconds=lambda run: run.median("seconds"))
+    plain = work({**settings, **METHODS["FedAvg"]}, folder / "fedavg")["seconds"]
+    seconds = work(settings, folder / "own")["seconds"]
+    return {"seconds": seconds, "ratio": seconds / plain}
