@@ -239,6 +239,6 @@ def test_a_negative_beta_starts_towards_the_clients_model():
     """As in FedInit's Figure 2: at -0.5 halfway between the server's model and the client's, at -1 at the client's."""
     sent, own = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -2.0])
     view = SimpleNamespace(model=own, fresh=torch.tensor(False))
-    assert torch.equal(RelaxedInit(-0.5).start(view, sent), (sent + own) / 2)  # type: ignore[arg-type]
+    assert torch.equal(RelaxedInit(-0.5).start(view, sent), (sent + own) / 2)
     with pytest.raises(UserError, match="above -1"):
         RelaxedInit(-1.0)
