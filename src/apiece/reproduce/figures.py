@@ -6,7 +6,7 @@ A panel has lines by label; a line is read off the table when it is drawn, and o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -75,19 +75,29 @@ def panels(*made: Panel, across: int = 3) -> Draw:
 
 
 def draw_panels(made: Sequence[Panel], table: Table, figure: Figure, across: int = 3) -> None:
-    """Draw the panels that have a line, each with its legend; raises OutOfReach if none has."""
+    """Draw the panels that have a line; raises OutOfReach if none has. Where all have the same labels, one legend
+    stands beside them; otherwise each has its own.
+    """
     found = [(panel, _lines(panel, table)) for panel in made]
     drawn = [(panel, lines) for panel, lines in found if lines]
     if not drawn:
         raise OutOfReach("no cell of the figure was run")
     columns = min(across, len(drawn))
     rows = -(-len(drawn) // columns)
-    figure.set_size_inches(4.0 * columns, 3.3 * rows)
+    labels = {tuple(look.label for look, _ in lines) for _, lines in drawn}
+    shared = len(labels) == 1 and max(map(len, labels)) > 1 and (len(drawn) > 1 or max(map(len, labels)) > 4)
+    figure.set_size_inches(4.0 * columns + 2.0 * shared, 3.3 * rows)
     for place, (panel, lines) in enumerate(drawn, 1):
-        _draw(figure.add_subplot(rows, columns, place), panel, lines)
+        axes = figure.add_subplot(rows, columns, place)
+        keys = _draw(axes, panel, lines)
+        if not shared:
+            axes.legend(handles=keys, fontsize="small", frameon=False)
+        elif place == 1:
+            figure.legend(handles=keys, fontsize="small", frameon=False, loc="outside right upper")
 
 
-def _draw(axes: Axes, panel: Panel, lines: list[tuple[Series, Curve]]) -> None:
+def _draw(axes: Axes, panel: Panel, lines: list[tuple[Series, Curve]]) -> list[Any]:
+    """Draw the lines, and return what the legend shows of them."""
     for look, curve in lines:
         line(axes, curve, look)
     if panel.log:
@@ -96,7 +106,7 @@ def _draw(axes: Axes, panel: Panel, lines: list[tuple[Series, Curve]]) -> None:
     keys = [axes.plot([], [], color=look.color, label=look.label)[0] for look, _ in lines]
     for key, (look, _) in zip(keys, lines, strict=True):
         key.set_linestyle((0, tuple(map(float, look.dashes.split()))) if look.dashes else "-")
-    axes.legend(handles=keys, fontsize="small", frameon=False)
+    return keys
 
 
 def _lines(panel: Panel, table: Table) -> list[tuple[Series, Curve]]:
