@@ -23,6 +23,7 @@ OURS = "ResNet-18-GN: FedInit"
 OTHERS = [f"ResNet-18-GN: {name}" for name in METHODS if name != "FedInit"]
 BETTER = "our FedInit method performs better than the other benchmarks"
 GAIN = "it achieves about 3.42% improvement than the vanilla FedAvg on the high heterogeneous splitting with D_r = 0.1"
+LATE = ("paper",)  # where training ends: after few rounds most clients have not taken part yet
 BLURRED = "spreads that cannot be read in the text at hand are left out: those that end in 9, where 2 may be meant"
 AT_HAND = {row: {} for row in by_model(METHODS | {"FedInit, delta": {}}) if row.startswith("ResNet")}
 CARD = Card(
@@ -51,16 +52,16 @@ CARD = Card(
     claims=(
         Claim(
             "FedInit above all others at Dir-0.1", BETTER,
-            lambda t: all(t.above((OURS, HARD), (row, HARD)) for row in OTHERS),
+            lambda t: all(t.above((OURS, HARD), (row, HARD)) for row in OTHERS), LATE,
         ),
-        Claim("FedInit above FedAvg at Dir-0.1", GAIN, lambda t: t.above((OURS, HARD), (OTHERS[0], HARD))),
-        Claim("by 2 points or more", GAIN, lambda t: gain(t, OURS, OTHERS[0], HARD) >= 2.0),
+        Claim("FedInit above FedAvg at Dir-0.1", GAIN, lambda t: t.above((OURS, HARD), (OTHERS[0], HARD)), LATE),
+        Claim("by 2 points or more", GAIN, lambda t: gain(t, OURS, OTHERS[0], HARD) >= 2.0, LATE),
         Claim(
             "FedInit loses less than FedAvg where participation is lower (its own table: 1.03 and 1.88)",
             "When the participation ratio decreases to 5%, the accuracy drops only about 0.1% while FedAvg drops "
             "almost 1.88%",
             lambda t: t.mean((OURS, HARD)) - t.mean((OURS, FEW_HARD))
-            < t.mean((OTHERS[0], HARD)) - t.mean((OTHERS[0], FEW_HARD)),
+            < t.mean((OTHERS[0], HARD)) - t.mean((OTHERS[0], FEW_HARD)), LATE,
         ),
     ),
     open=(*OPEN, BLURRED),
@@ -69,8 +70,8 @@ CARD = Card(
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={HARD: {}}, rows={
             row: {} for row in (OURS, "ResNet-18-GN: FedAdam", "VGG-11: FedInit, delta")}),
         "cpu": Scale(
-            "One column and ResNet-18-GN in 20 rounds of 500, one seed, as more does not fit into three hours.",
-            {"rounds": 20, "checkpoint_every": 5}, (0,), AT_HAND, {HARD: {}},
+            "One column and ResNet-18-GN in 15 rounds of 500, one seed: more does not fit, and no claim can show.",
+            {"rounds": 15, "checkpoint_every": 5}, (0,), AT_HAND, {HARD: {}},
         ),
         "paper": Scale("As the paper has it."),
     },
