@@ -1,0 +1,47 @@
+"""FedCOG, Table 7: the share of 50 clients that takes part in a round."""
+
+from __future__ import annotations
+
+from apiece.papers.fedcog import _setup as shared
+from apiece.papers.fedcog._setup import BASELINES, CIFAR10, NIID1, SETUP, cog, highest
+from apiece.reproduce.card import Card, Claim, Scale
+
+ROWS = shared.rows({m: BASELINES[m] for m in ("FedAvg", "FedProx", "MOON")} | {"FedCOG": cog()})
+PUBLISHED = """
+FedAvg   18.64 37.44 41.47 46.73
+FedProx  20.42 38.36 42.38 47.42
+MOON     20.84 35.55 41.03 46.57
+FedCOG   21.36 43.44 48.28 48.37"""
+CARD = Card(
+    title="FedCOG, Table 7: partial participation of 50 clients",
+    setup=SETUP | CIFAR10 | NIID1 | {"clients": 50, "eval_every": 10},
+    columns={f"rate {share}": {"cohort": share} for share in (0.1, 0.2, 0.3, 0.4)},
+    rows=ROWS,
+    work=shared.WORK,
+    numbers=shared.NUMBERS,
+    published={"accuracy": shared.means(PUBLISHED)},
+    claims=(
+        Claim(
+            "FedCOG highest at every rate",
+            "FedCOG consistently outperforms the other methods across all participation rates",
+            lambda t: highest("FedCOG", t),
+        ),
+        Claim(
+            "every method rises from the smallest to the largest rate",
+            "as the participation rate increases, the performance of all methods increase since more clients are "
+            "available at each round",
+            lambda t: all(t.mean((r, t.columns[0])) < t.mean((r, t.columns[-1])) for r in t.rows),
+        ),
+    ),
+    open=(*shared.OPEN, "clients that take part: a fixed number, drawn without replacement"),
+    scales={
+        "smoke": Scale(
+            "It runs, and says nothing more.", shared.SMOKE, (0,), rows={"FedProx": {}}, columns={"rate 0.4": {}},
+        ),
+        "cpu": Scale(
+            f"Rates 0.1, 0.2 and 0.4; {shared.FEWER}.", shared.CPU | {"eval_every": 8}, rows=shared.after(20, ROWS),
+            columns={f"rate {share}": {} for share in (0.1, 0.2, 0.4)},
+        ),
+        "paper": Scale("As the paper has it."),
+    },
+)  # fmt: skip
