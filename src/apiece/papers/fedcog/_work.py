@@ -42,7 +42,8 @@ def hard(settings, folder):
     own = dict(settings)
     named = algorithm(HardLabels(**own.pop("hard")), name="fedcog(hard)")
     if not (folder / "report.html").is_file():
-        federate(**own | {"algorithm": named}, out=str(folder), resume=True)
+        del own["algorithm"]  # the row's text, without the hard labels
+        federate(algorithm=named, out=str(folder), resume=True, **own)
     return {"accuracy": last("global_accuracy")(read_run(folder))}
 
 
@@ -93,7 +94,7 @@ def timed(settings, folder):
 
 
 def pictured(settings, folder):
-    """The pictures [0, 255] that a client makes after one round from a trained model, in one column (Figure 5)."""
+    """The pictures [0, 255] that a client makes after one more round of FedAvg, in one column (Figure 5)."""
     own = dict(settings)
     own = begun(own, folder, own.pop("begin"))
     ensure(from_table(own, str(folder)), folder)

@@ -32,8 +32,8 @@ CARD = Card(
     setup=SETUP | {"rounds": 51, "eval_every": 10},
     columns={c: COLUMNS[c] for c in ("CIFAR-10 NIID-1", "CIFAR-10 NIID-2")},
     rows=ROWS,
-    work=shared.WORK,
     numbers=shared.NUMBERS,
+    work=shared.WORK,
     published={"accuracy": shared.means(PUBLISHED)},
     claims=(
         Claim(

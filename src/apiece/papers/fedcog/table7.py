@@ -17,9 +17,9 @@ CARD = Card(
     setup=SETUP | CIFAR10 | NIID1 | {"clients": 50, "eval_every": 10},
     columns={f"rate {share}": {"cohort": share} for share in (0.1, 0.2, 0.3, 0.4)},
     rows=ROWS,
-    work=shared.WORK,
     numbers=shared.NUMBERS,
     published={"accuracy": shared.means(PUBLISHED)},
+    work=shared.WORK,
     claims=(
         Claim(
             "FedCOG highest at every rate",

@@ -17,9 +17,9 @@ CARD = Card(
     setup=SETUP | CIFAR10 | NIID1 | {"eval_every": 10},
     columns={f"K = {k}": {"clients": k} for k in (5, 10, 20, 30)},
     rows=ROWS,
-    work=shared.WORK,
-    numbers=shared.NUMBERS,
     published={"accuracy": shared.means(PUBLISHED)},
+    numbers=shared.NUMBERS,
+    work=shared.WORK,
     claims=(
         Claim(
             "FedCOG highest for every number of clients",
