@@ -68,7 +68,7 @@ CARD = Card(
     ),
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE | {"epochs": None}, (0,)),
-        "cpu": Scale("In full: these numbers do not depend on training.", {}, (0,)),
-        "paper": Scale("In full: these numbers do not depend on training.", {}, (0,)),
+        "cpu": Scale("In full, with one seed: these numbers do not depend on training.", {}, (0,)),
+        "paper": Scale("In full, with one seed: these numbers do not depend on training.", {}, (0,)),
     },
 )  # fmt: skip
