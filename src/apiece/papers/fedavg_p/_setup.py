@@ -33,8 +33,8 @@ SETUP = {
 SMOKE = {"data": "digits", "clients": 4, "cohort": 2, "steps": "2", "rounds": 4, "points": 20, "every": 1}
 OPEN = (
     "all sizes and constants, which did not survive in its text: N = 20 clients, m = 5, K = 10, inner step 0.2, outer "
-    "steps 1, sigma_x = sigma_y = 0.05, rho = 0.01. They were chosen in trial runs of 400 rounds for curves that settle "
-    "within 2,000 rounds, and the factors in the claims (2, a half) were written after these trials",
+    "steps 1, sigma_x = sigma_y = 0.05, rho = 0.01. They were chosen in trial runs of 400 rounds, for curves that "
+    "settle within 2,000 rounds, and the factors in the claims (2, a half) were written after these trials",
     "the regularizer: rho sum_d x_d^2/(1 + x_d^2), on the shared and on the personal variables",
     "the labels, even or odd; the features, pixels scaled to unit norm, of which the upper half of the image is shared",
     "the groups: points sorted by digit, cut into N parts; of each part 500 points, evenly spaced",
