@@ -108,7 +108,7 @@ def write_index(out: Path) -> Path:
     """Write the table of all cards into OUT/README.md, between its two marks; a page without them is begun."""
     rows = []
     for name, title, states in listing(out):
-        link = f"[`{name}`]({find.file(name, Path(), '.md')})"
+        link = f"[`{name}`]({find.file(name, Path(), '.md')})" if states else f"`{name}`"
         for state in [state for state in states if state.scale != "smoke"] or [None]:
             rows.append([link, title, *_state(state)])
     head = ["card", "what", "scale", "cells", "claims held", "farthest from the paper, in spreads", "hours"]
