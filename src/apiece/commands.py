@@ -186,6 +186,7 @@ class Reproduce:
     """
 
     cards: Positional[Annotated[tuple[str, ...], arg(metavar="CARD")]] = ()
+    """Names of cards, such as fedals-table2."""
     scale: Literal["smoke", "cpu", "paper"] = "cpu"
     """smoke: seconds, shows that it runs. cpu: hours on two cores, smaller than the paper's. paper: the paper's own."""
     seeds: tuple[int, ...] = ()
