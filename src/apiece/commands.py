@@ -5,10 +5,9 @@ Importing this module and making a command load neither torch nor numpy.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
@@ -250,15 +249,9 @@ class Algorithms:
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
 
     def __call__(self) -> None:
-        from apiece.language import algorithms, plugins
-        from apiece.language.expression import catalog
+        from apiece.language.listing import algorithms, as_text
 
-        found = catalog(plugins.names(algorithms.NAMED, self.plugin))
-        entries = [
-            {"name": e.name, "arguments": e.signature, "about": e.line, "paper_defaults": dict(e.paper_defaults)}
-            for e in found
-        ]
-        _show(entries, self.json)
+        print(as_text(algorithms(self.plugin), self.json))
 
 
 @dataclass(frozen=True)
@@ -269,33 +262,9 @@ class Data:
     """As JSON."""
 
     def __call__(self) -> None:
-        from apiece.data.catalog import SOURCES
-        from apiece.language import splits
-        from apiece.language.expression import catalog
+        from apiece.language.listing import as_text, data
 
-        entries: list[dict[str, Any]] = [
-            {
-                "kind": "data",
-                "name": s.name,
-                "arguments": "",
-                "about": f"{s.samples[0]} + {s.samples[1]} samples, {s.classes} classes, "
-                f"{'x'.join(map(str, s.shape)) or 'text'}; {s.reference}",
-            }
-            for s in SOURCES.values()
-        ]
-        entries += [
-            {"kind": "split", "name": e.name, "arguments": e.signature, "about": e.line} for e in catalog(splits.NAMED)
-        ]
-        _show(entries, self.json)
-
-
-def _show(entries: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(entries, indent=2))
-        return
-    width = max(len(e["name"] + e["arguments"]) for e in entries)
-    for e in entries:
-        print(f"{e['name'] + e['arguments']:<{min(width, 60)}}  {e['about']}")
+        print(as_text(data(), self.json))
 
 
 BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the first alone executes the rest

@@ -34,7 +34,7 @@ def test_a_card_runs(name, tmp_path, monkeypatch):
     monkeypatch.delenv("APIECE_DATA", raising=False)
     page = reproduce(name, "smoke", Place(tmp_path / "out", tmp_path / "runs"), say=lambda text: None)
     card = find.card(name)
-    now = standing(card, ledger.read(page.with_suffix(".jsonl")), "smoke")
+    now = standing(card, ledger.table(card, ledger.read(page.with_suffix(".jsonl")), "smoke"), "smoke")
     assert now.done == now.asked == len(card.cells("smoke"))
     text = page.read_text()
     known = {key for line in ledger.read(page.with_suffix(".jsonl")) for key in line.values}

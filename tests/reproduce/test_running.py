@@ -82,7 +82,7 @@ def test_a_cell_is_run_once_and_again_where_its_settings_change(place, monkeypat
 
 def test_claims_are_judged_by_the_lines_alone(place):
     run(place)
-    now = standing(CARD, lines(place), "smoke")
+    now = standing(CARD, ledger.table(CARD, lines(place), "smoke"), "smoke")
     assert [verdict for _, verdict in now.verdicts] == [HELD, REFUTED, OPEN]
     assert (now.held, now.judged, now.done, now.asked) == (1, 2, 4, 4)
     assert now.farthest == pytest.approx((86.05 - 50) / 0.5)

@@ -89,6 +89,12 @@ class Scale:
     search: Search | None = None
 
 
+def published(text: str) -> Published:
+    """A paper's means and standard deviations by row, of lines of text: the row's name, then both for each column."""
+    lines = [line.split() for line in text.strip().splitlines()]
+    return {name: list(zip(map(float, rest[::2]), map(float, rest[1::2]), strict=True)) for name, *rest in lines}
+
+
 @dataclass(frozen=True)
 class Card:
     """One table or figure.
@@ -116,10 +122,14 @@ class Card:
             raise UserError(f"{self.title} has no scale {name!r}; {nearest(name, self.scales)}")
         return self.scales[name]
 
+    def places(self, scale: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(the rows, the columns) that the scale runs."""
+        one = self.scale(scale)
+        return tuple(self.rows if one.rows is None else one.rows), tuple(one.columns or self.columns)
+
     def cells(self, scale: str) -> list[tuple[str, str]]:
         """The (row, column) pairs that the scale runs."""
-        one = self.scale(scale)
-        rows, columns = (self.rows if one.rows is None else one.rows), (one.columns or self.columns)
+        rows, columns = self.places(scale)
         return [(row, column) for column in columns for row in rows]
 
     def settings(self, scale: str, row: str, column: str) -> dict[str, Any]:

@@ -84,9 +84,7 @@ def _plain(settings: dict[str, Any]) -> Any:
 def table(card: Card, lines: list[Line], scale: str) -> Table:
     """The card's table at one scale, of the last line of each cell and seed."""
     last = {(x.row, x.column, x.seed): x for x in lines if x.scale == scale and valid(card, lines, x)}
-    places = card.cells(scale)
-    rows, columns = (tuple(dict.fromkeys(place[i] for place in places)) for i in (0, 1))
-    return Table(tuple(last.values()), rows, columns)
+    return Table(tuple(last.values()), *card.places(scale))
 
 
 def provenance(device: str) -> dict[str, Any]:

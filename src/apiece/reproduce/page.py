@@ -48,7 +48,8 @@ def _about(name: str, card: Card) -> list[str]:
 
 def _section(name: str, card: Card, lines: list[Line], scale: str, out: Path) -> list[str]:
     """One scale: what it is, the tables, the claims and the figure."""
-    table, now = ledger.table(card, lines, scale), standing(card, lines, scale)
+    table = ledger.table(card, lines, scale)
+    now = standing(card, table, scale)
     seeds = sorted({line.seed for line in table.lines})
     parts = [
         f"## Scale `{scale}`",

@@ -110,8 +110,7 @@ def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
 
 def chosen(card: Card, scale: str, only: str) -> list[tuple[str, str]]:
     """The cells whose row and column `only` names."""
-    cells = card.cells(scale)
-    rows, columns = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (0, 1))
+    rows, columns = card.places(scale)
     known = {_plain(name): name for name in (*rows, *columns)}
     words = [word for word in re.split(r",(?![^()]*\))", only) if word.strip()]
     for word in words:
@@ -121,7 +120,7 @@ def chosen(card: Card, scale: str, only: str) -> list[tuple[str, str]]:
             )
     named = {known[_plain(word)] for word in words}
     of_rows, of_columns = named & set(rows) or set(rows), named & set(columns) or set(columns)
-    return [(row, column) for row, column in cells if row in of_rows and column in of_columns]
+    return [(row, column) for row, column in card.cells(scale) if row in of_rows and column in of_columns]
 
 
 def verify(name: str, number: int, place: Place) -> str:

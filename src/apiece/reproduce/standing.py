@@ -8,7 +8,7 @@ from typing import NamedTuple
 from apiece.report.records import Spread
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import SCALES, Card, Claim
-from apiece.reproduce.table import Line, OutOfReach, Table
+from apiece.reproduce.table import OutOfReach, Table
 
 HELD, REFUTED, OPEN = "held", "refuted", "out of reach"
 
@@ -32,9 +32,8 @@ class Standing(NamedTuple):
         return sum(verdict != OPEN for _, verdict in self.verdicts)
 
 
-def standing(card: Card, lines: list[Line], scale: str) -> Standing:
+def standing(card: Card, table: Table, scale: str) -> Standing:
     """The cells that are done, the claims that are held, and the distance from the paper."""
-    table = ledger.table(card, lines, scale)
     asked = len(card.cells(scale)) * len(card.scale(scale).seeds)
     verdicts = [(claim, verdict_of(claim, table)) for claim in card.claims if scale in claim.scales]
     far = [x for x in (_distance(card, table, name, r, c) for name in card.numbers for r, c in card.cells(scale)) if x]
@@ -84,7 +83,8 @@ def listing(out: Path) -> list[tuple[str, str, list[Standing]]]:
     found = []
     for name in find.names():
         card, lines = find.card(name), ledger.read(find.file(name, out, ".jsonl"))
-        states = [standing(card, lines, scale) for scale in SCALES if scale in card.scales]
+        tables = {scale: ledger.table(card, lines, scale) for scale in SCALES if scale in card.scales}
+        states = [standing(card, table, scale) for scale, table in tables.items()]
         found.append((name, card.title, [state for state in states if state.done]))
     return found
 

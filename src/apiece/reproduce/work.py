@@ -56,21 +56,6 @@ def total(*keys: str) -> Reading:
     return lambda run: sum(run.last(key) or 0.0 for key in keys)
 
 
-def seconds_a_round(run: Run) -> float | None:
-    """The median of the seconds of training in a round."""
-    return run.median("seconds")
-
-
-def rounds_to(target: float, key: str = "") -> Reading:
-    """The first round at which a number reached the target; None if it never did."""
-
-    def read(run: Run) -> float | None:
-        cost = run.to_target(target, key)
-        return None if cost is None else float(cost.rounds)
-
-    return read
-
-
 def sizes_of_layers(run: Run) -> dict[str, int]:
     """How many parameters each layer of the run's model has."""
     from apiece.config.assemble import assemble

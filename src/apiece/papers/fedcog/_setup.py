@@ -66,12 +66,6 @@ def after(wait, table, *names):
     return {row: {"algorithm": s["algorithm"].replace("wait=50", f"wait={wait}")} for row, s in some.items()}
 
 
-def numbers(text):
-    """Means and standard deviations, by row, of lines of text."""
-    lines = [line.split() for line in text.strip().splitlines()]
-    return {name: list(zip(map(float, rest[::2]), map(float, rest[1::2]), strict=True)) for name, *rest in lines}
-
-
 def means(text):
     """Means by row, of lines of text; a name's words are joined by _."""
     lines = [line.split() for line in text.strip().splitlines()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.fedcog import _setup as shared
 from apiece.papers.fedcog._setup import COLUMNS, SETUP, cog, highest
-from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.card import Card, Claim, Scale, published
 from apiece.reproduce.figures import by_column
 
 PUBLISHED = """
@@ -40,7 +40,7 @@ CARD = Card(
     rows=ROWS,
     work=shared.WORK,
     numbers=shared.NUMBERS,
-    published={"accuracy": shared.numbers(PUBLISHED)},
+    published={"accuracy": published(PUBLISHED)},
     claims=(
         Claim("FedCOG above all baselines", BEST, lambda t: best(t, "FedCOG")),
         Claim("FedCOG with weights by counts (A.2.2) above all baselines", BEST, lambda t: best(t, "FedCOG by counts")),

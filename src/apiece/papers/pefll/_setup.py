@@ -53,9 +53,3 @@ def pefll(mask=True, **values):
     """The row of PeFLL with these values of its own; with the mask, a client predicts only the classes that it has."""
     text = ", ".join(f"{name}={value}" for name, value in values.items())
     return {**WRITTEN, "algorithm": f"pefll({text})" + (" + class_mask" if mask else "")}
-
-
-def numbers(text):
-    """Means and standard deviations by row, of lines of text."""
-    lines = [line.split() for line in text.strip().splitlines()]
-    return {name: list(zip(map(float, rest[::2]), map(float, rest[1::2]), strict=True)) for name, *rest in lines}

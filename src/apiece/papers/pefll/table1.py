@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.pefll import _setup as shared
 from apiece.papers.pefll._work import work
-from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.card import Card, Claim, Scale, published
 
 PUBLISHED = """
 Local       82.24 0.63  70.87 0.50  65.51 0.69  39.40 0.17  19.66 0.21  11.34 0.09  62.18 0.10
@@ -38,7 +38,7 @@ CARD = Card(
     rows=shared.BASELINES | {"PeFLL": shared.pefll(embedding="auto")},
     work=work,
     numbers={"seen": shared.SEEN, "unseen": shared.UNSEEN},
-    published={"seen": shared.numbers(PUBLISHED), "unseen": shared.numbers(PUBLISHED_UNSEEN)},
+    published={"seen": published(PUBLISHED), "unseen": published(PUBLISHED_UNSEEN)},
     claims=(
         Claim("PeFLL above all others on seen clients", BEST, lambda t: best(t, "seen")),
         Claim("PeFLL above all others on unseen clients", BEST, lambda t: best(t, "unseen")),

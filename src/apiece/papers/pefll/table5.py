@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from apiece.papers.pefll._setup import COLUMNS, FIRST, OPEN, SEEN, SETUP, SMOKE, UNSEEN, numbers, pefll
+from apiece.papers.pefll._setup import COLUMNS, FIRST, OPEN, SEEN, SETUP, SMOKE, UNSEEN, pefll
 from apiece.papers.pefll._work import work
-from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.card import Card, Claim, Scale, published
 
 PUBLISHED = """
 S  88.7 0.3  88.2 0.4  87.7 0.4  57.9 0.3  51.9 0.6  47.4 1.4
@@ -27,7 +27,7 @@ CARD = Card(
     rows={size: pefll(embedding="auto", size=size) for size in "SML"},
     work=work,
     numbers={"seen": SEEN, "unseen": UNSEEN},
-    published={"seen": numbers(PUBLISHED)},
+    published={"seen": published(PUBLISHED)},
     claims=(
         Claim(
             "on CIFAR-10 the sizes differ by less than 2 points",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from apiece.papers.pefll._setup import CIFAR10, OPEN, SEEN, SETUP, SMOKE, UNSEEN, numbers, pefll
+from apiece.papers.pefll._setup import CIFAR10, OPEN, SEEN, SETUP, SMOKE, UNSEEN, pefll
 from apiece.papers.pefll._work import work
-from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.card import Card, Claim, Scale, published
 
 PUBLISHED = """
 0     87.4 1.1  87.4 1.0  88.4 0.6
@@ -37,7 +37,7 @@ CARD = Card(
     rows=ROWS,
     work=regularized,
     numbers={"seen": SEEN, "unseen": UNSEEN},
-    published={"seen": {row(x): values for x, values in numbers(PUBLISHED).items()}},
+    published={"seen": {row(x): values for x, values in published(PUBLISHED).items()}},
     claims=(
         Claim(
             "1e-3 for the networks not below 0, without other regularization",

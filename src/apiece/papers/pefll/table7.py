@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from apiece.papers.pefll._setup import COLUMNS, FIRST, OPEN, SEEN, SETUP, SMOKE, UNSEEN, numbers, pefll
+from apiece.papers.pefll._setup import COLUMNS, FIRST, OPEN, SEEN, SETUP, SMOKE, UNSEEN, pefll
 from apiece.papers.pefll._work import work
-from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.card import Card, Claim, Scale, published
 
 PUBLISHED = """
 MLP  88.5 1.2  87.8 1.1  87.5 2.1  59.1 0.2  53.4 0.4  51.2 0.5
@@ -16,7 +16,7 @@ CARD = Card(
     rows={row: pefll(embedding=row.lower()) for row in ("MLP", "CNN", "linear")},
     work=work,
     numbers={"seen": SEEN, "unseen": UNSEEN},
-    published={"seen": numbers(PUBLISHED)},
+    published={"seen": published(PUBLISHED)},
     claims=(
         Claim(
             "CNN above MLP in every column",
