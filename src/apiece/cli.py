@@ -1,4 +1,4 @@
-"""The command line: arguments become a command of commands.py, and errors become one sentence.
+"""The command line: arguments become a command of `commands`, and errors become one sentence.
 
 Importing this module and printing help load neither torch nor numpy.
 """
@@ -24,7 +24,8 @@ from tyro.constructors import (
 )
 
 from apiece import __version__
-from apiece.commands import BY_RANKS, COMMANDS, Grid, Run, Settings
+from apiece.commands import BY_RANKS, COMMANDS, Grid, Run
+from apiece.commands.runs import Settings
 from apiece.config.settings import GROUPS, Config, about
 from apiece.config.tables import count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError

@@ -1,0 +1,27 @@
+"""The commands of the command line, one dataclass each: its fields are the flags, and a call executes it.
+
+Importing this package and making a command load neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+from apiece.commands.lists import Algorithms, Data
+from apiece.commands.papers import Reproduce, Verify
+from apiece.commands.results import Compare, Export, Personalize, Report
+from apiece.commands.runs import Grid, Resume, Run
+
+BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the first alone executes the rest
+
+COMMANDS = {
+    "run": Run,
+    "grid": Grid,
+    "resume": Resume,
+    "compare": Compare,
+    "report": Report,
+    "export": Export,
+    "personalize": Personalize,
+    "reproduce": Reproduce,
+    "verify": Verify,
+    "algorithms": Algorithms,
+    "data": Data,
+}

@@ -1,0 +1,87 @@
+"""The commands on runs that exist: `apiece compare | report | export | personalize`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from apiece.commands.arguments import Folder, Trusted
+from apiece.config.settings import Config, check
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs in a table, with the reference rows `centralized` and `local`, and write a report."""
+
+    folders: Positional[tuple[str, ...]]
+    references: bool = True
+    """Make the reference rows where no run is one: pooled data with equal work, and no federation."""
+    out: str | None = None
+    """Where the report goes (default: report.html beside the first run)."""
+    target: float | None = None
+    """A global value of the first metric: the table says after how many rounds, bytes and seconds it was reached."""
+
+    def __call__(self) -> None:
+        from apiece.experiment.references import compare
+
+        check(Config(target=self.target))
+        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page for one run or several."""
+
+    folders: Positional[tuple[str, ...]]
+    out: str = "report.html"
+    """The page."""
+    target: float | None = None
+    """A global value of the first metric: the page says after how many rounds, bytes and seconds it was reached."""
+
+    def __call__(self) -> None:
+        from apiece.report.page import write_report
+        from apiece.report.results import begun
+
+        check(Config(target=self.target))
+        print(write_report(begun(self.folders, self.target), Path(self.out), self.target))
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained model as a safetensors file for `load_state_dict`: the global model, or one client's."""
+
+    folder: Positional[Folder]
+    out: str
+    """The file to write."""
+    client: str | None = None
+    """A client's name, to export its own model."""
+    plugin: Trusted = ()
+
+    def __call__(self) -> None:
+        from apiece.experiment.launch import export
+
+        export(Path(self.folder), self.client, Path(self.out), self.plugin)
+        print(self.out)
+
+
+@dataclass(frozen=True)
+class Personalize:
+    """Make a model for a client that a run never saw, by the run's own algorithm, and print what that cost."""
+
+    run: Folder
+    """The run's folder."""
+    data: str
+    """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test, or a .jsonl of texts."""
+    out: str
+    """The model's file to write: safetensors for `load_state_dict`."""
+    steps: int | None = None
+    """Local steps after that (default: none; a round's, where nothing else trains the personal parameters)."""
+    plugin: Trusted = ()
+
+    def __call__(self) -> None:
+        from apiece.experiment.personalize import personalize
+
+        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps, self.plugin))
+        print(self.out)
