@@ -69,6 +69,7 @@ class Clients:
     def __post_init__(self) -> None:
         self.first = row.fresh(self.federated.setup)  # of a client that never took part
         self.fresh = row.write(self.first)
+        self.write, self.read = row.writer(self.first), row.reader(self.federated.setup)
         self.operations = operations(self.federated.setup)
         if not isinstance(self.rows, Rows):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.rows = MemoryRows(RowFormat.of(self.fresh))
@@ -109,7 +110,7 @@ class Clients:
 
     def _kept(self, client: int) -> tuple[row.Row, int]:
         named, last_round = self.row(client)
-        return (self.first if named is self.fresh else row.read(self.federated.setup, named)), last_round
+        return (self.first if named is self.fresh else self.read(named)), last_round
 
     # --- the run's side of it: checkpoints ----------------------------------------------------------------------------
     def sync(self) -> None:
@@ -250,7 +251,7 @@ class Place:
             if reply.diagnostics:
                 watched.add(client, reply.diagnostics)
             if home.fresh and reply.row:
-                home.rows.stage(self.round, client, row.write(reply.row))
+                home.rows.stage(self.round, client, home.write(reply.row))
         told: list[tuple[BadClient | None, list[int], Traffic]] = home.ranks.everyone((stop, skipped, traffic))
         for stop, _, _ in told:
             if stop is not None:

@@ -6,7 +6,7 @@ every round ("slow": S of them), what the open interval needs is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_structure, tree_unflatten
 from apiece.algebra.periods import Mask, select, where
 from apiece.engine.descend import Local
 from apiece.engine.setup import Setup
-from apiece.storage.trees import flatten, restore
+from apiece.storage.trees import flatten, flattener, restorer
 
 Kept = Tensor | tuple[()]  # () is kept by nobody
 
@@ -73,15 +73,25 @@ def write(row: Row) -> dict[str, Tensor]:
     return {name: leaf for field, part in zip(fields, row) for name, leaf in flatten(field, part).items()}
 
 
-def read(setup: Setup, named: Mapping[str, Tensor]) -> Row:
-    """The inverse of `write`."""
-    state = setup.templates.optimizer
-    return Row(
-        **{name: named[name] for name in PLAIN if name in named},
-        from_server={_short(name): leaf for name, leaf in named.items() if name.startswith(f"{TOLD}.")},
-        memory=restore(setup.templates.memory, named, "memory"),
-        optimizer=restore(state, named, OPTIMIZER) if setup.keeps_optimizer else (),
-    )
+def writer(first: Row) -> Callable[[Row], dict[str, Tensor]]:
+    """`write`, made once for the rows of all clients, which are of one structure."""
+    return flattener(first, write(first))
+
+
+def reader(setup: Setup) -> Callable[[Mapping[str, Tensor]], Row]:
+    """The inverse of `write`, made once for the rows of all clients."""
+    memory = restorer(setup.templates.memory, "memory")
+    optimizer = restorer(setup.templates.optimizer if setup.keeps_optimizer else (), OPTIMIZER)
+
+    def read(named: Mapping[str, Tensor]) -> Row:
+        return Row(
+            **{name: named[name] for name in PLAIN if name in named},
+            from_server={_short(name): leaf for name, leaf in named.items() if name.startswith(f"{TOLD}.")},
+            memory=memory(named),
+            optimizer=optimizer(named),
+        )
+
+    return read
 
 
 def _short(name: str) -> str:

@@ -32,7 +32,7 @@ from apiece.experiment.watchers import Evaluate, Watcher, joined, sent, stops, t
 from apiece.lifts.lift import Parallel, Sequential
 from apiece.measure.drift import diverged, of_round, work_of
 from apiece.storage.log import NAME, VALUES, Log
-from apiece.system.allocator import keep_freed
+from apiece.system.allocator import keep_freed, unsearched
 from apiece.system.device import multiplying
 from apiece.system.ranks import join
 from apiece.vector.task import cross_entropy
@@ -120,6 +120,7 @@ def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: Ex
     if folder is not None and ranks.leads:
         stack.enter_context(folders.alone(folder))
         folders.keep_split(folder, experiment.split, experiment.dataset)
+    stack.enter_context(unsearched())
     clients = clients_of(experiment, folder, digest, lift)
     stack.callback(clients.close)
     if folder is not None and resume:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import count
+from operator import getitem
 from typing import Any
 
 from torch import Tensor
@@ -26,9 +28,38 @@ def flatten(prefix: str, tree: Any) -> dict[str, Tensor]:
     return {name: leaf for key, part in parts for name, leaf in flatten(f"{prefix}.{key}", part).items()}
 
 
+def flattener(template: Any, names: Iterable[str]) -> Callable[[Any], dict[str, Tensor]]:
+    """The leaves, by these names, of any tree of the template's structure, whose leaves are looked for here once."""
+    paths = dict(zip(names, _paths(template), strict=True))
+
+    def flattened(tree: Any) -> dict[str, Tensor]:
+        return {name: reduce(getitem, path, tree) for name, path in paths.items()}
+
+    return flattened
+
+
+def _paths(tree: Any) -> list[tuple[Any, ...]]:
+    """The keys and places that lead to each leaf."""
+    if not isinstance(tree, (tuple, list, dict)):
+        return [()]
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return [(key, *path) for key, part in parts for path in _paths(part)]
+
+
+def restorer(template: Any, prefix: str) -> Callable[[Mapping[str, Tensor]], Any]:
+    """A tree of the template's structure from its leaves by name, also by number: the inverse of `flatten`."""
+    names, structure = list(flatten(prefix, template)), tree_structure(template)
+    earlier = list(numbered(names))
+    if not names:
+        return lambda named: template
+
+    def restored(named: Mapping[str, Tensor]) -> Any:
+        found = names if all(name in named for name in names) else earlier
+        return tree_unflatten([named[name] for name in found], structure)
+
+    return restored
+
+
 def restore(template: Any, named: Mapping[str, Tensor], prefix: str) -> Any:
-    """The tree of the template's structure from its leaves by name, also by number: the inverse of `flatten`."""
-    names = list(flatten(prefix, template))
-    if not named.keys() >= set(names):
-        names = list(numbered(names))
-    return tree_unflatten([named[name] for name in names], tree_structure(template))
+    """The same, for one tree."""
+    return restorer(template, prefix)(named)

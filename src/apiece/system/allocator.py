@@ -1,10 +1,12 @@
 """Memory: freed memory is kept for the next step, because glibc would return it to the system and fetch it again at one
-fault per page; and a request for more memory than there is becomes a UserError.
+fault per page; the garbage collector passes over what was there before a run; and a request for more memory than there
+is becomes a UserError.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +31,19 @@ def keep_freed() -> bool:
         return False
     told = ((ARENA_MAX, 1), (MMAP_THRESHOLD, FROM_HEAP), (TRIM_THRESHOLD, KEPT))
     return all(mallopt(*one) for one in told)
+
+
+@contextmanager
+def unsearched() -> Iterator[None]:
+    """Objects that exist now are not searched for garbage in this context: imports alone leave hundreds of thousands.
+
+    Measured on rounds of a thousand clients that take one step each: a sixth less time.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

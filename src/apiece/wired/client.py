@@ -96,7 +96,7 @@ class Client:
             self.name,
             self.who,
             header.accepted,
-            row.read(self.federated.setup, self._recall(header)),
+            row.reader(self.federated.setup)(self._recall(header)),
             self.work,
             self.seed,
             header.round,
