@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
-SOURCES := src tests benchmarks examples
+SOURCES := src tests benchmarks examples docs/conf.py
+SITE := $(RUN)/sphinx-build --fail-on-warning --quiet --jobs auto --doctree-dir build/docs/doctrees
 TESTS := $(RUN)/python -m pytest -q -n auto --dist loadgroup --ignore tests/lint
 
-.PHONY: demo test check bench torture lint results all-algorithms conformance
+.PHONY: demo test check docs docs-links bench torture lint results all-algorithms conformance
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,7 +29,13 @@ lint: $(VENV)/ready
 	$(RUN)/codespell
 	$(RUN)/python -m pytest -q tests/lint
 
-check: lint  ## what has to pass before a change goes in, every test: under fifteen minutes on two cores
+docs: $(VENV)/ready  ## the site, in build/docs/html; notebooks are executed when they changed (NOTEBOOKS=off: never)
+	$(SITE) -b html docs build/docs/html
+
+docs-links: $(VENV)/ready  ## whether the addresses of other sites answer; needs a network
+	$(SITE) -b linkcheck docs build/docs/links
+
+check: lint docs  ## what has to pass before a change goes in, every test: under fifteen minutes on two cores
 	$(TESTS)
 
 bench: $(VENV)/ready  ## one table: bare loops, each lift, other simulators (gigabytes under .peers, once), many clients

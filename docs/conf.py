@@ -1,0 +1,38 @@
+"""How the site is built: `make docs` writes it to build/docs/html, and any warning ends the build."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from apiece import __version__
+
+DOCS = Path(__file__).parent
+BUILT = DOCS.parent / "build" / "docs"
+
+project, author = "apiece", "the authors of apiece"
+version = release = __version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+exclude_patterns = ["**/.ipynb_checkpoints"]
+nitpicky = True
+
+# pages are Markdown that a code host shows too: links name files, and anchors are made of headings
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence", "deflist"]
+
+# notebooks are executed when they changed; NOTEBOOKS=off leaves them as they are
+nb_execution_mode = os.environ.get("NOTEBOOKS", "cache")
+nb_execution_cache_path = str(BUILT / "jupyter-cache")
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_merge_streams = True
+
+html_theme = "furo"
+html_title = "apiece"
+html_static_path = []
+html_show_sphinx = False
+html_copy_source = False
+
+# a folder of the contents may have no page so far
+logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda of: getattr(of, "subtype", "") != "empty_glob")
