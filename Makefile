@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
-SOURCES := src tests benchmarks examples docs/conf.py
+SOURCES := src tests benchmarks examples docs/conf.py docs/making
 SITE := $(RUN)/sphinx-build --fail-on-warning --quiet --jobs auto --doctree-dir build/docs/doctrees
 TESTS := $(RUN)/python -m pytest -q -n auto --dist loadgroup --ignore tests/lint
 

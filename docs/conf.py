@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from pathlib import Path
 
 from apiece import __version__
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+from making import algorithms  # noqa: E402
+
 BUILT = DOCS.parent / "build" / "docs"
 
 project, author = "apiece", "the authors of apiece"
 version = release = __version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
-exclude_patterns = ["**/.ipynb_checkpoints"]
+extensions = ["myst_nb"]
+exclude_patterns = ["**/.ipynb_checkpoints", "making"]
 nitpicky = True
+
+# pages that the code itself gives; git ignores them
+algorithms.write(DOCS / "algorithms")
 
 # pages are Markdown that a code host shows too: links name files, and anchors are made of headings
 myst_heading_anchors = 4

@@ -188,7 +188,11 @@ def adagrad(
 
 @paper("its equation for FedAvgM", weighting="samples", optimizer="sgd")
 def fedavgm(beta: float = Momentum.beta, lr: float = Momentum.lr, form: str = "hsu") -> Algorithm:
-    """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalized|nesterov|exp."""
+    """Momentum on the server (Hsu et al. 2019), or another code's form of it: form=hsu|mean|normalized|nesterov|exp.
+
+    Use it where the mean update is noisy from round to round, as in small cohorts of clients that differ. With beta=0.9
+    the steps add up to ten times FedAvg's, so lr may have to be smaller.
+    """
     forms = {
         "hsu": Momentum,
         "mean": AveragedMomentum,
@@ -210,7 +214,11 @@ def fedadam(
     tau: float = Adam.tau,
     initial: float | None = Adam.initial,
 ) -> Algorithm:
-    """Adam on the server, not bias-corrected; initial: its second moment at first, tau squared (Reddi et al. 2021)."""
+    """Adam on the server, not bias-corrected; initial: its second moment at first, tau squared (Reddi et al. 2021).
+
+    Use it where gradients of different parameters have very different sizes, as in text models. Its lr has to be
+    searched for.
+    """
     return algorithm(Server(Adam(lr, beta1, beta2, tau, initial)), name=f"fedadam(lr={lr:g})")
 
 
@@ -222,7 +230,11 @@ def fedyogi(
     tau: float = Yogi.tau,
     initial: float | None = Yogi.initial,
 ) -> Algorithm:
-    """Yogi on the server: a second moment that moves additively (Reddi et al. 2021)."""
+    """Yogi on the server: a second moment that moves additively (Reddi et al. 2021).
+
+    Use it like `fedadam`, where the second moment should not grow at once after one large update. Its lr has to be
+    searched for.
+    """
     return algorithm(Server(Yogi(lr, beta1, beta2, tau, initial)), name=f"fedyogi(lr={lr:g})")
 
 
@@ -233,5 +245,8 @@ def fedadagrad(
     tau: float = Adagrad.tau,
     initial: float | None = Adagrad.initial,
 ) -> Algorithm:
-    """Adagrad on the server: a second moment that is summed (Reddi et al. 2021)."""
+    """Adagrad on the server: a second moment that is summed (Reddi et al. 2021).
+
+    Use it like `fedadam`, in short runs with sparse updates: its steps only become shorter.
+    """
     return algorithm(Server(adagrad(lr, beta1, tau, initial)), name=f"fedadagrad(lr={lr:g})")

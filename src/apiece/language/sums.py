@@ -14,6 +14,8 @@ def fedavg() -> Algorithm:
 
     w_i <- w_i - lr grad f_i(w_i), K times from w_i = w;   w <- sum_i p_i w_i, with the run's weights (its Algorithm 1).
     Stored: nothing. Sent: w down and w_i up. An unseen client uses the global model.
+
+    Use it first: everything else is compared with it, and where clients differ little it is hard to beat.
     """
     return algorithm(name="fedavg")
 
@@ -38,6 +40,9 @@ def fedals(
     period for each. Not in the paper: where only some clients are asked, they take the server's head and continue from
     their own body if they trained in this interval. Stored: phi_k and the body as it was sent, between two of its
     averagings. Sent: the head in every round, the body once an interval. An unseen client uses the global model.
+
+    Use it where communication is what counts and the body is much larger than the head: the body crosses once in alpha
+    rounds. Accuracy may fall as alpha grows.
     """
     if alpha < 1 or cohort not in ("held", "redrawn") or phase not in ("last_step", "first_step"):
         raise UserError(
@@ -59,6 +64,8 @@ def period(which: str | int = "body", every: int | float = 10, offset: int = Per
     `period(body, 2) + period(head, 2, 1)` averages the head in the first round, the body in the second, and so on. Of
     several terms for a parameter, the longest period holds, then the largest offset. Stored and sent, and for an unseen
     client: as under `fedals`, or under `fedavg_p` if never averaged.
+
+    Use it to say which parameters are averaged how often, under any algorithm.
     """
     return algorithm(Period(which, every, offset), name=f"period({which}, {every}{changed(period, offset=offset)})")
 
@@ -71,6 +78,8 @@ def fedbn(norm: str = "norm") -> Algorithm:
     the layers without normalization; the others keep w_l^(k). Stored: gains, shifts and statistics of normalization.
     Sent: all other parameters, each way. An unseen client is measured with the mean of these over the clients that
     trained; `apiece personalize` serves it the initial ones, which a round's local steps then train.
+
+    Use it where clients' inputs differ in style, as from different sensors, and the model has normalization layers.
     """
     return algorithm(Period(norm, NEVER), name="fedbn")
 
@@ -80,5 +89,7 @@ def centralized() -> Algorithm:
 
     theta <- theta - lr grad f(theta), on batches of all data. Stored: nothing. Sent: nothing but that model, as if
     there were one client. An unseen client uses that model.
+
+    Use it as a reference: what the same data would give in one place.
     """
     return algorithm(name="centralized")

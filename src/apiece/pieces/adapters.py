@@ -98,6 +98,8 @@ def fedit(adapters: str = BOTH) -> Algorithm:
     A <- sum_i p_i A_i;   B <- sum_i p_i B_i, with the run's weights: bitwise `fedavg` of a model that trains its
     adapters. Stored: nothing. Sent: A and B each way, with whatever else is trained. An unseen client uses the global
     model.
+
+    Use it first for a model with adapters, as FedAvg is used for others.
     """
     return algorithm(Period(adapters, 1), name="fedit")
 
@@ -110,6 +112,9 @@ def ffa_lora(frozen: str = A) -> Algorithm:
     A requires no gradient. By the notes of a reproduction, the paper's section 5 has r=8, alpha=8, ten local steps on
     batches of 200, and lr chosen from 0.1 to 1. Stored: nothing. Sent: B each way, with whatever else is trained. An
     unseen client uses the global model.
+
+    Use it where the mean of the clients' adapters should be exact, or where noise is added to messages for privacy. A
+    frozen A can learn less than a trained one.
     """
     return algorithm(Untrained(frozen), name="ffa_lora")
 
@@ -122,6 +127,8 @@ def fedsa_lora(personal: str = B) -> Algorithm:
     authors' code on GLUE keeps the classifier with the client, too, `fedsa_lora("lora_B|*classifier*")`, and has r=8,
     alpha=16 and dropout=0.05. Stored: B_i. Sent: A each way, with whatever else is trained. An unseen client is served
     as under `fedavg_p`.
+
+    Use it where clients' tasks differ and each should predict with a part of its own, while all share the directions A.
     """
     return replace(fedavg_p(personal), name="fedsa_lora")
 
@@ -135,6 +142,9 @@ def rolora(first: str = B, second: str = A) -> Algorithm:
     first, as in Algorithm 1: A has no gradient while B is 0. Its runs: r=4 on GLUE, r=8 on a model of 7 billion
     parameters. Stored: what rests, as it was sent. Sent up: what was trained; down: what was averaged since the client
     was last asked. What is no adapter is trained and averaged in every round. An unseen client uses the global model.
+
+    Use it where the mean of the clients' adapters should be exact, as in `ffa_lora`, and A should learn too. It may
+    need more rounds, since each matrix rests in every other one.
     """
     if first == second:
         raise UserError(f"rolora(first={first}, second={second}): the two take turns, so give different ones.")
@@ -152,5 +162,8 @@ def fed_dpa(local: str = LOCAL, first: float = Beside.steps) -> Algorithm:
     `--adapter "lora(r=8, local=8)"` makes; the model adds both.
     How an adapter is weighted against the other, by sample in the paper, is the model's: their scales. Stored: y_i.
     Sent: x each way. An unseen client is measured with x and the mean of all y_i, as under `fedavg_p`.
+
+    Use it where each client wants an adapter of its own, and the shared adapter is also to serve clients with other
+    data.
     """
     return algorithm(Period(local, NEVER), Alternate(local, first), Beside(local, first), name="fed_dpa")

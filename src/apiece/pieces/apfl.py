@@ -85,5 +85,9 @@ class Mixture(Piece):
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def apfl(alpha: float = Mixture.alpha, rule: str = Mixture.rule) -> Algorithm:
-    """A client mixes the global model with alpha of its own, learnt or not: rule=adaptive|fixed (Deng et al. 2020)."""
+    """A client mixes the global model with alpha of its own, learnt or not: rule=adaptive|fixed (Deng et al. 2020).
+
+    Use it where some clients gain from sharing and others do not: each learns how much of the shared model it mixes in.
+    Local computation doubles.
+    """
     return algorithm(Mixture(alpha, rule), name=f"apfl(alpha={alpha:g})")

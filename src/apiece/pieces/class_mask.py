@@ -49,5 +49,9 @@ class ClassMask(Piece):
 
 
 def class_mask() -> Algorithm:
-    """A client predicts only the classes of its training samples, under any algorithm (Scott et al. 2024)."""
+    """A client predicts only the classes of its training samples, under any algorithm (Scott et al. 2024).
+
+    Use it where a client only ever meets classes of which it has training samples. Compare its accuracy only with
+    others under the mask.
+    """
     return algorithm(ClassMask(), name="class_mask")

@@ -83,6 +83,9 @@ def diloco(every: int = 1, lr: float = OUTER, momentum: float = Momentum.beta) -
 
     H is the local steps of `every` rounds. Stored: the state of InnerOpt; with every > 1 also theta_i and theta as it
     was sent. Sent: theta each way, once in `every` rounds. An unseen client uses the global model.
+
+    Use it for few clients, such as data centers, that each take hundreds of AdamW steps between two exchanges. It does
+    not suit many devices that are asked now and then, since each keeps its optimizer's state.
     """
     parts: list[Any] = [InnerState(), Server(Nesterov(momentum, lr)), Period(EVERYTHING, every)]
     return algorithm(*parts, name=f"diloco(every={every}{changed(diloco, lr=lr, momentum=momentum)})")
@@ -110,6 +113,8 @@ def streaming_diloco(
     Here messages arrive within their round: the paper's overlap tau, for which its alpha is 0.5, has no meaning.
     Stored: the state of the optimizer, theta_i and theta as it was sent. Sent: the fragment in turn, each way. An
     unseen client uses the global model.
+
+    Use it in place of `diloco` where the largest single message counts: one fragment of the model crosses at a time.
     """
     period = blocks if every is None else every
     if not 1 <= blocks <= MOST or order not in ORDERS:

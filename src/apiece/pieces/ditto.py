@@ -83,5 +83,7 @@ class Ditto(Piece):
 def ditto(lam: float = Ditto.lam, lr: float | None = Ditto.lr, steps: int | None = Ditto.steps) -> Algorithm:
     """Every client trains a second model, held near the global one by lam, with its own lr and steps or the round's (Li
     et al. 2021).
+
+    Use it where each client should have a whole model of its own, held near the shared one. Local computation doubles.
     """
     return algorithm(Ditto(lam, lr, steps), name=f"ditto(lam={lam:g}{changed(ditto, lr=lr, steps=steps)})")

@@ -71,5 +71,9 @@ class FedCM(Piece):
     schedule="exponential(0.998)",
 )
 def fedcm(alpha: float = FedCM.alpha) -> Algorithm:
-    """Client-level momentum: alpha of the gradient, the rest the server's last direction (Xu et al. 2021)."""
+    """Client-level momentum: alpha of the gradient, the rest the server's last direction (Xu et al. 2021).
+
+    Use it where only few of many clients are asked and none can keep a state: the correction is kept by the server and
+    sent beside the model.
+    """
     return algorithm(FedCM(alpha), name=f"fedcm(alpha={alpha:g})")

@@ -197,6 +197,9 @@ def fedcog(
 ) -> Algorithm:
     """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=complementary|uniform,
     source=inputs|network(latent=256, width=128), shuffle=once|each_pass (Ye et al. 2024).
+
+    Use it for images on few clients that each lack classes, where they can compute much more than in FedAvg: each
+    client makes inputs by descent in every round.
     """
     piece = FedCOG(kd_weight, dis, samples, steps, lr, batch, wait, targets, source, temperature, shuffle)
     named = changed(fedcog, temperature=temperature, shuffle=shuffle)

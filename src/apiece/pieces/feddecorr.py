@@ -57,5 +57,7 @@ def correlation(z: Tensor) -> Tensor:
 def feddecorr(beta: float = FedDecorr.beta) -> Algorithm:
     """A penalty on correlated features of a batch (Shi et al. 2023); beta=0.01 is from FedCOG's tables, the authors'
     code has 0.1.
+
+    Use it as an addition to another algorithm where clients hold few classes: it sends and keeps nothing.
     """
     return algorithm(FedDecorr(beta), name=f"feddecorr(beta={beta:g})")

@@ -72,6 +72,9 @@ class FedExP(Piece):
 def fedexp(epsilon: float = FedExP.epsilon, evaluate: str = "last") -> Algorithm:
     """The server extrapolates where updates disagree; evaluate=last measures its last model, evaluate=average the mean
     of the last two (Jhunjhunwala et al. 2023).
+
+    Use it where clients' updates point in different directions and FedAvg moves slowly: the server lengthens its step
+    by itself, and only epsilon is to be set.
     """
     measured = {"last": (), "average": (AveragedIterates(),)}
     if evaluate not in measured:

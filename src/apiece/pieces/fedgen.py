@@ -103,6 +103,9 @@ def fedgen(
 ) -> Algorithm:
     """The clients' classifiers teach the server to make features of a class, on which clients train too; weights of 10
     need small local steps, lr=0.01 or less (Zhu et al. 2021).
+
+    Use it for classifiers where the server may read each client's last layer and label counts; secure aggregation is
+    impossible.
     """
     server = (decay, batch, noise, hidden, epochs, lr, weight_decay, diversity)
     piece = FedGen(*server, alpha=alpha, beta=beta, steps=steps)

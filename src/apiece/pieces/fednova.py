@@ -60,5 +60,8 @@ class FedNova(Piece):
 
 @paper("the authors' code", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)", lr=0.02)
 def fednova() -> Algorithm:
-    """Normalized averaging of unequal local work, under the run's momentum (Wang et al. 2020)."""
+    """Normalized averaging of unequal local work, under the run's momentum (Wang et al. 2020).
+
+    Use it where clients take unequal numbers of local steps; where these are equal it is FedAvg.
+    """
     return algorithm(FedNova(), name="fednova")

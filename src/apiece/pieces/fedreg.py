@@ -104,5 +104,9 @@ def fedreg(
     perturbed: float = FedReg.perturbed,
     batches: int = FedReg.batches,
 ) -> Algorithm:
-    """Steps lose what forgets the global model, as samples made from `batches` batches show (Xu et al. 2022)."""
+    """Steps lose what forgets the global model, as samples made from `batches` batches show (Xu et al. 2022).
+
+    Use it where clients forget classes that they lack, and three gradients a step are acceptable. It keeps and sends
+    nothing more.
+    """
     return algorithm(FedReg(gamma, steps, pseudo, perturbed, batches), name=f"fedreg(gamma={gamma:g})")

@@ -45,5 +45,9 @@ class FedSAM(Piece):
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
 def fedsam(rho: float = FedSAM.rho) -> Algorithm:
-    """Gradients taken where the loss is worst within rho, in two passes a step (Qu et al. 2022); rho is FedInit's."""
+    """Gradients taken where the loss is worst within rho, in two passes a step (Qu et al. 2022); rho is FedInit's.
+
+    Use it where twice the computation is acceptable for a flatter minimum, which may generalize better. It sends and
+    keeps nothing more.
+    """
     return algorithm(FedSAM(rho), name=f"fedsam(rho={rho:g})")

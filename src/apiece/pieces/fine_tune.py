@@ -83,7 +83,10 @@ class FineTune(Piece):
 def fine_tune(
     epochs: int | None = None, steps: int | None = None, batch: int = FineTune.batch, lr: float | None = FineTune.lr
 ) -> Algorithm:
-    """Clients train further before they predict, under any algorithm: epochs (1) or steps (Wang et al. 2019)."""
+    """Clients train further before they predict, under any algorithm: epochs (1) or steps (Wang et al. 2019).
+
+    Use it as the baseline of personalization: compare other personal algorithms with `fedavg + fine_tune`.
+    """
     if epochs is not None and steps is not None:
         raise UserError("fine_tune takes epochs or steps, not both.")
     piece = FineTune(epochs if epochs is not None else int(steps is None), steps or 0, batch, lr)

@@ -94,5 +94,7 @@ def knn_per(
 ) -> Algorithm:
     """The global model's probabilities mixed with those of the nearest training samples; weight=none: each client's own
     (Marfoq et al. 2022); scale=100 is from PeFLL's comparison.
+
+    Use it as an addition where clients have their training samples at hand when they predict: training stays as it is.
     """
     return algorithm(Neighbors(count, scale, weight), name=f"knn_per(count={count})")

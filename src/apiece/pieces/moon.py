@@ -67,5 +67,9 @@ class MOON(Piece):
     lr=0.01,
 )
 def moon(mu: float = MOON.mu, temperature: float = MOON.temperature) -> Algorithm:
-    """A contrast pulls features towards the global model's and away from the client's last model's (Li et al. 2021)."""
+    """A contrast pulls features towards the global model's and away from the client's last model's (Li et al. 2021).
+
+    Use it for classifiers with several layers on clients that come back often. Each step passes a batch through three
+    models, and each client keeps one.
+    """
     return algorithm(MOON(mu, temperature), name=f"moon(mu={mu:g})")

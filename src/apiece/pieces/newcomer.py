@@ -56,6 +56,8 @@ def local(epochs: int = Newcomer.epochs, batch: int = Newcomer.batch) -> Algorit
 
     theta_i <- theta_i - lr grad f_i(theta_i), from round to round. Stored: theta_i. Sent: nothing. An unseen client
     takes `epochs` passes of the same steps from the initial model, in batches of `batch` (`Newcomer`).
+
+    Use it as a reference: clients that do worse under another algorithm have no reason to take part in it.
     """
     return algorithm(*_personal("*", epochs, batch), name="local")
 
@@ -68,6 +70,8 @@ def fedper(personal: str | None = None, epochs: int = Newcomer.epochs, batch: in
     (W_B, W_{P_j}) <- (W_B, W_{P_j}) - lr grad f_j;   W_B <- sum_j gamma_j W_{B,j}, with the run's weights (the paper's:
     gamma_j = n_j / n). Stored: W_{P_j}. Sent: W_B each way. An unseen client trains a head of its own on W_B, from the
     initial one (`Newcomer`).
+
+    Use it as a simple baseline of personalization where clients' labels differ and the same features serve all.
     """
     return algorithm(*_personal(personal or "head", epochs, batch), name="fedper")
 
@@ -83,6 +87,8 @@ def lg_fedavg(
     representations. Stored: l_i. Sent: g each way. An unseen client trains a body of its own under g, from the initial
     one (`Newcomer`); the paper takes an ensemble of the clients' bodies. The authors' code starts from a trained FedAvg
     model (`--init`), shares the last two layers and weighs clients equally (weighting=uniform).
+
+    Use it where clients' inputs differ rather than their labels: each learns features of its own under one shared head.
     """
     return algorithm(*_personal("body" if personal is None else personal, epochs, batch), name="lg_fedavg")
 
@@ -97,6 +103,8 @@ def fedsim(
     v_i <- v_i - gamma_v grad_v F_i(u_i, v_i);   u_i <- u_i - gamma_u grad_u F_i(u_i, v_i);   u <- sum_i p_i u_i.
     gamma_u is the run's step size and gamma_v = inner_personal gamma_u, for an unseen client too. Stored: v_i. Sent: u
     each way. An unseen client trains a v of its own on u (`Newcomer`).
+
+    Use it as the simplest training of shared and personal parameters at once. Its paper finds `fedalt` slightly better.
     """
     named = "fedsim" if inner_personal == 1.0 else f"fedsim(inner_personal={inner_personal:g})"
     return algorithm(*_personal(personal or "head", epochs, batch, inner_personal), name=named)
@@ -117,6 +125,8 @@ def fedalt(
     and share its steps, where the authors' code gives each half as many. gamma_u is the run's step size and
     gamma_v = inner_personal gamma_u. Stored: v_i. Sent: u each way. An unseen client trains its own v on u, with this
     gamma_v (`Newcomer`).
+
+    Use it where part of the model is personal: its paper finds it slightly better than `fedsim`.
     """
     which = personal or "head"
     parts = _personal(which, epochs, batch, inner_personal)
@@ -139,6 +149,8 @@ def fedrep(
     algorithm (PeFLL's comparison has 5 passes for the head and one for the body, A.2);   phi <- sum_i p_i phi_i, with
     the run's weights (the paper's: weighting=uniform). The head's alpha is inner_personal times the run's step size.
     Stored: h_i. Sent: phi each way. An unseen client trains a head of its own on phi, with the same alpha (`Newcomer`).
+
+    Use it where clients have few classes each and one representation serves all: the head fits before the body moves.
     """
     named = f"fedrep(first={first:g}{changed(fedrep, inner_personal=inner_personal)})"
     return replace(fedalt(head, first, epochs, batch, inner_personal), name=named)

@@ -64,6 +64,9 @@ def fedavg_p(
     line 11 has the run's weights (the paper's: weighting=uniform). Stored: y_i. Sent: x down and x_{K,i} up. An unseen
     client is measured with x and the mean of all y_i; `apiece personalize` serves it x and the initial y, which a
     round's local steps then train.
+
+    Use it where each client should have parameters of its own, and the step sizes of shared and personal parameters are
+    to be set apart.
     """
     which = personal or "head"
     parts: list[Any] = [Period(which, NEVER)]
@@ -98,6 +101,9 @@ def scaffold_p(
     round that asks every client and moves no model (`FirstGradients`). control=difference: line 10 as SCAFFOLD's line
     12 (`Scaffold`). Stored: y_i, c_i, and c on the server. Sent: x and c down, x_{K,i} and c_i' - c_i up. An unseen
     client is served as under `fedavg_p`.
+
+    Use it in place of `fedavg_p` where the shared parameters drift: many local steps on clients that differ, each of
+    which is asked often. Messages are nearly twice as large.
     """
     shared = scaffold(control, init_control)
     both = shared + fedavg_p(personal, outer_shared, outer_personal, inner_personal)

@@ -196,6 +196,9 @@ def pefll(
 ) -> Algorithm:
     """A hypernetwork writes each client's model from the client's data: embedding=linear|mlp|cnn, size=S|M|L,
     descriptor=first|batch|all, server=adam|sgd, where lr=none is 0.0002 or 1 (Scott et al. 2024).
+
+    Use it where many clients come that never trained: one pass over a few of their samples gives them a model. The
+    server sees each client's descriptor.
     """
     recipe = Pefll(embedding, size, lr, clip, lambda_h, lambda_v, descriptor, server)
     named = changed(pefll, descriptor=descriptor, server=server)

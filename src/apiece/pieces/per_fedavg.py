@@ -125,6 +125,9 @@ def per_fedavg(
 ) -> Algorithm:
     """A global model that is good after `epochs` passes at step size alpha: variant=first_order|hessian_free; the
     gradients of a step use parts of one batch, or whole batches: batches=parts|whole (Fallah et al. 2020).
+
+    Use it where every client, a new one too, will adapt the model in a few steps: it trains a model that is good after
+    them.
     """
     variants = {"first_order": FirstOrder(), "hessian_free": HessianFree(delta)}
     if variant not in variants:

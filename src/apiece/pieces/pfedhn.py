@@ -88,6 +88,9 @@ def pfedhn(
     momentum: float = 0.9,
     weight_decay: float = 5e-5,
 ) -> Algorithm:
-    """A hypernetwork writes each client's model from a learned descriptor: size=S|M|L (Shamsian et al. 2021)."""
+    """A hypernetwork writes each client's model from a learned descriptor: size=S|M|L (Shamsian et al. 2021).
+
+    Use it for few clients that come back often. A new client costs rounds of training with the server.
+    """
     recipe = Pfedhn(size, lr, weight_decay=decay, clip=clip)
     return algorithm(recipe, Client(Sgd(momentum, weight_decay)), name="pfedhn")

@@ -99,6 +99,9 @@ def pfedme(
 ) -> Algorithm:
     """Personal models by Moreau envelopes: `steps` of step_size a batch, beta is the server's step, and theta starts at
     w anew in each restart=round|batch (Dinh et al. 2020).
+
+    Use it where each client needs a whole model near the shared one, and `steps` inner steps for each local step are
+    affordable. Its step sizes need care.
     """
     parts: list[Any] = [MoreauEnvelope(lam, steps, step_size, epochs, batch, restart)]
     if beta != 1.0:

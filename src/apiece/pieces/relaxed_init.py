@@ -79,6 +79,9 @@ def relaxed_init(
 ) -> Algorithm:
     """Clients start beyond the server's model: aggregate=paper|delta, first=initial|current; it can be added to any
     algorithm (Sun et al. 2023).
+
+    Use it as an addition to another algorithm where clients come back often: it sends nothing more and keeps one model
+    on each client. Begin with a small beta, since a large one makes training diverge.
     """
     return algorithm(RelaxedInit(beta, aggregate, first), name=f"relaxed_init(beta={beta:g})")
 
@@ -87,5 +90,9 @@ def relaxed_init(
 def fedinit(
     beta: float = RelaxedInit.beta, aggregate: str = RelaxedInit.aggregate, first: str = RelaxedInit.first
 ) -> Algorithm:
-    """FedInit: federated averaging with relaxed initialization (Sun et al. 2023)."""
+    """FedInit: federated averaging with relaxed initialization (Sun et al. 2023).
+
+    Use it where clients come back often and may keep a model: it sends no more than FedAvg. To add it to another
+    algorithm, use `relaxed_init`.
+    """
     return replace(relaxed_init(beta, aggregate, first), name=f"fedinit(beta={beta:g})")

@@ -85,6 +85,9 @@ class Scaffold(Piece):
 def scaffold(control: str = Scaffold.control, init_control: str = ZERO) -> Algorithm:
     """Control variates against client drift: control=mean_gradient|difference, which start by init_control=zero|grad
     (Karimireddy et al. 2020).
+
+    Use it where clients' labels differ, each takes many steps of plain SGD, and all come back often: the variate of a
+    client that is rarely asked is out of date. Each message is twice as large.
     """
     if init_control not in (ZERO, "grad"):
         raise UserError(f"scaffold(init_control={init_control}) is unknown: use {ZERO} or grad.")

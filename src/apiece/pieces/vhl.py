@@ -107,5 +107,9 @@ def vhl(
     samples: int = VHL.samples,
     batch: int = VHL.batch,
 ) -> Algorithm:
-    """Clients learn shared noise as extra classes, and align features with it for `epochs` (Tang et al. 2022)."""
+    """Clients learn shared noise as extra classes, and align features with it for `epochs` (Tang et al. 2022).
+
+    Use it for image classifiers on clients whose labels differ strongly, where a wider last layer and longer local
+    steps are acceptable.
+    """
     return algorithm(VHL(alpha, align, among, epochs, samples, batch), name=f"vhl(align={align:g})")
