@@ -12,7 +12,7 @@ from apiece import __version__
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-from making import algorithms  # noqa: E402
+from making import algorithms, reference  # noqa: E402
 
 BUILT = DOCS.parent / "build" / "docs"
 
@@ -24,6 +24,7 @@ nitpicky = True
 
 # pages that the code itself gives; git ignores them
 algorithms.write(DOCS / "algorithms")
+reference.write(DOCS / "reference")
 
 # pages are Markdown that a code host shows too: links name files, and anchors are made of headings
 myst_heading_anchors = 4
@@ -39,7 +40,7 @@ nb_merge_streams = True
 html_theme = "furo"
 html_title = "apiece"
 html_static_path = []
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 html_copy_source = False
 
 # a folder of the contents may have no page so far

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from making.markdown import console, described, escaped, table
+from making.api import paragraphs
+from making.markdown import console, described, escaped, put, table
 
 from apiece.algebra.composition import Algorithm
 from apiece.language.algorithms import NAMED
@@ -42,20 +43,14 @@ def write(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     measured = {title: dict(_rows(title)) for title in ("Algorithms", "Algorithms: what they cost")}
     for name in NAMED:
-        _put(folder / f"{name}.md", "\n\n".join(_page(name, measured)) + "\n")
-    _put(folder / "index.md", "\n\n".join(_index()) + "\n")
+        put(folder / f"{name}.md", "\n\n".join(_page(name, measured)) + "\n")
+    put(folder / "index.md", "\n\n".join(_index()) + "\n")
 
 
 def command(name: str) -> str:
     """A command that runs the algorithm on the bundled data in some seconds."""
     needs = f" {NEEDS[name]}" if name in NEEDS else ""
     return f"apiece run --algorithm {SMALLER.get(name, name)} --clients 10 --rounds 5 --steps 10{needs}"
-
-
-def _put(path: Path, text: str) -> None:
-    """Write the text unless it stands there already: a page that did not change is not built again."""
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
 
 
 def _index() -> Iterator[str]:
@@ -74,7 +69,7 @@ def _index() -> Iterator[str]:
 
 def _page(name: str, measured: dict[str, dict[str, list[str]]]) -> Iterator[str]:
     function = NAMED[name]
-    summary, *own = _paragraphs(function)
+    summary, *own = paragraphs(function)
     paper, when = (next((p for p in own if p.startswith(start)), "") for start in ("The paper's", "Use it"))
     made: Algorithm = function()
     yield f"# {name}\n\n{escaped(summary)}"
@@ -104,11 +99,7 @@ def _role(kind: type) -> str:
 def _of_kind(kind: type) -> list[str]:
     """A class's own description and that of the class which it goes on from."""
     base = kind.__mro__[1]
-    return _paragraphs(kind) + (_paragraphs(base) if base.__module__ == kind.__module__ else [])
-
-
-def _paragraphs(thing: Any) -> list[str]:
-    return (inspect.getdoc(thing) or "").split("\n\n")
+    return paragraphs(kind) + (paragraphs(base) if base.__module__ == kind.__module__ else [])
 
 
 def _arguments(function: Any, paper: str) -> Iterator[str]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 MARKS = re.compile(r"([*_<>\[\]$|\\])")
 EQUATION = re.compile(r"<-|^\S+ = .*[()]|;   ")
-COST = re.compile(
-    r"(?=\bStored(?: and sent)?[^.:]{0,40}: |\bSent(?: up| down)?[^.:]{0,40}: |\bAn unseen client (?!whose))"
-)
+UNSEEN = r"\bAn unseen client (?!whose)"
+COST = re.compile(rf"(?=\bStored(?: and sent)?[^.:]{{0,40}}: |\bSent(?: up| down)?[^.:]{{0,40}}: |{UNSEEN})")
+
+
+def put(path: Path, text: str) -> None:
+    """Write the text unless it stands there already: a page that did not change is not built again."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
 def escaped(text: str) -> str:
@@ -37,7 +43,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def described(paragraphs: Iterable[str]) -> Iterator[str]:
     """A docstring's paragraphs: an equation as it stands, and what is stored, sent and served apart from the rest."""
     for text in paragraphs:
-        if text.startswith("    "):
+        if text.startswith(">>>"):
+            yield f"```pycon\n{text}\n```"
+        elif text.startswith("    "):
             yield literal("\n".join(line.removeprefix("    ") for line in text.splitlines()))
         elif text.lstrip().startswith("- "):
             yield "\n".join(f"- {escaped(item)}" for item in re.split(r"(?:^|\n)\s*- ", text)[1:])
