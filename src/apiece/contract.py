@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Period, algorithm, combine
@@ -81,7 +82,11 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     """Check that an algorithm obeys the laws; a piece is checked alone, and beside a slow and a personal group.
 
     `module` makes another model than the contract's own, for instance one with norm layers. `settings` go to `Setup`:
-    client, server, weighting, clip, optimizer_state. Raises AssertionError.
+    client, server, weighting, clip, optimizer_state. Raises AssertionError, which names the law that is broken.
+
+    >>> from apiece import Period
+    >>> check(algorithm(Period("body", 2), name="slow body")).neutral
+    ("Period(which='body', every=1): fedavg",)
     """
     if isinstance(subject, Piece):
         reports = [check(algorithm(subject, *place, name=repr(subject)), module, **settings) for place in PLACES]
@@ -123,8 +128,7 @@ def _neutral(trial: _Trial, place: int) -> str:
     subjects = (combine([*before, *there, *after], subject.name) for there in ([value], []))
     one, two = (replace(trial, subject=tried, settings=watched) for tried in subjects)
     left, right = one.run(Sequential()), two.run(Sequential())
-    law = f"law 2 ({value!r} is not {meaning})"
-    bare = {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
+    law, bare = f"law 2 ({value!r} is not {meaning})", {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
     _equal(law, subject, left.server._replace(**bare), right.server._replace(**bare))
     _equal(law, subject, one.models(left), two.models(right))
     return f"{value!r}: {meaning}"
@@ -132,9 +136,9 @@ def _neutral(trial: _Trial, place: int) -> str:
 
 def _pure(trial: _Trial) -> None:
     reference, again = trial.begin(Sequential()), trial.begin(Sequential())
-    pool = cast(Federation, again.clients.federation).pool
+    pool, copied = cast(Federation, again.clients.federation).pool, partial(tree_map_only, Tensor, torch.clone)
     for t in range(3):
-        before, rows, data = tree_map(_copy, again.server), again.clients.rows.digest(), tree_map(_copy, pool)
+        before, rows, data = copied(again.server), again.clients.rows.digest(), copied(pool)
         once, twice = trial.round(again, t), trial.round(again, t)
         _equal("law 8 (a round changed its input)", trial.subject, before, again.server)
         _equal("law 8 (a round changed the data)", trial.subject, data, pool)
@@ -262,10 +266,6 @@ def problem(dtype: torch.dtype, order: list[int] | None = None) -> Federation:
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
-def _copy(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
-
-
 def _rows(here: _Here) -> list[dict[str, Tensor]]:
     return [here.clients.row(client)[0] for client in range(len(NAMES))]
 

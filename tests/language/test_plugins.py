@@ -18,8 +18,9 @@ from apiece.config.assemble import chosen_algorithm
 from apiece.config.settings import Config
 from apiece.config.tables import from_toml, to_table
 from apiece.errors import UserError
+from apiece.experiment.exporting import export
 from apiece.experiment.identity import digest
-from apiece.experiment.launch import export, federate, resume
+from apiece.experiment.launch import federate, resume
 from apiece.experiment.personalize import personalize
 from apiece.language import plugins
 from apiece.system import provenance

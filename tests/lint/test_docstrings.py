@@ -8,6 +8,7 @@ from typing import Any
 
 from support.contract import every_piece
 
+import apiece
 from apiece.algebra import server_optim
 from apiece.algebra.broadcast import Identity
 from apiece.algebra.composition import Algorithm, Alternate, Period, StepSize
@@ -61,3 +62,8 @@ def test_what_is_left_out_is_told():
     assert lacking("Averaging.") == ["equation", "stored", "sent", "unseen"]
     assert lacking("w <- mean w_i. Stored and sent: nothing.") == ["unseen"]
     assert lacking("Stored: w = 1. A client never seen: w.") == ["sent"]
+
+
+def test_every_public_name_up_to_l_has_an_example():
+    names = [name for name in apiece.__all__ if name[0].lower() <= "l" and callable(getattr(apiece, name))]
+    assert len(names) > 20 and not [name for name in names if ">>> " not in (getattr(apiece, name).__doc__ or "")]

@@ -35,8 +35,9 @@ from apiece.engine.state import Plan
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.experiment import identity
-from apiece.experiment.launch import export, resume, run_config
+from apiece.experiment.exporting import export
 from apiece.experiment.launch import federate as program
+from apiece.experiment.launch import resume, run_config
 from apiece.experiment.run import execute
 from apiece.language import algorithms as named
 from apiece.language.expression import parse

@@ -20,7 +20,11 @@ from apiece.vector.space import Space
 
 
 class FederationFacts(NamedTuple):
-    """What a recipe may know of the task and the federation that it is completed for."""
+    """What a recipe may know of the task and the federation that it is completed for.
+
+    >>> FederationFacts(shape=(8, 8), classes=10, names=["ash", "box"], participants=[0, 1], seed=0).task
+    'classification'
+    """
 
     shape: tuple[int, ...]  # of a sample
     classes: int
@@ -67,7 +71,12 @@ class Broadcast(Protocol):
 
 @dataclass(frozen=True)
 class Identity:
-    """Every client receives the server's vector; the transpose is the weighted mean of the deltas."""
+    """Every client receives the server's vector; the transpose is the weighted mean of the deltas.
+
+    >>> from apiece import Algorithm
+    >>> Algorithm("fedavg").broadcast
+    Identity()
+    """
 
     delta = Weighted
     common = True  # the server's parameters are a model, and every client is sent it

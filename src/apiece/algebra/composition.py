@@ -82,6 +82,14 @@ class Alternate:
 
     y <- y - lr grad_y f(x, y) while x rests, then x <- x - lr grad_x f(x, y) while y rests, y being the selected.
     Stored and sent: nothing. An unseen client is served as without it.
+
+    Args:
+        which: the parameters that move first: "head", "body", a pattern of names such as "layers.0.*", ...
+        steps: for how many local steps; a number below 1 is a share of them.
+
+    >>> from apiece import algorithm
+    >>> algorithm(Alternate("head", 5), name="head first").alternate
+    Alternate(which='head', steps=5)
     """
 
     which: Selector
@@ -112,7 +120,12 @@ class InTurn:
 
 @dataclass(frozen=True)
 class Client:
-    """The clients' optimizer, instead of the run's."""
+    """The clients' optimizer, instead of the run's: theta <- optimizer(theta, g) in every local step.
+
+    >>> from apiece import Sgd, algorithm
+    >>> algorithm(Client(Sgd(momentum=0.9)), name="with momentum").client
+    Sgd(momentum=0.9, weight_decay=0.0)
+    """
 
     optimizer: Optimizer
 
@@ -133,7 +146,12 @@ class Server:
 
 @dataclass(frozen=True)
 class Cohort:
-    """`held`: one cohort serves a whole interval of the longest period; `redrawn`: each round has its own."""
+    """`held`: one cohort serves a whole interval of the longest period; `redrawn`: each round has its own.
+
+    >>> from apiece import Period, algorithm
+    >>> algorithm(Period("body", 5), Cohort("held"), name="slow body").cohort
+    'held'
+    """
 
     rule: str
 
@@ -149,7 +167,19 @@ class Phase:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A sum of parts, in order; its repr is its configuration."""
+    """A sum of parts, in order; its repr is its configuration. Made by `algorithm`, `combine` or `+`.
+
+    Args:
+        name: what tables and run folders call it.
+        pieces, periods, step_sizes, in_turn: parts of which there may be several.
+        alternate, client, server, broadcast: parts of which there is at most one; None is the run's own.
+        cohort, phase: the rules of `Cohort` and `Phase`.
+
+    >>> from apiece import Period, algorithm
+    >>> slow = algorithm(Period("body", 5), name="slow body")
+    >>> (slow + algorithm(Period("head", 2), name="head")).name
+    'slow body + head'
+    """
 
     name: str = "fedavg"
     pieces: tuple[Piece, ...] = ()
@@ -183,7 +213,19 @@ class Algorithm:
 
 
 def algorithm(*parts: Any, name: str) -> Algorithm:
-    """The algorithm that is the sum of these parts."""
+    """The algorithm that is the sum of these parts.
+
+    Args:
+        parts: instances of pieces, `Period`, `StepSize`, `Alternate`, `Client`, `Server`, `Cohort`, `Phase`, or one
+            broadcast.
+        name: what tables and run folders call it.
+
+    Raises UserError, naming both, for two parts that exclude each other.
+
+    >>> from apiece import NEVER, Period
+    >>> algorithm(Period("head", NEVER), name="own heads").periods
+    (Period(which='head', every=inf),)
+    """
     return combine(parts, name)
 
 
@@ -194,7 +236,15 @@ def changed(function: Callable[..., Algorithm], **arguments: Any) -> str:
 
 
 def combine(parts: Iterable[Any], name: str) -> Algorithm:
-    """The sum of parts; raises UserError, naming both, for two that exclude each other."""
+    """The sum of parts: `algorithm` for parts that stand in a list.
+
+    Raises UserError, naming both, for two that exclude each other.
+
+    >>> from apiece import Descent, Server
+    >>> combine([Server(Descent(0.5)), Server(Descent(1.0))], "two servers")
+    Traceback (most recent call last):
+    apiece.errors.UserError: Descent(lr=0.5) and Descent(lr=1.0) both decide the server of 'two servers': keep ...
+    """
     result = Algorithm(name=name)
     single: dict[str, Any] = {}
 

@@ -43,7 +43,15 @@ class Draw(NamedTuple):
     """A request for random numbers: standard normal or uniform on [0, 1), of this shape, once a round, a step, a
     training sample or a run; those of a run are the same for every client and round.
 
-    Where it follows from the data, the shape is a function of the shape of one sample's input.
+    Args:
+        name: by which the piece finds its numbers, in `view.draws`.
+        shape: of one draw; where it follows from the data, a function of the shape of one sample's input.
+        distribution: "normal" or "uniform".
+        each: "round", "step", "sample" or "run".
+
+    >>> noise = Draw("noise", (2,), each="step")
+    >>> draw((noise,), seed=0, round=3, name="ash", piece="Noisy", steps=5, dtype=torch.float32)["noise"].shape
+    torch.Size([5, 2])
     """
 
     name: str

@@ -64,7 +64,12 @@ class Unchanged:
 
 @dataclass(frozen=True)
 class Frozen:
-    """Descriptors (v - m) / s: m and s are mean and deviation of the entries of the first descriptor ever, frozen."""
+    """Descriptors (v - m) / s: m and s are mean and deviation of the entries of the first descriptor ever, frozen.
+
+    >>> frozen, first = Frozen(), torch.tensor([1.0, 3.0])
+    >>> frozen(frozen.fit(frozen.memory(first), first), torch.tensor([2.0, 2.0]))
+    tensor([0., 0.])
+    """
 
     def memory(self, params: Tensor) -> Affine:
         return Affine(params.new_zeros(()), params.new_zeros(()))

@@ -20,6 +20,9 @@ class Descent:
 
     McMahan et al. 2017, FederatedAveraging: w <- sum_k (n_k / n) w_k. Stored: nothing. Sent: nothing beside the model.
     An unseen client uses the global model.
+
+    >>> Descent(0.5).step(torch.tensor([2.0, -4.0]), theta=torch.tensor([1.0, 1.0]), state=())
+    (tensor([0., 3.]), ())
     """
 
     lr: float = 1.0

@@ -60,7 +60,7 @@ class Export:
     plugin: Trusted = ()
 
     def __call__(self) -> None:
-        from apiece.experiment.launch import export
+        from apiece.experiment.exporting import export
 
         export(Path(self.folder), self.client, Path(self.out), self.plugin)
         print(self.out)

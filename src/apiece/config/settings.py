@@ -36,7 +36,11 @@ TaskName = Literal[
 
 @dataclass(frozen=True)
 class Config:
-    """A federated run."""
+    """A federated run: what `federate` takes by keyword, the command line as flags, and run.toml records.
+
+    >>> Config(algorithm="scaffold", split="classes(2)").rounds
+    50
+    """
 
     algorithm: str = "fedavg"
     """A sum of named algorithms: "scaffold + relaxed_init(beta=0.1)"; `apiece algorithms` lists them."""

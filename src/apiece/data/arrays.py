@@ -30,6 +30,10 @@ class Dataset:
     targets say it. `held` masks those of all given samples that were held out for testing, if some were. `preparation`
     made numbers of a table's columns (`Preparation`); one that each client fits has not been applied yet. If the
     samples are `sequences`, [n, a, b] are no images.
+
+    >>> x, y = np.zeros((6, 4), np.float32), np.array([0, 1, 0, 1, 2, 2])
+    >>> Dataset("mine", x_train=x, y_train=y, x_test=x, y_test=y, classes=3)
+    Dataset('mine', train=6, test=6, shape=(4,), classes=3)
     """
 
     name: str

@@ -47,6 +47,18 @@ class Owners(Protocol):
 class Federation:
     """Clients' data in one pool of tensors: client i trains on `pool[train[i]]` and is tested on
     `test_pool[test[i]]`.
+
+    Args:
+        pool: all training samples: (inputs [n, ...], targets [n, ...]).
+        test_pool: all test samples, likewise.
+        train, test: for each client, the rows of these that are its own, int64.
+        names: the clients' names, by which their random streams go.
+        unseen: the numbers of clients that never train.
+
+    >>> pool = torch.randn(6, 4), torch.tensor([0, 1, 0, 1, 2, 2])
+    >>> rows = [torch.tensor([0, 1]), torch.tensor([2, 3, 4, 5])]
+    >>> Federation(pool, pool, rows, rows, names=["ash", "box"])
+    Federation(clients=2, unseen=0, train=6, test=6)
     """
 
     pool: Tree

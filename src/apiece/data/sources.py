@@ -30,6 +30,9 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None, col
     A name is looked for as NAME.npz (text: NAME.jsonl) in `data_dir`, then in the folder that APIECE_DATA names, then
     with the `datasets` package; a UserError says which file to put where. `reading` says how text becomes tokens, and
     `columns` which columns of a table are read, and how.
+
+    >>> load("digits")
+    Dataset('digits', train=1437, test=360, shape=(8, 8), classes=10)
     """
     source = SOURCES.get(name.lower().replace("_", "-"))
     if source is None:

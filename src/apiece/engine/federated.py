@@ -16,6 +16,19 @@ from apiece.engine.state import Plan, Server
 class Federated:
     """An algorithm on a task, round by round: `round` is pure in the server, and clients' rows are staged in their
     place until the caller commits them.
+
+    >>> from apiece import Algorithm, Clients, Federation, Plan, Sequential, Setup, Space, Task, Work
+    >>> import torch
+    >>> pool = torch.randn(6, 4), torch.tensor([0, 1, 0, 1, 2, 2])
+    >>> rows = [torch.tensor([0, 1]), torch.tensor([2, 3, 4, 5])]
+    >>> federation, space = Federation(pool, pool, rows, rows, ["ash", "box"]), Space(torch.nn.Linear(4, 3))
+    >>> setup = Setup(Algorithm("fedavg"), Task(space), space.ravel(), space.ravel_buffers())
+    >>> federated = Federated(setup)
+    >>> clients, server = Clients(federated, federation, Work(steps=3), 0, Sequential()), federated.start()
+    >>> server, answer = federated.round(server, clients, Plan([0, 1], frozenset(), lr=0.1))
+    >>> clients.commit(server.round - 1)
+    >>> server.round, answer.answered
+    (1, [0, 1])
     """
 
     setup: Setup

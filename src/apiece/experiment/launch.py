@@ -10,11 +10,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors.torch
 from torch import nn
 
 from apiece.algebra.composition import Algorithm
-from apiece.config import names
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.checks import hints, refuse_others
 from apiece.config.goal import given_metrics
@@ -31,13 +29,11 @@ from apiece.data.ownership import Listed
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.result import Info, Result
-from apiece.experiment.run import execute, trained
+from apiece.experiment.run import execute
 from apiece.experiment.tell import tell, tell_results
 from apiece.experiment.watchers import Bar, Watcher, tensorboard
 from apiece.language import plugins
-from apiece.networks.adapters import save_adapter
 from apiece.storage.shared import refuse_unshared
-from apiece.system import files
 from apiece.system.allocator import enough
 from apiece.system.device import to_numpy
 from apiece.system.ranks import join, restarted
@@ -61,27 +57,42 @@ def federate(
     resume: bool = False,
     **settings: Any,
 ) -> Result:
-    """Run one algorithm on your own module, loss and data; settings are those of `Config` (`rounds=50,
-    split="classes(2)"`).
+    """Run one algorithm on your own module, loss and data, and return its metrics and models.
 
-    `data`: a name, a path, a pair of arrays (x, y) of NumPy or torch, a frame of pandas or polars, a map-style dataset
-    of PyTorch, a Hugging Face dataset, a list or a dictionary with one of these for each client, {"train": ..., "test":
-    ...} of any of them, or a Dataset (texts for a module of your own: `apiece.data.texts.from_jsonl`). Inputs of
-    several parts are a dict or a tuple of arrays, and sequences of unequal length a list: they are padded, and the
-    model gets a mask too. `collate` makes (x, y) of a list of samples of any kind, once for all. `split` may also be a
-    list of indices for each client, or a dictionary of them by name. `clients`: a number, or a ready Federation.
-    `task="regression"` says what is learned where the targets do not; it decides the usual loss and metrics.
-    `loss(outputs, y)` replaces the loss. `metrics` are names, functions of (outputs, y) that give one value per sample
-    or one number for all, or `apiece.Metric`s: a list of these or a dictionary by name; `metric` is one alone.
-    `optimizer`, `server`, `schedule`, `augment`, `weighting`, `steps`, `lr` and `sampling` are text or a number, as on
-    the command line, or objects and functions: optimizers on vectors, a factor of the step size by (round, rounds), a
-    pure function of a batch, a weight by number of samples; a number of local steps, or a step size, by client's name,
-    as a function, a dictionary or a list; `sampling(round, generator, count)` gives the places, from 0 to count - 1, of
-    those who are asked among the clients that take part, draws from that generator alone, and replaces `cohort`.
-    `on_round(info)` is called with each round's record, which also has `info.model()`, `info.clients` and
-    `info.server`; if it returns "stop", the run ends with that round (`early_stopping`). Each of `watchers` is called
-    with the `Round` itself, before it is written: numbers that it returns, `{"mine": 0.5}`, join the record. `resume`
-    continues the run in the folder `out`, and starts it if there is none yet. Raises UserError for what cannot be run.
+    Args:
+        model: a module, or the text of one: "auto" fits the data, "mlp(hidden=[32])".
+        data: a name, a path, a pair of arrays (x, y) of NumPy or torch, a frame of pandas or polars, a map-style
+            dataset of PyTorch, a Hugging Face dataset, a list or a dictionary with one of these for each client,
+            {"train": ..., "test": ...} of any of them, or a Dataset (texts for a module of your own:
+            `apiece.data.texts.from_jsonl`). Inputs of several parts are a dict or a tuple of arrays, and sequences of
+            unequal length a list: they are padded, and the model gets a mask too.
+        algorithm: an expression, "scaffold + relaxed_init(0.1)", or an Algorithm.
+        loss: a function of (outputs, y) in place of the task's.
+        metric: one metric alone.
+        metrics: names, functions of (outputs, y) that give one value per sample or one number for all, or
+            `apiece.Metric`s: a list of these, or a dictionary by name.
+        collate: makes (x, y) of a list of samples of any kind, once for all.
+        on_round: is called with each round's record, which also has `info.model()`, `info.clients` and `info.server`;
+            if it returns "stop", the run ends with that round (`early_stopping`).
+        watchers: each is called with the `Round` itself, before it is written: numbers that it returns,
+            `{"mine": 0.5}`, join the record.
+        clients: a number, or a ready Federation.
+        progress: whether a bar in the terminal shows how far the run is.
+        resume: continue the run in the folder `out`, and start it if there is none yet.
+        settings: those of `Config`, by name: `rounds=50, split="classes(2)"`. `split` may also be a list of indices
+            for each client, or a dictionary of them by name. `task="regression"` says what is learned where the targets
+            do not; it decides the usual loss and metrics. `optimizer`, `server`, `schedule`, `augment`, `weighting`,
+            `steps`, `lr` and `sampling` are text or a number, as on the command line, or objects and functions:
+            optimizers on vectors, a factor of the step size by (round, rounds), a pure function of a batch, a weight by
+            number of samples; a number of local steps, or a step size, by client's name, as a function, a dictionary or
+            a list; `sampling(round, generator, count)` gives the places, from 0 to count - 1, of those who are asked
+            among the clients that take part, draws from that generator alone, and replaces `cohort`.
+
+    Raises UserError for what cannot be run.
+
+    >>> result = federate(algorithm="scaffold", clients=10, split="dirichlet(0.5)", rounds=8, steps=10)
+    >>> result.metrics[-1]["global_accuracy"] > 0.8  # of the bundled digits; chance is 0.1
+    True
     """
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
@@ -234,19 +245,6 @@ def ensure(config: Config, folder: Path, progress: bool = False) -> None:
     if ranks.from_first(lambda: whole(config, folder)):
         return
     _watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
-
-
-def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
-    """Write the trained global model of a run, or one client's by name: a file for `load_state_dict`, or, where the run
-    trained adapters and `out` is no .safetensors, a folder for `PeftModel.from_pretrained`. `plugin`: the plug-in files
-    that the run was made with.
-    """
-    config = folders.read_one(folder, plugin)
-    result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
-    if config.adapter is not None and out.suffix != ".safetensors":
-        save_adapter(result.experiment.module, names.one("adapter", config.adapter), result.model(client), out)
-    else:
-        files.atomic_write(out, safetensors.torch.save(result.model(client)))
 
 
 def _assembled(config: Config, *given: Any) -> Experiment:

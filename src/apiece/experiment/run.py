@@ -63,6 +63,11 @@ def execute(
     by name join the round's record. Each of `on_round` is called with that record, once the round is saved. If one of
     them returns "stop", that round is the last. Raises UserError for a folder that exists or belongs to another run,
     and NotFinite (everything until then is saved).
+
+    >>> from apiece import Config
+    >>> from apiece.config.assemble import assemble
+    >>> len(execute(assemble(Config(clients=5, rounds=2, steps="5"))).metrics)
+    2
     """
     ranks, rounds = join(), experiment.config.rounds
     with ExitStack() as stack:

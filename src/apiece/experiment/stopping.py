@@ -120,7 +120,14 @@ def early_stopping(metric: str | None = None, patience: int = 5, min_delta: floa
 
     It may also be one of `watchers`. `metric` is a number of metrics.jsonl; by default that of the first metric for the
     global model, or for the clients' own if there is none. What is better follows from the metric. If the run is given
-    more rounds afterwards, it waits anew. Raises UserError for a patience below 1 or a negative `min_delta`, and, in
+    more rounds afterwards, it waits anew.
+
+    >>> from apiece import federate
+    >>> stop = early_stopping("global_loss", patience=1, min_delta=10.0)  # no round is better by so much
+    >>> len(federate(clients=5, rounds=20, steps=2, on_round=stop).metrics)
+    2
+
+    Raises UserError for a patience below 1 or a negative `min_delta`, and, in
     the first round that is measured, for a metric that no round has.
     """
     if patience < 1 or not min_delta >= 0:
@@ -137,6 +144,13 @@ def keep_best(metric: str | None = None) -> KeepBest:
 
     `metric` is as in `early_stopping`; of equal rounds the first counts. The file is replaced as a whole, before the
     round's checkpoint is written, and its metadata name the `round`. Raises UserError for a run without a folder.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from apiece import federate
+    >>> with TemporaryDirectory() as folder:
+    ...     run = federate(clients=5, rounds=2, steps=5, out=f"{folder}/one", watchers=[keep_best()])
+    ...     (run.folder / "best.safetensors").is_file()
+    True
     """
     return KeepBest(metric)
 

@@ -28,6 +28,12 @@ def global_model(
     groups are replaced by their weighted mean over the clients that trained since the last synchronization, personal
     parameters by their uniform mean over all clients that ever trained. If clients are sent models of their own, the
     parameters are no model, but the input from which the broadcast makes the clients' models.
+
+    >>> from apiece import federate
+    >>> run = federate(algorithm="fedper", clients=5, rounds=1, steps=5)  # each client keeps a head of its own
+    >>> theta, buffers, virtual = global_model(run.experiment.federated, run.server, run.clients)
+    >>> virtual  # the mean of those heads stands in it, which no client was sent
+    True
     """
     mean = partial(_average_open, round=server.round, clients=clients, threads=threads)
     theta, virtual = mean(federated.setup.periods, evaluated(federated, server), "model", federated.setup.kept)

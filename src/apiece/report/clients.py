@@ -19,6 +19,15 @@ def client_metrics(folder: str | Path) -> DataFrame:
 
     A value that a client's test samples do not define (AUROC of one class) is left out. Raises UserError if pandas is
     missing, or if the folder holds no run.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from apiece import federate
+    >>> with TemporaryDirectory() as folder:
+    ...     run = federate(clients=5, rounds=2, steps=5, out=f"{folder}/run")
+    ...     table = client_metrics(f"{folder}/run")
+    >>> list(table.columns), sorted(set(table["client"])), sorted(set(table["round"]))  # doctest: +NORMALIZE_WHITESPACE
+    (['run', 'round', 'client', 'metric', 'value'],
+     ['client-0', 'client-1', 'client-2', 'client-3', 'client-4'], [1, 2])
     """
     try:
         import pandas

@@ -1,0 +1,29 @@
+"""A run's trained models as files: for `load_state_dict`, or for peft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import safetensors.torch
+
+from apiece.config import names
+from apiece.config.assemble import assemble
+from apiece.experiment import folders
+from apiece.experiment.run import trained
+from apiece.networks.adapters import save_adapter
+from apiece.system import files
+
+
+def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
+    """Write the trained global model of a run, or one client's by name: a file for `load_state_dict`, or, where the run
+    trained adapters and `out` is no .safetensors, a folder for `PeftModel.from_pretrained`. `plugin`: the plug-in files
+    that the run was made with.
+    """
+    config = folders.read_one(folder, plugin)
+    result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
+    if config.adapter is not None and out.suffix != ".safetensors":
+        save_adapter(result.experiment.module, names.one("adapter", config.adapter), result.model(client), out)
+    else:
+        files.atomic_write(out, safetensors.torch.save(result.model(client)))
