@@ -50,6 +50,7 @@ from .experiment.stopping import keep_best as keep_best
 from .lifts.lift import Sequential as Sequential
 from .measure.global_average import global_model as global_model
 from .report.clients import client_metrics as client_metrics
+from .report.paper_figure import figure as figure
 from .vector.metric import Metric as Metric
 from .vector.space import Space as Space
 from .vector.task import Task as Task

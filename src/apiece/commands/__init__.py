@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from apiece.commands.lists import Algorithms, Data
 from apiece.commands.papers import Reproduce, Verify
-from apiece.commands.results import Compare, Export, Personalize, Report
+from apiece.commands.results import Compare, Export, Figure, Personalize, Report
 from apiece.commands.runs import Grid, Resume, Run
 
 BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the first alone executes the rest
@@ -18,6 +18,7 @@ COMMANDS = {
     "resume": Resume,
     "compare": Compare,
     "report": Report,
+    "figure": Figure,
     "export": Export,
     "personalize": Personalize,
     "reproduce": Reproduce,

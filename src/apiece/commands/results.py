@@ -1,9 +1,10 @@
-"""The commands on runs that exist: `apiece compare | report | export | personalize`."""
+"""The commands on runs that exist: `apiece compare | report | figure | export | personalize`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tyro.conf import Positional
 
@@ -46,6 +47,26 @@ class Report:
 
         check(Config(target=self.target))
         print(write_report(begun(self.folders, self.target), Path(self.out), self.target))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Draw one number of runs for a paper: a line for each algorithm, with the mean and the spread over seeds."""
+
+    folders: Positional[tuple[str, ...]]
+    out: str
+    """The file to write: .pdf, .svg or .png."""
+    x: Literal["rounds", "bytes", "seconds"] = "rounds"
+    """Bytes are those sent up and down until then; seconds are those of training until then."""
+    y: str = "global"
+    """A name that `apiece grid --metric` takes, such as personal, or a key of metrics.jsonl, such as train_loss."""
+    style: Literal["screen", "print"] = "screen"
+    """print: as wide as a column, with lines that differ in gray, too."""
+
+    def __call__(self) -> None:
+        from apiece.report.paper_figure import write_figure
+
+        print(write_figure(self.folders, self.x, self.y, self.style, Path(self.out)))
 
 
 @dataclass(frozen=True)
