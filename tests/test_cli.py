@@ -320,3 +320,41 @@ def test_features_that_were_not_scaled_are_hinted_at_once(tmp_path, scale, colum
     said = [line for line in ended.err.splitlines() if "standardize" in line]
     assert ended.code == 0 and len(said) == (column is not None)
     assert all(f"as large as {abs(scale) * 1.5:.3g} (column {column} of 4)" in line for line in said)
+
+
+@pytest.mark.parametrize("shell, has", [("bash", "complete -F"), ("zsh", "#compdef apiece")])
+def test_a_shell_gets_its_completion(shell, has, tmp_path):
+    ended = cli("completion", shell)
+    assert ended.code == 0 and has in ended.out and "--learning-rate" not in ended.out
+    assert all(word in ended.out for word in ("personalize", "--cohort", "--log-format"))
+    if shell == "bash":
+        (tmp_path / "it").write_text(ended.out)
+        assert subprocess.run(["bash", "-n", tmp_path / "it"], capture_output=True).stderr == b""
+
+
+def test_the_module_is_the_command():
+    """Its usage has the command's name, and its exit code is the command's."""
+    words = [sys.executable, "-m", "apiece"]
+    told = subprocess.run([*words, "--help"], capture_output=True, text=True)
+    assert told.returncode == 0 and told.stdout.startswith("usage: apiece [-h]") and "Exit codes" in told.stdout
+    wrong = subprocess.run([*words, "run", "--rounds", "0"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and wrong.stderr == cli("run", "--rounds", "0").err != ""
+
+
+def test_tables_as_json(tmp_path, no_report):
+    assert run(out=tmp_path / "one", target=0.2, unseen=1).code == 0
+    told = json.loads(cli("compare", tmp_path / "one", "--no-references", "--json", "--target", "0.2").out)
+    (row,) = told["rows"]
+    last = metrics(tmp_path / "one")[-1]
+    assert row["name"] == "fedavg" and row["seeds"] == [0] and row["folders"] == [str(tmp_path / "one")]
+    assert row["numbers"]["global_accuracy"] == {"mean": last["global_accuracy"], "sd": 0.0, "seeds": 1, "best": False}
+    assert row["numbers"]["bytes"]["mean"] == last["bytes_up"] + last["bytes_down"]
+    assert row["to_target"]["rounds"]["mean"] <= 3
+    x, y = np.zeros((4, 8, 8), np.float32), np.arange(4)
+    np.savez(tmp_path / "client.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    given = ["--run", tmp_path / "one", "--data", tmp_path / "client.npz", "--out", tmp_path / "its.safetensors"]
+    served = json.loads(cli("personalize", *given, "--json").out)
+    assert served["down"] > 0 and served["samples"] == 4 and 0 <= served["values"]["accuracy"] <= 1
+    cards = json.loads(cli("reproduce", "--json", "--out", tmp_path).out)
+    assert {"fedals-table2", "fedinit-table9"} <= {card["name"] for card in cards} and not cards[0]["scales"]
+    sentence(cli("reproduce", "fedals-table2", "--json"), "--json lists the cards")

@@ -24,13 +24,17 @@ from tyro.constructors import (
 )
 
 from apiece import __version__
-from apiece.commands import BY_RANKS, COMMANDS, Grid, Run
+from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Run
 from apiece.commands.runs import Settings
 from apiece.config.settings import GROUPS, Config, about
 from apiece.config.tables import count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError
 from apiece.system import signals
 
+ABOUT = """Federated learning for clients whose data differ. `apiece --version` prints the version.
+
+Exit codes: 0 done, 1 a defect of apiece, 2 input that cannot be used (one sentence says why), 128 + the number of a
+signal that ended it (130 Ctrl-C, 143 SIGTERM), 141 the reader of its output has gone."""
 SEVERAL = {
     "--plugin": "--plugin a.py b.py",
     "--seeds": "--seeds 0,1",
@@ -64,8 +68,10 @@ def main(arguments: list[str] | None = None) -> None:
                 COMMANDS if path is None else COMMANDS | _with_defaults(defaults),
                 args=words,
                 prog="apiece",
-                description="Federated learning for clients whose data differ. `apiece --version` prints the version.",
+                description=ABOUT,
             )
+        if isinstance(command, Completion):
+            return main(["--tyro-print-completion", command.shell])
         if path is not None and settings.plugin:
             _refuse_unnamed(settings.plugin, command.config.plugin, path)
         _do(command)

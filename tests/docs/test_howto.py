@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +12,10 @@ from matplotlib import pyplot
 from support import ROOT
 from support.outer import cli
 
-PAGES = {"figures": {"accuracy.pdf", "loss.png", "both.pdf"}}  # and the files that each leaves
+PAGES = {  # and the files that each leaves
+    "figures": {"accuracy.pdf", "loss.png", "both.pdf"},
+    "terminal": {"log.txt", "rounds.jsonl", "table.json", "grid.json", "cards.json", "algorithms.json", "data.json"},
+}
 
 
 @pytest.mark.slow
@@ -26,8 +30,13 @@ def test_the_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if kind == "python":
             exec(compile(block, page, "exec"), {"__name__": "__main__"})
         for line in block.splitlines() if kind == "bash" else ():
-            ended = cli(*words(line))
+            command, _, file = line.partition(" > ")
+            ended = cli(*words(command))
             assert ended.code == 0, (line, ended.err)
+            if file:
+                Path(file).write_text(ended.out)
+            if file.endswith("json"):
+                assert json.loads(ended.out)
     pyplot.close("all")
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == PAGES[page]
 
@@ -37,3 +46,10 @@ def words(line: str) -> list[str]:
     first, *rest = shlex.split(line)
     assert first == "apiece", line
     return [w for word in rest for w in (sorted(map(str, Path().glob(word))) if word.endswith("/*") else [word])]
+
+
+def test_each_exit_code_of_the_help_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
+    said = " ".join(cli("--help").out.split()).partition("Exit codes: ")[2].partition("╭")[0]
+    codes = set(re.findall(r"\b(?!128)\d+\b", said))
+    assert codes == {"0", "1", "2", "130", "141", "143"} and all(f"| {code} |" in page for code in codes)

@@ -9,6 +9,7 @@ from apiece.commands.lists import Algorithms, Data
 from apiece.commands.papers import Reproduce, Verify
 from apiece.commands.results import Compare, Export, Figure, Personalize, Report
 from apiece.commands.runs import Grid, Resume, Run
+from apiece.commands.shells import Completion
 
 BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the first alone executes the rest
 
@@ -25,4 +26,5 @@ COMMANDS = {
     "verify": Verify,
     "algorithms": Algorithms,
     "data": Data,
+    "completion": Completion,
 }

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import arg
+
+from apiece.errors import UserError
 
 Folder = Annotated[str, arg(metavar="FOLDER")]
 Trusted = Annotated[
     tuple[str, ...],
     arg(help="The plug-in files that the run was made with: a file that only its folder names is not executed."),
 ]
+Quiet = Annotated[bool, arg(help="Print nothing but problems.")]
+LogFormat = Annotated[
+    Literal["text", "json"],
+    arg(help="json: one JSON object a round on the standard output, and nothing else there."),
+]
+Json = Annotated[bool, arg(help="As JSON, and nothing else on the standard output.")]
+
+
+def progress(quiet: bool, log_format: Literal["text", "json"]) -> bool | Literal["json"]:
+    """What a run shows of its rounds; UserError if it shall show them and be quiet."""
+    if quiet and log_format == "json":
+        raise UserError("--quiet and --log-format json are both given: leave one out.")
+    return "json" if log_format == "json" else not quiet

@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from apiece.commands.arguments import Json
+from apiece.errors import UserError
+
 
 @dataclass(frozen=True)
 class Reproduce:
@@ -33,13 +36,16 @@ class Reproduce:
     """Where lines, tables, figures and pages go, one folder a paper."""
     runs: str = "runs/reproduce"
     """Where run folders go, in which a cell that was stopped continues."""
+    json: Json = False
 
     def __call__(self) -> None:
         from apiece.reproduce import running
-        from apiece.reproduce.standing import listed
+        from apiece.reproduce.standing import for_programs, listed
 
         if not self.cards:
-            return print(listed(Path(self.out)))
+            return print(for_programs(Path(self.out)) if self.json else listed(Path(self.out)))
+        if self.json:
+            raise UserError("--json lists the cards: leave the names of cards out; a card's page is Markdown and CSV.")
         place = running.Place(Path(self.out), Path(self.runs), self.device, self.data_dir, self.workers)
         for card in self.cards:
             print(running.reproduce(card, self.scale, place, self.seeds, self.only))

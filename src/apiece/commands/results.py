@@ -8,7 +8,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from apiece.commands.arguments import Folder, Trusted
+from apiece.commands.arguments import Folder, Json, Trusted
 from apiece.config.settings import Config, check
 
 
@@ -23,12 +23,14 @@ class Compare:
     """Where the report goes (default: report.html beside the first run)."""
     target: float | None = None
     """A global value of the first metric: the table says after how many rounds, bytes and seconds it was reached."""
+    json: Json = False
 
     def __call__(self) -> None:
         from apiece.experiment.references import compare
 
         check(Config(target=self.target))
-        compare([Path(f) for f in self.folders], self.references, Path(self.out) if self.out else None, self.target)
+        out, folders = Path(self.out) if self.out else None, [Path(folder) for folder in self.folders]
+        compare(folders, self.references, out, self.target, self.json)
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,11 @@ class Personalize:
     steps: int | None = None
     """Local steps after that (default: none; a round's, where nothing else trains the personal parameters)."""
     plugin: Trusted = ()
+    json: Json = False
 
     def __call__(self) -> None:
         from apiece.experiment.personalize import personalize
+        from apiece.report.for_programs import as_text
 
-        print(personalize(Path(self.run), Path(self.data), Path(self.out), self.steps, self.plugin))
-        print(self.out)
+        served = personalize(Path(self.run), Path(self.data), Path(self.out), self.steps, self.plugin)
+        print(as_text(served.for_programs() | {"out": self.out}) if self.json else f"{served}\n{self.out}")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from apiece.commands.arguments import Folder, Trusted
+from apiece.commands.arguments import Folder, Json, LogFormat, Quiet, Trusted, progress
 from apiece.config.names import refuse_unknown, refuse_unknown_cells
 from apiece.config.settings import Config, check
 from apiece.report.metrics import choices
@@ -26,17 +26,20 @@ class Run:
     which flags override.
     """
 
+    quiet: Quiet = False
+    log_format: LogFormat = "text"
     config: Settings = field(default_factory=Config)
 
     def check(self) -> None:
         """Raise UserError for what can be refused before anything heavy is loaded."""
+        progress(self.quiet, self.log_format)
         check(self.config)
         refuse_unknown(self.config)
 
     def __call__(self) -> None:
         from apiece.experiment.launch import run_config
 
-        run_config(self.config, progress=True)
+        run_config(self.config, progress=progress(self.quiet, self.log_format))
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,14 @@ class Grid:
     columns: str
     """What is added to each row: "nothing, relaxed_init(0.1), fedcog()"."""
     metric: Annotated[str, METRIC] = "global"
+    json: Json = False
+    quiet: Quiet = False
+    log_format: LogFormat = "text"
     config: Settings = field(default_factory=Config)
 
     def check(self) -> None:
         """Raise UserError for what can be refused before anything heavy is loaded."""
+        progress(self.quiet, self.log_format)
         check(self.config)
         refuse_unknown_cells(self.config, self.rows, self.columns)
 
@@ -61,11 +68,15 @@ class Grid:
         from rich.console import Console
 
         from apiece.experiment.grid import run_grid
+        from apiece.report.for_programs import as_text
         from apiece.system.ranks import join
 
-        grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=True), Console()
-        if not join().leads:
+        show = progress(self.quiet or (self.json and self.log_format == "text"), self.log_format)
+        grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=show), Console()
+        if not join().leads or (show is not True and not self.json):
             return
+        if self.json:
+            return print(as_text(grid.for_programs()))
         console.print(grid.table())
         for line in grid.said():
             console.print(line, markup=False, soft_wrap=True)
@@ -88,8 +99,11 @@ class Resume:
     plugin: Trusted = ()
     patience: float | None = None
     """The seconds of silence that are allowed from here on, as with `run`."""
+    quiet: Quiet = False
+    log_format: LogFormat = "text"
 
     def __call__(self) -> None:
         from apiece.experiment.launch import resume
 
-        resume(Path(self.folder), True, self.device, self.on_bad_client, self.plugin, self.rounds, self.patience)
+        show = progress(self.quiet, self.log_format)
+        resume(Path(self.folder), show, self.device, self.on_bad_client, self.plugin, self.rounds, self.patience)

@@ -22,6 +22,7 @@ from apiece.engine.clients import NotFinite
 from apiece.errors import UserError, going_on, nearest
 from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
+from apiece.experiment.progress import Progress
 from apiece.experiment.result import measures_of
 from apiece.language import plugins
 from apiece.language.expression import parse_list
@@ -43,7 +44,7 @@ class Cell(NamedTuple):
     problem: str | None = None
 
 
-def run_grid(config: Config, rows: str, columns: str, metric: str = "global", progress: bool = False) -> Grid:
+def run_grid(config: Config, rows: str, columns: str, metric: str = "global", progress: Progress = False) -> Grid:
     """Run the cells of the table, all cells of one seed before the next seed, and write OUT/grid.md, OUT/grid.json (for
     reports) and OUT/report.html.
 
@@ -192,11 +193,12 @@ def _grid(
             return marked(written(personal, metric.unit), note), None
         return marked("–", f"{metric.heading} was not measured."), None
 
-    texts, tops = [], []
+    texts, tops, values = [], [], []
     for r in range(len(rows)):
         row = [told((r, c)) for c in range(len(columns))]
         texts.append([text for text, _ in row])
-        unmatched = best([value for _, value in row], metric.higher)
+        values.append([value for _, value in row])
+        unmatched = best(values[-1], metric.higher)
         tops.append([c in unmatched for c in range(len(columns))])
     seeds = max((len(runs.runs) for runs in done.values()), default=0)
     spread = f"; mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
@@ -204,7 +206,7 @@ def _grid(
     bold = f"in each row {top} is bold"
     unit = ", in percent" if metric.unit == "%" else f", in {metric.unit}" if metric.unit else ""
     about = f"{metric.heading}: {metric.caption}{unit}, after the last round{spread}; {bold}."
-    return Grid(rows, columns, texts, tops, notes, about)
+    return Grid(rows, columns, texts, tops, notes, about, values=values)
 
 
 def _over(done: dict[tuple[int, int], Runs], where: tuple[int, int], metric: Number) -> Spread | None:

@@ -28,10 +28,11 @@ from apiece.data.items import by_client
 from apiece.data.ownership import Listed
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
+from apiece.experiment.progress import Progress, shown
 from apiece.experiment.result import Info, Result
 from apiece.experiment.run import execute
 from apiece.experiment.tell import tell, tell_results
-from apiece.experiment.watchers import Bar, Watcher, tensorboard
+from apiece.experiment.watchers import Watcher, tensorboard
 from apiece.language import plugins
 from apiece.storage.shared import refuse_unshared
 from apiece.system.allocator import enough
@@ -136,7 +137,7 @@ def _splitter(split: Any) -> Any:
     return split if callable(split) and not isinstance(split, type) else None
 
 
-def run_config(config: Config, progress: bool = False) -> list[Result]:
+def run_config(config: Config, progress: Progress = False) -> list[Result]:
     """Run a configuration, once for each of its seeds (into seed-0, seed-1, ... of its folder)."""
     from apiece.report.page import write_report
 
@@ -164,7 +165,7 @@ def run_config(config: Config, progress: bool = False) -> list[Result]:
         return results
     if out is not None and config.seeds:
         write_report([out], out, config.target)
-    if progress:
+    if progress is True:
         tell([out], config.target) if out is not None else tell_results(results, config.target)
     return results
 
@@ -177,7 +178,7 @@ def _each(config: Config, folder: Path | None) -> list[tuple[Config, Path | None
 
 def resume(
     folder: Path,
-    progress: bool = False,
+    progress: Progress = False,
     device: str | None = None,
     on_bad_client: Literal["stop", "skip"] | None = None,
     plugin: Sequence[str] = (),
@@ -199,7 +200,7 @@ def resume(
     )
     ended = rounds is None or (rounds == there.rounds and not stopped)
     if ended and ranks.from_first(lambda: all(map(lifecycle.complete, parts))):
-        if ranks.leads:
+        if ranks.leads and progress != "json":
             past = f"{there.rounds} rounds" if not stopped else f"round {folders.noted(stopped[0])['stopped']}, stopped"
             print(f"{folder} has ended after {past}: see {folder / 'report.html'}; --rounds N continues the run.")
         return
@@ -222,7 +223,7 @@ def resume(
             _watched(_assembled(one), part, None, progress, resume=begun)
     if config.seeds and ranks.leads:
         write_report([folder], folder, config.target)
-    if progress and ranks.leads:
+    if progress is True and ranks.leads:
         tell([folder], config.target)
 
 
@@ -231,7 +232,7 @@ def whole(config: Config, folder: Path) -> bool:
     return folders.ended(folder) and folders.recorded(folder).rounds == config.rounds
 
 
-def ensure(config: Config, folder: Path, progress: bool = False) -> None:
+def ensure(config: Config, folder: Path, progress: Progress = False) -> None:
     """Make sure that the folder holds the whole run of a configuration: continue a run that was stopped or has fewer
     rounds, begin one if there is none, and keep one that has ended.
 
@@ -270,11 +271,11 @@ def _watched(
     experiment: Experiment,
     folder: Path | None,
     on_round: Callable[[Info], object] | None,
-    progress: bool,
+    progress: Progress,
     resume: bool,
     watchers: Sequence[Watcher] = (),
 ) -> Result:
-    """Run an experiment with its progress bar and TensorBoard, if they are asked for."""
+    """Run an experiment with what shows its progress and TensorBoard, if they are asked for."""
     ranks = join()
     if folder is not None:
         refuse_unshared(folder, ranks)
@@ -283,8 +284,7 @@ def _watched(
     with ExitStack() as stack:
         stack.enter_context(going_on(_goes_on(folder), folder))
         told = [on_round] if on_round else []
-        if progress and ranks.leads:
-            told.append(stack.enter_context(Bar(experiment)))
+        told += stack.enter_context(shown(experiment, ranks.leads and progress))
         if experiment.config.tensorboard and folder is not None and ranks.leads:
             told.append(tensorboard(folder, stack))
         with enough("the run"):

@@ -70,6 +70,10 @@ class Served(NamedTuple):
         """Its accuracy; None where there are no test samples, or another metric."""
         return self.values.get("accuracy")
 
+    def for_programs(self) -> dict[str, Any]:
+        """All of it but the model, as values for JSON."""
+        return {name: value for name, value in self._asdict().items() if name != "state"}
+
     def __str__(self) -> str:
         told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in self.values.items())
         measured = f"; {told} on its {self.samples} test samples" if told else ""

@@ -13,14 +13,20 @@ from apiece.errors import going_on
 from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
 from apiece.experiment.tell import tell
+from apiece.report.for_programs import as_text
 from apiece.report.page import write_report
 from apiece.report.records import Runs
 from apiece.report.results import begun, read_runs
+from apiece.report.table import for_programs
 from apiece.system.ranks import join
 
 
-def compare(paths: list[Path], references: bool, out: Path | None, target: float | None = None) -> None:
-    """Print runs in one table and write one report; missing reference rows are trained, or continued, first."""
+def compare(
+    paths: list[Path], references: bool, out: Path | None, target: float | None = None, json: bool = False
+) -> None:
+    """Print runs in one table, or as JSON, and write one report; missing reference rows are trained, or continued,
+    first.
+    """
     ranks = join()
     paths = ranks.from_first(lambda: begun(paths, target))
     with ranks.together():
@@ -31,11 +37,17 @@ def compare(paths: list[Path], references: bool, out: Path | None, target: float
         folders.say(_announced(rows[0], left))
     for folder in left:
         with going_on(f"`apiece resume {folder}`, or the same comparison again, continues it"):
-            ensure(made[folder], folder, progress=True)
+            ensure(made[folder], folder, progress=not json)
     paths = [*paths, *made]
-    if ranks.leads:
+    if not ranks.leads:
+        return
+    page = out or paths[0].parent / "report.html"
+    if json:
+        rows = for_programs(paths, target)
+        print(as_text({"rows": rows, "report": str(write_report(paths, page, target))}))
+    else:
         tell(paths, target)
-        print(write_report(paths, out or paths[0].parent / "report.html", target))
+        print(write_report(paths, page, target))
 
 
 def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:

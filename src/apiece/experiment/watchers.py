@@ -18,11 +18,11 @@ from apiece.engine.state import Server
 from apiece.errors import UserError, with_extra
 from apiece.experiment import folders, lifecycle
 from apiece.experiment.choice import cores
-from apiece.experiment.result import Info, Round, Told, measures_of
+from apiece.experiment.result import Info, Round, Told
 from apiece.experiment.stopping import STOP
 from apiece.measure.evaluate import Evaluation, Panel
 from apiece.measure.scoring import Values
-from apiece.report.metrics import BY_KEY, numbers
+from apiece.report.metrics import BY_KEY
 
 Watcher = Callable[[Round], Mapping[str, Any] | str | None]
 
@@ -133,43 +133,6 @@ def stops(answer: Any) -> bool:
             f"on_round, or a watcher, returned {answer!r}: let it return {STOP!r} to end the run, or nothing."
         )
     return isinstance(answer, str)
-
-
-class Bar:
-    """A progress bar over rounds with the first metric; before it, a line says how many clients a round asks."""
-
-    def __init__(self, experiment: Experiment):
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}"),
-            TimeRemainingColumn(),
-        )
-        self.progress = Progress(*columns)
-        config = experiment.config
-        self.task = self.progress.add_task(f"{config.algorithm} seed {config.seed}", total=config.rounds, said="")
-        self.value, registered = "", len(experiment.training.participants)
-        self.numbers = numbers(measures_of(experiment.federated.setup.task))
-        about = "about " if config.sampling != "fixed" else ""
-        self.asked = f"{about}{experiment.cohort} of {registered} clients a round"
-
-    def __enter__(self) -> Callable[[Info], None]:
-        self.progress.start()
-        self.progress.console.print(self.asked, highlight=False)
-        return self.show
-
-    def show(self, info: Info) -> None:
-        if (first := next((m for m in self.numbers if m.ranked and m.key in info), None)) is not None:
-            heading = f"{first.heading[0].lower()}{first.heading[1:]}"
-            self.value = f"{heading} {info[first.key]:{'.3f' if first.unit == '%' else '.4g'}}"
-        said = self.value if info["answered"] else "nobody answered: nothing changed"
-        self.progress.update(self.task, completed=info["round"], said=said)
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
 
 
 def tensorboard(folder: Path, stack: ExitStack) -> Callable[[Info], None]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.errors import UserError
+from apiece.report.for_programs import spread_for_programs
 from apiece.report.text import markdown
 from apiece.system.files import atomic_write
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from apiece.report.records import Spread
 
 NAME = "grid.json"
 NOTHING = "nothing"  # a grid's column that adds nothing
@@ -28,6 +31,7 @@ class Grid(NamedTuple):
     notes: list[str]
     about: str
     folders: Sequence[str] = ()  # of the cells that were run, in their order, relative to the grid's folder
+    values: Sequence[Sequence[Spread | None]] = ()  # of the cells, None where there is no number to compare
 
     def markdown(self) -> str:
         lines = [
@@ -36,6 +40,16 @@ class Grid(NamedTuple):
         ]
         headings = ["", *(name if name == NOTHING else f"`{name}`" for name in self.columns)]
         return "\n\n".join([markdown(headings, lines), *self.said()])
+
+    def for_programs(self) -> dict[str, Any]:
+        """The table as JSON: one entry for each cell."""
+        cells = [
+            {"row": row, "column": column, "text": self.cells[r][c], "best": bool(self.best[r][c])}
+            | spread_for_programs(self.values[r][c])
+            for r, row in enumerate(self.rows)
+            for c, column in enumerate(self.columns)
+        ]
+        return {"about": self.about, "notes": self.notes, "cells": cells}
 
     def said(self) -> list[str]:
         """The lines below the table."""

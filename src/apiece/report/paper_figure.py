@@ -33,7 +33,7 @@ ACROSS = {"rounds": ("round", "round", ""), "bytes": ("bytes", "bytes sent, up a
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # with the dashes, they tell lines apart in gray
 WHITE = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "white")
-LOOKS: dict[Look, dict[str, Any]] = {
+LOOKS: dict[Look, dict[Any, Any]] = {
     "screen": {"figure.figsize": (6.4, 4.0), "savefig.dpi": 160, **WHITE},
     "print": {"figure.figsize": (3.35, 2.5), "font.size": 8, **WHITE, "lines.linewidth": 1.1, "savefig.dpi": 600,
               "lines.markersize": 3.5, "text.color": "black", "axes.labelcolor": "black", "axes.edgecolor": "black",
@@ -86,11 +86,11 @@ def figure(
         if own:
             from matplotlib import pyplot
 
-            axes = pyplot.subplots(layout="constrained")[1]
+            axes = pyplot.figure(layout="constrained").add_subplot()
         draw(axes, found, x, style)
         _legend(axes, own)
         if path is not None:
-            save(axes.get_figure(root=True), path)
+            save(_figure(axes), path)
     return axes
 
 
@@ -146,22 +146,28 @@ def draw(axes: Axes, found: Drawn, x: Across, look: Look) -> None:
 
 def _legend(axes: Axes, own: bool) -> None:
     """Name the lines: above a figure of ours, and inside of axes that a program gave."""
-    figure, lines = axes.get_figure(root=True), axes.get_lines()
+    figure, lines = _figure(axes), axes.get_lines()
     if len(lines) < 2:
         return
     if not own:
         axes.legend(frameon=False)
         return
-    wide = 0.85 * 72 * figure.get_figwidth() / axes.xaxis.label.get_fontsize()  # in ems
+    wide = 0.85 * 72 * figure.get_figwidth() / float(axes.xaxis.label.get_fontsize())  # in ems
     fit = max(1, int(wide / (0.6 * max(len(str(line.get_label())) for line in lines) + 5.8)))
     figure.legend(loc="outside upper left", ncols=fit, frameon=False, handlelength=3)
+
+
+def _figure(axes: Axes) -> Figure:
+    made = axes.get_figure(root=True)
+    assert made is not None
+    return made
 
 
 def save(made: Figure, path: Path) -> None:
     """Write the figure; the same runs give the same bytes."""
     import matplotlib
 
-    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower(), {})
+    undated: Any = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower(), {})
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "apiece"}):
         made.savefig(buffer, format=path.suffix[1:].lower(), metadata=undated)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from apiece.report.for_programs import rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
 from apiece.report.results import Run, Runs, best, measured, read_runs, spread
 from apiece.report.text import amount, number, percent
@@ -94,6 +95,13 @@ def compare(folders: str | Path | Iterable[str | Path], target: float | None = N
     reached. UserError if a folder holds no run.
     """
     return summary(read_runs(folders), target)
+
+
+def for_programs(folders: Iterable[str | Path], target: float | None = None) -> list[dict[str, Any]]:
+    """`compare` as values for JSON."""
+    rows = read_runs(folders)
+    refuse_target(target, measured(rows)[0].unit)
+    return rows_for_programs(rows, [number for number in comparable(rows) if number.column], target)
 
 
 def summary(rows: list[Runs], target: float | None = None) -> Group:

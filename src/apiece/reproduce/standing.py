@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from apiece.report.for_programs import as_text
 from apiece.report.records import Spread
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import SCALES, Card, Claim
@@ -87,6 +88,17 @@ def listing(out: Path) -> list[tuple[str, str, list[Standing]]]:
         states = [standing(card, table, scale) for scale, table in tables.items()]
         found.append((name, card.title, [state for state in states if state.done]))
     return found
+
+
+def for_programs(out: Path) -> str:
+    """The same as JSON: of each scale the cells done and asked for, the claims judged and held, and the hours."""
+    what = ("scale", "done", "asked", "held", "judged", "farthest", "hours")
+    return as_text(
+        [
+            {"name": name, "title": title, "scales": [{key: getattr(now, key) for key in what} for now in states]}
+            for name, title, states in listing(out)
+        ]
+    )
 
 
 def listed(out: Path) -> str:
