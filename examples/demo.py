@@ -39,7 +39,7 @@ def picture(folders: list[Path], out: Path) -> None:
 
     rows = read_runs(folders)
     with style():
-        figure = Figure(figsize=(10, 3.4), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(10, 2.6), layout="constrained", facecolor="white")
         for axes, against, label in zip(
             figure.subplots(1, 2), ("round", "bytes"), ("round", "MB sent, up and down"), strict=True
         ):

@@ -42,9 +42,10 @@ def once_a_path(ask: Callable[..., Any]) -> Callable[..., Any]:
 read_digits = cache(sklearn.datasets.load_digits)
 
 
-def fresh_digits() -> Bunch:
+def fresh_digits(*, return_X_y: bool = False) -> Any:
     """The digits in arrays of the caller's own."""
-    return Bunch(images=read_digits().images.copy(), target=read_digits().target.copy())
+    own = Bunch(**{part: read_digits()[part].copy() for part in ("data", "images", "target")})
+    return (own.data, own.target) if return_X_y else own
 
 
 sklearn.datasets.load_digits = fresh_digits
