@@ -22,6 +22,15 @@ SOURCES: dict[str, Functions] = {
         {"opt": "apiece.networks.opt.opt", "opt_lm": "apiece.networks.opt.opt_lm", "hf": "apiece.networks.hf.hf"}
     ),
     "adapter": Names({"lora": "apiece.networks.adapters.lora"}),
+    "track": Names(
+        {
+            "csv": "apiece.experiment.track_files.csv",
+            "tensorboard": "apiece.experiment.track_files.tensorboard",
+            "mlflow": "apiece.experiment.track_mlflow.mlflow",
+            "wandb": "apiece.experiment.track_wandb.wandb",
+            "trackio": "apiece.experiment.track_wandb.trackio",
+        }
+    ),
 }
 
 
@@ -29,7 +38,7 @@ def refuse_unknown(config: Config) -> None:
     """Raise UserError for an unknown name in the settings. With plug-ins any algorithm's name may exist, since theirs
     are not known before they are executed.
     """
-    optional = [name for name in ("augment", "adapter") if getattr(config, name) not in ("none", None)]
+    optional = [name for name in ("augment", "adapter", "track") if getattr(config, name) not in ("none", None)]
     for setting in ("split", "schedule", *SIDES, *optional):
         if getattr(config, setting) == OWN:  # of a program: refused when it is needed
             continue

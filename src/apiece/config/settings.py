@@ -25,7 +25,7 @@ GROUPS = {  # as the help of the command line shows them, the most important fir
     "algorithm": "plugin adapter init buffers",
     "local_training": "epochs schedule optimizer optimizer_state clip",
     "server": "sampling absent server weighting",
-    "measurement": "metrics measure_on eval_every panel panel_of target drift seeds tensorboard early_stopping "
+    "measurement": "metrics measure_on eval_every panel panel_of target drift seeds track tensorboard early_stopping "
     "keep_best best_by",
     "execution": "device precision lift workers patience on_bad_client checkpoint_every",
 }
@@ -168,8 +168,10 @@ class Config:
     """What happens to a client that becomes non-finite: it stops the run, or is left out and counted."""
     checkpoint_every: int = 1
     """Rounds between two checkpoints."""
+    track: str = "none"
+    """Where rounds are written too: csv, tensorboard, mlflow, wandb, trackio, or several: csv + mlflow."""
     tensorboard: bool = False
-    """Write TensorBoard events into the run folder."""
+    """The same as --track tensorboard."""
     early_stopping: int | None = None
     """End the run once so many measurements in a row brought nothing better."""
     keep_best: bool = False

@@ -21,6 +21,7 @@ LATER = {
     "task": "auto",
     "keep_best": False,
     "measure_on": "test",
+    "track": "none",
 }  # settings that are left out at this value: folders from before them keep their identity
 
 

@@ -23,7 +23,8 @@ from apiece.system.files import read_toml
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
 NOT_IDENTITY = {  # settings that change a result by rounding at most
-    "out", "seeds", "data_dir", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client", "patience",
+    "out", "seeds", "data_dir", "track", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client",
+    "patience",
 }  # fmt: skip
 
 

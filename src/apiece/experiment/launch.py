@@ -32,7 +32,8 @@ from apiece.experiment.progress import Progress, shown
 from apiece.experiment.result import Info, Result
 from apiece.experiment.run import execute
 from apiece.experiment.tell import tell, tell_results
-from apiece.experiment.watchers import Watcher, tensorboard
+from apiece.experiment.tracking import Tracking
+from apiece.experiment.watchers import Watcher
 from apiece.language import plugins
 from apiece.storage.shared import refuse_unshared
 from apiece.system.allocator import enough
@@ -275,7 +276,7 @@ def _watched(
     resume: bool,
     watchers: Sequence[Watcher] = (),
 ) -> Result:
-    """Run an experiment with what shows its progress and TensorBoard, if they are asked for."""
+    """Run an experiment with what shows its progress and its trackers, if they are asked for."""
     ranks = join()
     if folder is not None:
         refuse_unshared(folder, ranks)
@@ -285,10 +286,9 @@ def _watched(
         stack.enter_context(going_on(_goes_on(folder), folder))
         told = [on_round] if on_round else []
         told += stack.enter_context(shown(experiment, ranks.leads and progress))
-        if experiment.config.tensorboard and folder is not None and ranks.leads:
-            told.append(tensorboard(folder, stack))
+        tracking = stack.enter_context(Tracking(experiment, folder, ranks.leads))
         with enough("the run"):
-            return execute(experiment, folder, told, resume, watchers)
+            return tracking.end(execute(experiment, folder, [*told, tracking], resume, watchers))
 
 
 def _goes_on(folder: Path | None) -> str:

@@ -59,7 +59,7 @@ def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
             given = folders.with_own_init(run.path, from_table(run.config | own, str(run.path)))
             refuse_own(given.data, "data set")
             refuse_own(given.model, "model")
-            config = replace(given, out=None, seeds=(), absent=0.0, tensorboard=False)
+            config = replace(given, out=None, seeds=(), absent=0.0, track="none", tensorboard=False)
             found[beside / f"{name}-{identity.digest(config)}"] = config
     return found
 

@@ -5,9 +5,7 @@ join the round's record.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +13,7 @@ from torch import Tensor
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
 from apiece.engine.state import Server
-from apiece.errors import UserError, with_extra
+from apiece.errors import UserError
 from apiece.experiment import folders, lifecycle
 from apiece.experiment.choice import cores
 from apiece.experiment.result import Info, Round, Told
@@ -133,25 +131,3 @@ def stops(answer: Any) -> bool:
             f"on_round, or a watcher, returned {answer!r}: let it return {STOP!r} to end the run, or nothing."
         )
     return isinstance(answer, str)
-
-
-def tensorboard(folder: Path, stack: ExitStack) -> Callable[[Info], None]:
-    """A function that writes a round's numbers for TensorBoard, closed with the stack."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError(
-            f"TensorBoard is not installed: {with_extra('tensorboard')}, or leave --tensorboard out."
-        ) from None
-    writers: list[Any] = []
-
-    def write(info: Info) -> None:
-        if not writers:  # only now: the folder is the run's only once the run has begun
-            writers.append(SummaryWriter(str(folder / "tensorboard"), purge_step=info["round"]))
-            stack.callback(writers[0].close)
-        layers = {f"consensus/{layer}": value for layer, value in info.get("consensus", {}).items()}
-        for name, value in (info | layers).items():
-            if isinstance(value, (int, float)) and name != "round":
-                writers[0].add_scalar(name, value, info["round"])
-
-    return write
