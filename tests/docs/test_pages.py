@@ -19,10 +19,12 @@ from support.outer import cli, draw_no_page_of_one_run
 
 from apiece import cli as command_line
 
+HOWTO = """own-data own-model compare new-algorithm resume new-client adapters many-clients gpu several-machines
+reproduce""".split()  # test_howto.py has the others
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / name for name in ("start.md", "why.md")),
-    *sorted((ROOT / "docs" / "howto").glob("*.md")),
+    *(ROOT / "docs" / "howto" / f"{name}.md" for name in HOWTO),
     *sorted((ROOT / "docs" / "concepts").glob("*.md")),
 ]
 FENCE = re.compile(r"(<!-- not run: .*? -->\n)?```(\w*)(?: (\S+))?\n(.*?)```", re.S)
