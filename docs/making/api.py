@@ -38,9 +38,11 @@ def page() -> Iterator[str]:
 
 
 def _thing(name: str, thing: Any) -> Iterator[str]:
-    if not (isinstance(thing, type) and issubclass(thing, Exception)):
+    if name == "Config":
+        yield "Its fields are the settings of the [configuration](configuration.md)."
+    elif not (isinstance(thing, type) and issubclass(thing, Exception)):
         yield _python(_signature(name, thing))
-    yield from described(paragraphs(thing))
+    yield from described(map(_with_imports, paragraphs(thing)))
     if not isinstance(thing, type):
         return
     fields = re.findall(r"^    (\w+): [^\n]*?  # ([^\n]+)$", inspect.getsource(thing), re.M)
@@ -48,7 +50,7 @@ def _thing(name: str, thing: Any) -> Iterator[str]:
         yield table(("field", "meaning"), [(f"`{field}`", escaped(meaning)) for field, meaning in fields])
     for method, function in vars(thing).items():
         function = function.fget if isinstance(function, property) else getattr(function, "__func__", function)
-        if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
+        if method != "neutral" and not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
             call = isinstance(vars(thing)[method], property)
             yield f"#### {name}.{method}"
             yield _python(f"{name}.{method}" if call else _signature(f"{name}.{method}", function, own=True))
@@ -58,6 +60,19 @@ def _thing(name: str, thing: Any) -> Iterator[str]:
 def paragraphs(thing: Any) -> list[str]:
     """A docstring's paragraphs."""
     return (inspect.getdoc(thing) or "").split("\n\n")
+
+
+def _with_imports(text: str) -> str:
+    """An example with an import of the public names that it uses: its own module, where it is tested, has some."""
+    imported = {
+        name for names in re.findall(r"^>>> from apiece import (.*)$", text, re.M) for name in names.split(", ")
+    }
+    used = {word for line in text.splitlines() if line[:4] in (">>> ", "... ") for word in re.findall(r"\w+", line)}
+    missing = sorted((used & {*apiece.__all__}) - imported)
+    if not text.startswith(">>>") or not missing:
+        return text
+    rest = [line for line in text.splitlines() if not line.startswith(">>> from apiece import ")]
+    return "\n".join([f">>> from apiece import {', '.join(sorted({*missing, *imported}))}", *rest])
 
 
 def _python(text: str) -> str:

@@ -45,6 +45,9 @@ def described(paragraphs: Iterable[str]) -> Iterator[str]:
     for text in paragraphs:
         if text.startswith(">>>"):
             yield f"```pycon\n{text}\n```"
+        elif text.startswith("Args:"):
+            arguments = re.findall(r"^    (\w[\w, ]*): (.*(?:\n        .*)*)", text, re.M)
+            yield "\n".join(f"- `{name}`: {escaped(meaning)}" for name, meaning in arguments)
         elif text.startswith("    "):
             yield literal("\n".join(line.removeprefix("    ") for line in text.splitlines()))
         elif text.lstrip().startswith("- "):

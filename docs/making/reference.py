@@ -74,7 +74,7 @@ def command_line() -> Iterator[str]:
         ("0", "The command did what it was asked for."),
         ("2", "The input was wrong: one sentence on standard error says what, what was allowed, and what to do."),
         ("130", "Ctrl-C ended it; a run's folder can be continued by `apiece resume`."),
-        ("141", "What read the output has gone, as after `apiece algorithms | head -1`."),
+        ("141", "What read the output has gone, as after `apiece algorithms \\| head -1`."),
         ("128 + n", "Signal n ended it: 143 for SIGTERM, 129 for SIGHUP. A run's folder can be continued."),
     ]
     yield table(("code", "meaning"), codes)

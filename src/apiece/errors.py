@@ -27,6 +27,13 @@ class UserError(ValueError):
     """Bad input, described in one sentence; the command line prints it and exits with code 2.
 
     `met_by`: the rank that met the error, once all ranks know of it; the first rank then prints it for all.
+
+    >>> from apiece import federate
+    >>> try:
+    ...     federate(rounds=0)
+    ... except UserError as error:
+    ...     print(error)
+    rounds=0 must be 1 or more.
     """
 
     met_by: int | None = None

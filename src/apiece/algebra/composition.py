@@ -27,6 +27,16 @@ class Period:
     Stored: theta_i, and between synchronizations what was sent of it. Sent: nothing else, and of these only where an
     interval opens or closes. An unseen client gets the server's; of personal ones the clients' mean where it is
     measured, and the initial ones where `apiece personalize` serves it.
+
+    Args:
+        which: the parameters: "head", "body", "norm", "*", a pattern of names, or a number of leading layers.
+        every: the number of rounds, or NEVER.
+        offset: how many rounds later, so that groups take turns.
+
+    >>> from apiece import federate
+    >>> personal_head = algorithm(Period("head", NEVER), name="personal head")
+    >>> len(federate("mlp", "digits", personal_head, clients=5, rounds=2, steps=5).metrics)
+    2
     """
 
     which: Selector
@@ -63,6 +73,13 @@ class StepSize:
     """The local step size of the selected parameters, as a factor of the run's: theta <- theta - factor lr g.
 
     Stored and sent: nothing. An unseen client is served as without it.
+
+    Args:
+        which: the parameters, as in `Period`.
+        factor: of the run's step size; 0 leaves them where they are.
+
+    >>> algorithm(StepSize("head", 0.1), name="careful head").step_sizes
+    (StepSize(which='head', factor=0.1),)
     """
 
     which: Selector
@@ -132,7 +149,15 @@ class Client:
 
 @dataclass(frozen=True)
 class Server:
-    """The server's optimizer, instead of the run's."""
+    """The server's optimizer, instead of the run's.
+
+    Args:
+        optimizer: such as `Descent(lr=0.5)`; it steps against the mean of sent - kept.
+
+    >>> from apiece import Descent
+    >>> algorithm(Server(Descent(lr=0.5)), name="half the way").server
+    Descent(lr=0.5)
+    """
 
     optimizer: Optimizer
 
@@ -160,6 +185,12 @@ class Cohort:
 class Phase:
     """`last_step`: groups are synchronized after the last local step of their interval; `first_step`: after the first
     of all, in a round of its own, and then after so many rounds.
+
+    Args:
+        rule: "last_step" or "first_step".
+
+    >>> algorithm(Period("body", 5), Phase("first_step"), name="average first").phase
+    'first_step'
     """
 
     rule: str

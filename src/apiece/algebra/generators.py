@@ -134,6 +134,14 @@ class Pipeline:
     says the parameters by the networks' names. `described` says which samples a descriptor in training is of. `decay`,
     a number or one for each of the server's parameters, adds decay times the clients' step size times these to the
     server's gradient.
+
+    >>> import torch
+    >>> def embed(phi, batch):
+    ...     return phi * batch[0].mean()
+    >>> def generate(eta, v):
+    ...     return eta * v
+    >>> Pipeline(embed, generate, parameters=torch.ones(2), split=1, normalize=Frozen()).split
+    1
     """
 
     embed: Embed

@@ -34,7 +34,17 @@ class Velocity(NamedTuple):
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent: m <- momentum m + g + weight_decay theta;  theta <- theta - lr m."""
+    """Stochastic gradient descent: m <- momentum m + g + weight_decay theta;  theta <- theta - lr m.
+
+    Args:
+        momentum: of the velocity m [D], in [0, 1).
+        weight_decay: how much of theta is added to the gradient.
+
+    >>> import torch
+    >>> theta, state = torch.tensor([1.0]), Sgd().init(torch.tensor([1.0]))
+    >>> Sgd().step(torch.tensor([2.0]), theta, state, 0.1)[0]
+    tensor([0.8000])
+    """
 
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -154,7 +164,16 @@ def clip(gradient: Tensor, bound: float) -> Tensor:
 
 @dataclass(frozen=True)
 class OnServer:
-    """A client's optimizer as the server's, with a step size of its own and the gradient clipped to this norm first."""
+    """A client's optimizer as the server's, with a step size of its own and the gradient clipped to this norm first.
+
+    Args:
+        optimizer: a client's, such as `Sgd(momentum=0.9)`.
+        lr: its step size, whatever the run's.
+        norm: the largest norm of the gradient; longer ones are scaled to it.
+
+    >>> OnServer(Sgd(momentum=0.9), lr=0.01, norm=1.0).lr
+    0.01
+    """
 
     optimizer: Optimizer
     lr: float

@@ -19,7 +19,20 @@ from apiece.vector.space import Space
 
 @dataclass(frozen=True)
 class Piece:
-    """A change to federated averaging, by the slots that it fills: they stand below in the order of one round."""
+    """A change to federated averaging, by the slots that it fills: they stand below in the order of one round.
+
+    >>> from dataclasses import dataclass
+    >>> from apiece import algorithm, federate
+    >>> @dataclass(frozen=True)
+    ... class Near(Piece):
+    ...     '''g <- g + mu (theta - start).'''
+    ...     mu: float = 0.1
+    ...     def correct(self, view: View):
+    ...         return (), lambda scratch, g, theta, batch: (scratch, g + self.mu * (theta - view.start))
+    >>> near = algorithm(Near(), name="near")
+    >>> len(federate("softmax_regression", "digits", near, clients=5, rounds=2, steps=5).metrics)
+    2
+    """
 
     reads: ClassVar[frozenset[str]] = frozenset()  # parts of the View that rows keep: "model", "gradient", "fresh"
     excludes: ClassVar[dict[str, str]] = {}  # pieces, or slots of others, that it cannot be composed with -> the reason

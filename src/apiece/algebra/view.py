@@ -36,7 +36,19 @@ class Descend(Protocol):
 
 
 class View(NamedTuple):
-    """What a piece may know of one client in one round, and nothing else. Vectors are [D]."""
+    """What a piece may know of one client in one round, and nothing else. Vectors are [D].
+
+    >>> from dataclasses import dataclass
+    >>> from apiece import Piece, algorithm, federate
+    >>> @dataclass(frozen=True)
+    ... class Halfway(Piece):
+    ...     '''The client keeps the middle of where it began and where it ended.'''
+    ...     def keep(self, view: View, theta):
+    ...         return (view.start + theta) / 2
+    >>> halfway = algorithm(Halfway(), name="halfway")
+    >>> len(federate("softmax_regression", "digits", halfway, clients=5, rounds=2, steps=5).metrics)
+    2
+    """
 
     sent: Tensor  # the model that the server sent
     model: Tensor  # the client's own model as it last kept it; where it never trained, the initial model

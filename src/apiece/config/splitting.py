@@ -58,6 +58,19 @@ def make_split(
     unseen: float = 0,
     validation: float = 0.0,
 ) -> Split:
-    """Divide a data set over clients by a splitter or its text: see `split_over_clients`."""
+    """Divide a data set over clients by a splitter or its text: see `split_over_clients`.
+
+    Args:
+        dataset: what is divided.
+        splitter: an expression, "dirichlet(0.1)", or what it makes; `apiece data` lists them.
+        clients: how many; None where the data say it (natural, given).
+        seed: of the split; the same seed gives the same split.
+        unseen: how many clients never train, or below 1 which share.
+        validation: the share of each client's samples that is held out from training.
+
+    >>> from apiece import load
+    >>> make_split(load("digits"), "dirichlet(0.5)", clients=4, seed=0).names
+    ['client-0', 'client-1', 'client-2', 'client-3']
+    """
     made: Splitter = one("split", splitter) if isinstance(splitter, str) else splitter
     return split_over_clients(dataset, made, clients, seed, unseen, validation)

@@ -112,6 +112,24 @@ class Federation:
 class MadeFederation:
     """Clients whose data are made on demand: `make(client) -> (x, y)` is a pure function of the client's number, which
     other threads may call.
+
+    Args:
+        make: gives a client's training data (x, y) by its number; a pure function, which other threads may
+            call.
+        count: how many clients there are.
+        samples_each: how many training samples each has.
+        test_pool: (x, y), on which every client is tested.
+        unseen: the numbers of the clients that never train.
+        names: of the clients; client-0, client-1, ... without them.
+        device: where the data are put.
+
+    >>> import torch
+    >>> def make(client):
+    ...     x = torch.full((10, 3), float(client))
+    ...     return x, torch.arange(10) % 2
+    >>> clients = MadeFederation(make, count=1000, samples_each=10, test_pool=make(0))
+    >>> clients.size(999)
+    10
     """
 
     make: Callable[[int], Tree]

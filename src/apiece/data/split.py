@@ -38,7 +38,13 @@ _PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Index arrays, one per client: `train` and `validation` into the training set, `test` into the test set."""
+    """Index arrays, one per client: `train` and `validation` into the training set, `test` into the test set.
+
+    >>> from apiece import load, make_split
+    >>> digits = load("digits")
+    >>> (make_split(digits, "classes(3)", clients=4, seed=0).counts(digits.y_train, 10) > 0).sum(1)
+    array([3, 3, 3, 3])
+    """
 
     train: list[np.ndarray]
     validation: list[np.ndarray]

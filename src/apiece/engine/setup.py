@@ -42,6 +42,21 @@ class Setup:
     ("drift", and "divergence", which keeps every client's model); `setting` is what a broadcast's recipe is completed
     for; `equal_work` says that all clients who answer a round take as many steps of the same size in it; `lr_by_client`
     gives a client's own step size by name, of which the round's is then a factor.
+
+    Args:
+        algorithm: what runs.
+        task: the model, its loss and metrics.
+        initial: the initial model [D].
+        initial_buffers: the statistics of normalization at first [B].
+        client: the clients' optimizer, where the algorithm has none.
+        server: the server's, likewise.
+
+    >>> import torch
+    >>> from apiece import Federated, Space, algorithm
+    >>> space = Space(torch.nn.Linear(2, 2))
+    >>> setup = Setup(algorithm(name="fedavg"), Task(space), space.ravel(), space.ravel_buffers(), clip=10.0)
+    >>> Federated(setup).start().params.shape
+    torch.Size([6])
     """
 
     algorithm: Algorithm

@@ -72,7 +72,16 @@ class Reply(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What the edge decided for one round."""
+    """What the edge decided for one round.
+
+    Args:
+        cohort: the numbers of the clients that are asked.
+        absent: those of them that do not answer.
+        lr: the clients' step size.
+
+    >>> Plan(cohort=[0, 3, 4], absent=frozenset({3}), lr=0.1).cohort
+    [0, 3, 4]
+    """
 
     cohort: list[int]
     absent: frozenset[int]

@@ -83,6 +83,14 @@ class Work:
 
     By steps, every batch is full: passes over the shuffled samples, each pass's remainder dropped; a client with fewer
     samples than a batch uses them all. By epochs, the last batch of a pass may be smaller.
+
+    Args:
+        steps: a number, or `Between(low, high)`.
+        epochs: passes over the client's samples, in place of steps.
+        batch: the number of samples of a step.
+
+    >>> Work(steps=Between(10, 50), batch=32).steps
+    Between(low=10, high=50)
     """
 
     steps: int | Between | ByClient | None = 50

@@ -37,7 +37,15 @@ class State(NamedTuple):
 
 
 class Round(NamedTuple):
-    """A round that is done: the state after it, who was asked, and its record so far."""
+    """A round that is done: the state after it, who was asked, and its record so far.
+
+    >>> from apiece import federate
+    >>> def watch(round: Round) -> dict[str, float]:
+    ...     return {"length": float(round.state.server.params.norm())}
+    >>> result = federate("softmax_regression", "digits", clients=5, rounds=2, steps=5, watchers=[watch])
+    >>> result.metrics[-1]["length"] > 0
+    True
+    """
 
     experiment: Experiment
     clients: Clients
@@ -109,7 +117,13 @@ class Told(Info):
 
 
 class Result(NamedTuple):
-    """What a run returns: one record per round, the models, and each client's metrics after the last round."""
+    """What a run returns: one record per round, the models, and each client's metrics after the last round.
+
+    >>> from apiece import federate
+    >>> result = federate("softmax_regression", "digits", clients=5, rounds=2, steps=5)
+    >>> [name for name in result.model()], len(result.metrics)
+    (['head.weight', 'head.bias'], 2)
+    """
 
     metrics: list[Info]
     experiment: Experiment

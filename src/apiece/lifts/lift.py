@@ -28,7 +28,11 @@ Make = Callable[[], Any]  # makes one client's ClientTask
 
 @dataclass(frozen=True)
 class Sequential:
-    """One client after the other."""
+    """One client after the other.
+
+    >>> Sequential()
+    Sequential()
+    """
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
         stepping = Loop()

@@ -16,6 +16,14 @@ class Metric(NamedTuple):
     by the number of the sample's targets; "all" if it takes all of a client's predictions at once and gives one number
     (F1, AUROC). A function over samples may also give several values a sample, [B, ...], and `finish` make the client's
     number of their mean [...]: sqrt for the root mean squared error.
+
+    >>> from apiece import federate
+    >>> def top2(outputs, y):
+    ...     return (outputs.topk(2).indices == y[:, None]).any(1).float()
+    >>> shown = Metric("top2", top2, unit="%")
+    >>> result = federate("softmax_regression", "digits", clients=5, rounds=2, steps=5, metrics=[shown, "accuracy"])
+    >>> result.metrics[-1]["global_top2"] >= result.metrics[-1]["global_accuracy"]
+    True
     """
 
     name: str

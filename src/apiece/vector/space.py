@@ -35,6 +35,18 @@ class Space:
     with the client, "drop" normalizes by the batch, at evaluation too. Raises UserError for a module without trainable
     parameters, and for one that cannot be copied or called at parameters of ours (scripted, lazy, or with the older
     weight_norm).
+
+    Args:
+        module: any module; its trainable parameters become the vector [D].
+        buffers: the policy.
+        dtype: of the vector.
+        device: where the vector lies.
+        autocast: the type in which the module's passes compute, if another.
+
+    >>> import torch
+    >>> space = Space(torch.nn.Linear(2, 3))
+    >>> space.ravel().shape, list(space.state_dict(space.ravel()))
+    (torch.Size([9]), ['weight', 'bias'])
     """
 
     def __init__(

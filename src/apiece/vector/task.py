@@ -62,6 +62,15 @@ class Task:
 
     `augment`, where there is one, is a pure function (x, draws) of a batch, applied to training batches only. `draws`
     says whether the model draws numbers as it trains (dropout, noise); calls of a model that does not need no stream.
+
+    Args:
+        space: the model.
+        loss: a function of (outputs, y) that gives the mean over a batch, [].
+        metrics: of predictions, the first shown first.
+
+    >>> import torch
+    >>> Task(Space(torch.nn.Linear(2, 3))).metrics[0].name
+    'accuracy'
     """
 
     space: Space
