@@ -4,16 +4,16 @@ and report.html.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from apiece.config.settings import Config
 from apiece.config.tables import from_toml, to_table
@@ -24,6 +24,7 @@ from apiece.system import files
 from apiece.system.files import read_toml
 from apiece.system.provenance import versions
 
+LOCK = ".lock"  # in a folder at which a process is at work; what a killed process leaves of it locks nothing
 INIT = "init.safetensors"  # a run's own copy of what it started from
 # words of a run.toml, each as it was once spelled, and the settings that have such words
 SPELLED = dict(vectorized="vectorised", centralized="centralised")  # codespell:ignore
@@ -123,18 +124,21 @@ def alone(folder: Path) -> Iterator[None]:
     """Hold a run's folder; raises UserError if another process holds it. The system lets go of it when this process
     ends, however it ends.
     """
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # not its run.toml, which may be replaced
+    path = folder / LOCK
+    held = FileLock(path, timeout=0, mode=0o666, fallback_to_soft=False)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(held)
+        held.acquire()
+    except Timeout:
         raise UserError(f"another process is at work on {str(folder)!r}: let it end, or stop it.") from None
-    except OSError:  # a file system without locks
+    except (OSError, NotImplementedError):  # a file system without locks, or a folder that can only be read
         pass
     try:
         yield
     finally:
-        os.close(held)
+        if held.is_locked:
+            with suppress(OSError):  # Windows removes it when it is released
+                path.unlink()  # while it is held: whoever has opened it sees that it is gone, and makes another
+            held.release()
 
 
 def recorded(folder: Path) -> Config:

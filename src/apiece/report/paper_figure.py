@@ -75,6 +75,15 @@ def figure(
 
     Raises:
         UserError: Where no run is found, none has that number, or the file's ending is another.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from apiece import federate
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("fedavg", "scaffold"):
+    ...         run = federate(algorithm=name, clients=5, rounds=3, steps=5, out=f"{folder}/{name}")
+    ...     axes = figure(folder, x="bytes", y="global")
+    >>> axes.get_ylabel(), axes.get_xlabel(), len(axes.get_lines())
+    ('Global accuracy (%)', 'bytes sent, up and down (MB)', 2)
     """
     path = None if out is None else _refused(Path(out))
     if x not in ACROSS or style not in LOOKS:

@@ -6,7 +6,6 @@ machine as long as for a busy one.
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import os
 import socket
@@ -16,6 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch.distributed.distributed_c10d import Store
+
+try:
+    import fcntl
+except ImportError:  # Windows has none
+    fcntl = None
 
 MISSED = 60  # seconds without a sign of life after which a machine counts as lost
 ADDRESS_OF = 0x8915  # SIOCGIFADDR of Linux: the IPv4 address of an interface
@@ -52,6 +56,8 @@ def _loops(address: str) -> bool:
 
 
 def _address(interface: str) -> str | None:
+    if fcntl is None:
+        return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             found = fcntl.ioctl(probe, ADDRESS_OF, struct.pack("256s", interface.encode()))

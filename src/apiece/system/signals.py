@@ -19,7 +19,8 @@ from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+ENDING = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 GRACE, LEAVING = 3.5, 0.5  # seconds: to close what is open; for the exit handlers
 
 
@@ -36,7 +37,13 @@ _came: list[int] = []
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """In this context these signals end the process with their code, except those that it ignores (`nohup`)."""
+    """In this context these signals end the process with their code, except those that it ignores (`nohup`).
+
+    Windows has no such signals: there Ctrl-C interrupts the main thread, as in any program.
+    """
+    if os.name == "nt":
+        yield
+        return
     heard, told = os.pipe()
     os.set_blocking(told, False)
     mine = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
