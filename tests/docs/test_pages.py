@@ -6,6 +6,7 @@ must have flags that exist. docs/adding-a-piece.md has a test of its own (test_a
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -103,6 +104,15 @@ def test_a_page_runs_as_it_stands(page: Path, here: Path, capsys: pytest.Capture
     if page.name == "README.md":
         means = [int(found) for found in re.findall(r": (\d+)%", capsys.readouterr().out)]
         assert len(means) == 3 and min(means) > 50, means
+
+
+@pytest.mark.slow
+def test_the_first_command_ends_well_at_its_own_scale(here: Path) -> None:
+    """Small commands would not show that a run of twenty rounds diverges."""
+    (first,) = (words for block in blocks(PAGES[0]) for words in commands(block.text) if words[:2] == ["apiece", "run"])
+    assert cli(*first[1:]).code == 0
+    last = json.loads((here / "runs" / "scaffold" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["global_accuracy"] > 0.8
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
