@@ -6,6 +6,7 @@ Importing this package and making a command load neither torch nor numpy.
 from __future__ import annotations
 
 from apiece.commands.lists import Algorithms, Data
+from apiece.commands.new import New
 from apiece.commands.papers import Reproduce, Verify
 from apiece.commands.results import Compare, Export, Figure, Personalize, Report
 from apiece.commands.runs import Grid, Resume, Run
@@ -14,6 +15,7 @@ from apiece.commands.shells import Completion
 BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the first alone executes the rest
 
 COMMANDS = {
+    "new": New,
     "run": Run,
     "grid": Grid,
     "resume": Resume,

@@ -1,0 +1,77 @@
+"""`apiece new`: the folder that it makes, whose commands run as they stand, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+from support.outer import cli
+
+FILES = ["README.md", "calibrated.py", "study.ipynb", "study.toml"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_folder_has_its_files_under_its_name(here: Path):
+    ended = cli("new", "some/my-study")
+    assert ended.code == 0 and ended.out.startswith("some/my-study: README.md,")
+    study = here / "some" / "my-study"
+    assert sorted(path.name for path in study.iterdir()) == FILES
+    assert study.joinpath("README.md").read_text().startswith("# my-study\n")
+    assert "$name" not in "".join(study.joinpath(name).read_text() for name in FILES)
+
+
+def test_an_empty_folder_is_taken_and_another_is_refused(here: Path):
+    (here / "empty").mkdir()
+    assert cli("new", "empty").code == 0
+    (here / "empty" / "study.toml").write_text("mine")
+    ended = cli("new", "empty")
+    assert ended.code == 2 and "exists and is not empty" in ended.err
+    assert (here / "empty" / "study.toml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["a study", "..", ".", "x/y!", "étude", ""])
+def test_a_bad_name_is_refused_in_one_sentence(here: Path, name):
+    ended = cli("new", name)
+    assert ended.code == 2 and "as in `apiece new my-study`" in ended.err and ended.err.count("\n") == 1
+    assert not list(here.iterdir())
+
+
+def test_a_file_in_the_way_is_named(here: Path):
+    (here / "there").write_text("")
+    ended = cli("new", "there/study")
+    assert ended.code == 2 and "there is a file" in ended.err
+
+
+@pytest.mark.slow
+def test_every_command_of_the_readme_and_the_notebook_run_as_they_stand(here: Path, monkeypatch: pytest.MonkeyPatch):
+    assert cli("new", "study").code == 0
+    monkeypatch.chdir(here / "study")
+    blocks = re.findall(r"```bash\n(.*?)```", Path("README.md").read_text(), re.S)
+    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert [words[0] for words in commands] == ["python", "apiece", "apiece", "apiece"]
+    for words in commands:
+        start = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "apiece"]
+        subprocess.run([*start, *words[1:]], check=True, capture_output=True)
+    assert Path("report.html").is_file()
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    names: dict = {"__name__": "__main__"}
+    try:
+        for cell in json.loads(Path("study.ipynb").read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                exec("".join(cell["source"]), names)
+    finally:
+        sys.modules.pop("calibrated", None)
+    assert set(names["curves"]) == {"calibrated", "fedavg"}
+    assert names["curves"]["calibrated"][:, -1].mean() > 0.8 and names["result"].metrics[-1]["global_accuracy"] > 0.8
