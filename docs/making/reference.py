@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_type_hints
@@ -33,7 +34,8 @@ ERRORS = {  # folders by what a user was about to do
 # how each page begins, or goes on
 COMMAND_LINE = """\
 `apiece COMMAND --help` prints what stands here, and `apiece --version` the version. `python -m apiece` is the
-same as `apiece`. The [configuration](configuration.md) describes the settings of `run` and `grid` in groups."""
+same as `apiece`. The [configuration](configuration.md) describes the settings of `run` and `grid` in
+groups, and [exit codes](exit-codes.md) have a page of their own."""
 CONFIGURATION = """\
 A setting has one name everywhere: `--eval-every 5` on the command line, `eval_every = 5` below `[config]` in a
 TOML file, `eval_every=5` in `apiece.federate`. `apiece run --config FILE` takes a file, such as the `run.toml`
@@ -69,15 +71,6 @@ def write(folder: Path) -> None:
 def command_line() -> Iterator[str]:
     yield "# Command line"
     yield COMMAND_LINE
-    yield "## Exit codes"
-    codes = [
-        ("0", "The command did what it was asked for."),
-        ("2", "The input was wrong: one sentence on standard error says what, what was allowed, and what to do."),
-        ("130", "Ctrl-C ended it; a run's folder can be continued by `apiece resume`."),
-        ("141", "What read the output has gone, as after `apiece algorithms \\| head -1`."),
-        ("128 + n", "Signal n ended it: 143 for SIGTERM, 129 for SIGHUP. A run's folder can be continued."),
-    ]
-    yield table(("code", "meaning"), codes)
     for name in COMMANDS:
         yield f"## apiece {name}"
         yield literal(helped(name))
@@ -104,11 +97,15 @@ def configuration() -> Iterator[str]:
         "apiece run --config runs/one/run.toml --rounds 3 --out runs/two",
     )
     for title, names in GROUPS.items():
-        rows = [
-            (f"`{n}`", _code(api.typed(kinds[n])), f"`{getattr(usual, n)!r}`", escaped(said[n])) for n in names.split()
-        ]
+        of = {n: (_code(_choices(api.typed(kinds[n]))), f"`{getattr(usual, n)!r}`") for n in names.split()}
+        rows = [(f"`{n}`", *cells, escaped(said[n])) for n, cells in of.items()]
         yield f"## {title.replace('_', ' ').capitalize()}"
         yield table(("setting", "type", "default", "meaning"), rows)
+
+
+def _choices(kind: str) -> str:
+    """A type with the words that a setting may have, instead of the type that lists them."""
+    return re.sub(r"Literal\[(.*?)\]", lambda found: found[1].replace(", ", " | "), kind)
 
 
 def metrics() -> Iterator[str]:

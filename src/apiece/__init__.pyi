@@ -3,13 +3,6 @@
 from .algebra.broadcast import FederationFacts as FederationFacts
 from .algebra.broadcast import Identity as Identity
 from .algebra.composition import Algorithm as Algorithm
-from .algebra.composition import Alternate as Alternate
-from .algebra.composition import Client as Client
-from .algebra.composition import Cohort as Cohort
-from .algebra.composition import Period as Period
-from .algebra.composition import Phase as Phase
-from .algebra.composition import Server as Server
-from .algebra.composition import StepSize as StepSize
 from .algebra.composition import algorithm as algorithm
 from .algebra.composition import combine as combine
 from .algebra.draws import Draw as Draw
@@ -22,6 +15,13 @@ from .algebra.message import Uniform as Uniform
 from .algebra.message import Weighted as Weighted
 from .algebra.optim import OnServer as OnServer
 from .algebra.optim import Sgd as Sgd
+from .algebra.parts import Alternate as Alternate
+from .algebra.parts import Client as Client
+from .algebra.parts import Cohort as Cohort
+from .algebra.parts import Period as Period
+from .algebra.parts import Phase as Phase
+from .algebra.parts import Server as Server
+from .algebra.parts import StepSize as StepSize
 from .algebra.periods import NEVER as NEVER
 from .algebra.piece import Piece as Piece
 from .algebra.server_optim import Descent as Descent
