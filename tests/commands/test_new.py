@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from support import ROOT
 from support.outer import cli
 
 FILES = ["README.md", "calibrated.py", "study.ipynb", "study.toml"]
@@ -75,3 +76,10 @@ def test_every_command_of_the_readme_and_the_notebook_run_as_they_stand(here: Pa
         sys.modules.pop("calibrated", None)
     assert set(names["curves"]) == {"calibrated", "fedavg"}
     assert names["curves"]["calibrated"][:, -1].mean() > 0.8 and names["result"].metrics[-1]["global_accuracy"] > 0.8
+
+
+def test_the_page_shows_the_readmes_commands(here: Path):
+    page = (ROOT / "docs" / "howto" / "new-study.md").read_text()
+    first, _, *shown = re.findall(r"^\$ (.*)$", page, re.M)
+    printed = cli(*shlex.split(first)[1:]).out
+    assert printed in page and all(command in Path("my-study/README.md").read_text() for command in shown)
