@@ -51,6 +51,7 @@ from .lifts.lift import Sequential as Sequential
 from .measure.global_average import global_model as global_model
 from .report.clients import client_metrics as client_metrics
 from .report.paper_figure import figure as figure
+from .search.tuning import tune as tune
 from .vector.metric import Metric as Metric
 from .vector.space import Space as Space
 from .vector.task import Task as Task

@@ -24,7 +24,7 @@ from tyro.constructors import (
 )
 
 from apiece import __version__
-from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Run
+from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Run, Tune
 from apiece.commands.runs import Settings
 from apiece.config.settings import GROUPS, Config, about
 from apiece.config.tables import count_or_share, from_toml, shared
@@ -40,6 +40,7 @@ SEVERAL = {
     "--seeds": "--seeds 0,1",
     "--input": "--input age income",
 }  # flags that take several values at once
+SETTLED = ("run", "grid", "tune")  # the commands that take a run's settings
 EITHER = (("steps", "epochs"), ("seed", "seeds"))  # pairs of settings that exclude each other
 
 
@@ -90,7 +91,7 @@ def _do(command: Any) -> None:
     must have the same arguments; the first alone executes any other command.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        if isinstance(command, Run | Grid):
+        if isinstance(command, Run | Grid | Tune):
             command.check()
         return command()
     from apiece.system.ranks import alone, join
@@ -146,7 +147,7 @@ def _refuse_usual(words: list[str]) -> None:
     """Refuse a flag that other libraries have for a setting, and name ours."""
     names = [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
     known = {f.name for f in fields(Config)}
-    for name in names if words and words[0] in ("run", "grid") else ():
+    for name in names if words and words[0] in SETTLED else ():
         if name in USUAL and name not in known:
             flag = name.replace("_", "-")
             raise UserError(f"there is no flag --{flag}; did you mean --{USUAL[name].replace('_', '-')}?")
@@ -228,10 +229,10 @@ def _registry() -> ConstructorRegistry:
 
 
 def _config_file(words: list[str]) -> tuple[str | None, list[str]]:
-    """Take `--config FILE` out of the arguments of `run` or `grid`: flags override its values."""
+    """Take `--config FILE` out of the arguments of `run`, `grid` or `tune`: flags override its values."""
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if words[0] in ("run", "grid") and name == "--config":
+        if words[0] in SETTLED and name == "--config":
             if not equals and i + 1 == len(words):
                 raise UserError("--config needs the path of a TOML file.")
             return value if equals else words[i + 1], words[:i] + words[i + (1 if equals else 2) :]
@@ -256,7 +257,11 @@ def _with_defaults(defaults: Config) -> dict[str, type]:
     class GridFrom(Grid):
         config: Settings = field(default_factory=lambda: replace(defaults, algorithm=Config().algorithm))
 
-    return {"run": RunFrom, "grid": GridFrom}
+    @dataclass(frozen=True)
+    class TuneFrom(Tune):
+        config: Settings = field(default_factory=lambda: defaults)
+
+    return {"run": RunFrom, "grid": GridFrom, "tune": TuneFrom}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from apiece.commands.papers import Reproduce, Verify
 from apiece.commands.results import Compare, Export, Figure, Personalize, Report
 from apiece.commands.runs import Grid, Resume, Run
 from apiece.commands.shells import Completion
+from apiece.commands.tune import Tune
 
 BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the first alone executes the rest
 
@@ -18,6 +19,7 @@ COMMANDS = {
     "new": New,
     "run": Run,
     "grid": Grid,
+    "tune": Tune,
     "resume": Resume,
     "compare": Compare,
     "report": Report,

@@ -17,6 +17,7 @@ from apiece.system.files import read_toml
 
 COUNT_OR_SHARE = int | float  # the type of a setting that is a whole number of something, or a share of all
 KINDS = get_type_hints(Config)
+HELD_OUT: dict[str, Any] = {"validation": 0.1, "measure_on": "validation"}  # what a search measures on: no test sample
 LATER = {
     "task": "auto",
     "keep_best": False,

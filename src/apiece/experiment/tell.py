@@ -32,3 +32,17 @@ def tell(paths: list[Path], target: float | None) -> None:
     for path in paths:
         if (path / "report.html").is_file():
             console.print(f"report: {path / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def remaining(seconds: float, done: float, left: float) -> str:
+    """About how long the rest takes, if so much was done in so many seconds; "" if that cannot be said.
+
+    >>> remaining(60, 2, 3), remaining(10, 5, 0)
+    (', about 2 minutes left', '')
+    """
+    if not done or not left:
+        return ""
+    rest = seconds / done * left
+    units = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+    size, unit = next(((size, unit) for size, unit in units if rest >= 1.5 * size), units[-1])
+    return f", about {max(1, round(rest / size))} {unit} left"

@@ -26,10 +26,10 @@ CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "none":
 NAME = r"[A-Za-z_][\w.-]*"
 TOKEN = re.compile(
     rf"""\s*(?:
-    (?P<number> -?(?: (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)? | inf(?![\w.-]) ))
+    (?P<number> -?(?: (?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][+-]?\d+)? | inf(?![\w.-]) ))
   | (?P<name> {NAME})
   | (?P<text> "(?:[^"]|"")*" | '(?:[^']|'')*')
-  | (?P<mark> [()\[\],=+])
+  | (?P<mark> \.\.(?=[\s\d.-]) | [()\[\],=+])
   | (?P<end> \Z)
   | (?P<other> \S))""",
     re.VERBOSE | re.ASCII,
@@ -80,6 +80,31 @@ def parse_list(text: str) -> tuple[tuple[Call, ...], ...]:
     expressions = _separated(tokens, ",", _terms)
     _take(tokens, "end", "+", ",")
     return expressions
+
+
+def parse_ranges(text: str) -> dict[str, Call]:
+    """The ranges of a list `name=range, ...`, by name; `a..b` is short for `range(a, b)`.
+
+    >>> {name: str(call) for name, call in parse_ranges("lr=loguniform(1e-3, 1), beta=0..0.2").items()}
+    {'lr': 'loguniform(0.001, 1)', 'beta': 'range(0, 0.2)'}
+    """
+    tokens, found = deque(_tokens(text)), dict[str, Call]()
+    for name, call in _separated(tokens, ",", _range):
+        if name.text in found:
+            raise error(name.at, f"{name.text!r} is given twice; keep one")
+        found[name.text] = call
+    _take(tokens, "end", ",")
+    return found
+
+
+def _range(tokens: Tokens) -> tuple[Token, Call]:
+    name = _take(tokens, "name")
+    _take(tokens, "=")
+    first = _take(tokens, "number", "name")
+    if first.kind == "name":
+        return name, _call(first, tokens, 0)
+    _take(tokens, "..")
+    return name, Call("range", (_number(first), _number(_take(tokens, "number"))), at=first.at)
 
 
 def _terms(tokens: Tokens) -> tuple[Call, ...]:

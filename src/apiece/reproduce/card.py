@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from apiece.config.tables import HELD_OUT
 from apiece.errors import UserError, nearest
 from apiece.reproduce.table import Table
 
@@ -62,7 +63,7 @@ class Search:
     number: str = "accuracy"
     factor: float = 2.0
     seed: int = 0
-    changes: Settings = field(default_factory=lambda: {"validation": 0.1, "measure_on": "validation"})
+    changes: Settings = field(default_factory=lambda: dict(HELD_OUT))
 
     def go_on(self, known: Mapping[float, float]) -> tuple[float, bool]:
         """(the next value to try, False), or (the best value, True), from the numbers of the values tried so far."""

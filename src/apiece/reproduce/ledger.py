@@ -32,8 +32,8 @@ def read(path: Path) -> list[Line]:
     return found
 
 
-def append(path: Path, line: Line) -> None:
-    """Add a line, and wait until the disk has it. A torn last line is replaced."""
+def append(path: Path, line: Any) -> None:
+    """Add a named tuple as a line, and wait until the disk has it. A torn last line is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)

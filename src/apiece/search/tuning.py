@@ -1,0 +1,274 @@
+"""`apiece tune` and `apiece.tune`: which settings are best, measured on samples held out from training.
+
+Each trial has one run folder for each seed, OUT/ALGORITHM/trial-007/seed-0, in which the run goes on from rung to rung.
+What a trial found at a rung is a line of trials.jsonl, and is not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from apiece.config.assemble import assemble, chosen_algorithm
+from apiece.config.names import refuse_unknown
+from apiece.config.settings import Config, check
+from apiece.config.tables import HELD_OUT, from_table, to_table
+from apiece.engine.clients import NotFinite
+from apiece.errors import UserError, going_on, nearest
+from apiece.experiment import folders, lifecycle
+from apiece.experiment.launch import federate
+from apiece.experiment.result import measures_of
+from apiece.experiment.tell import remaining
+from apiece.language import plugins
+from apiece.language.expression import parse_list
+from apiece.report.metrics import ACCURACY, Measure, Number, choices, from_toml
+from apiece.report.results import read_run
+from apiece.reproduce.ledger import append
+from apiece.search import ranges, trials
+from apiece.search.page import Tuned
+from apiece.search.ranges import Space, Value
+from apiece.search.rungs import Budget, Rung, Until
+from apiece.search.trials import Tried
+from apiece.system.files import atomic_write, make_folder, read_toml
+
+ABOUT = "tune.json"
+
+
+class Search(NamedTuple):
+    """What is asked: the settings of all runs, and how they are searched."""
+
+    given: dict[str, Any]  # the arguments of `federate`
+    config: Config  # those of them that are settings
+    spaces: dict[str, Space]  # by algorithm
+    seeds: tuple[int, ...]
+    metric: str
+    rungs: list[Rung]
+    budget: Budget
+    out: Path
+    over: str
+    trials: int
+    reduction: int
+
+
+def tune(
+    over: str, *, trials: int = 20, metric: str = "global", algorithms: str = "", reduction: int = 3, budget: str = "",
+    seeds: Sequence[int] = (), out: str | Path, **given: Any,
+) -> Tuned:  # fmt: skip
+    """Search for good settings of `federate(**given)`: see `apiece tune --help`, whose flags have the same names.
+
+    `over`: ranges by name, "lr=loguniform(1e-3, 1), beta=0..0.2". `algorithms`: several with commas between them;
+    `algorithm` is one. `given` are the arguments of `federate`, a model and data of your own too. Gives a `Tuned`:
+    `best` has the best trial of each algorithm, `settings(algorithm)` the settings to run with. The same call again
+    continues what was stopped. Raises UserError for what cannot be searched.
+    """
+    named = {field.name for field in fields(Config)}
+    plain = {k: v for k, v in given.items() if k in named and isinstance(v, (str, int, float, list, tuple, Path))}
+    if "clients" in given and "clients" not in plain and given["clients"] is not None:
+        raise UserError("tune holds samples out of every client: give data, and clients as a number.")
+    if isinstance(plain.get("split"), (list, tuple)):
+        plain.pop("split")
+    if not isinstance(given.get("algorithm", ""), str):
+        raise UserError("tune searches an algorithm by its name: write your own in a file, and give plugin=...")
+    config = from_table(plain, "tune")
+    return _tune({k: v for k, v in given.items() if k not in ("seed", "seeds")}, config, over, trials, metric,
+                 algorithms, reduction, budget, tuple(seeds), Path(out))  # fmt: skip
+
+
+def tune_config(
+    config: Config, over: str, trials: int, metric: str, algorithms: str, reduction: int, budget: str
+) -> Tuned:
+    """The same for the settings of a command."""
+    if config.out is None:
+        raise UserError(
+            "a search keeps one run folder for each trial and seed: name the folder of them all with --out."
+        )
+    if metric.startswith("unseen") and not config.unseen:
+        raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
+    _chosen(metric, measures_of(assemble(config).federated.setup.task))
+    settings = {k: v for k, v in to_table(config).items() if k not in ("out", "seed", "seeds")}
+    return _tune(settings, config, over, trials, metric, algorithms, reduction, budget, config.seeds, Path(config.out))
+
+
+def _tune(
+    given: dict[str, Any], config: Config, over: str, number: int, metric: str, algorithms: str, reduction: int,
+    budget: str, seeds: tuple[int, ...], out: Path,
+) -> Tuned:  # fmt: skip
+    check(config)
+    if number < 1 or reduction < 1:
+        raise UserError(f"trials={number} and reduction={reduction} must be 1 or more.")
+    if config.early_stopping is not None or config.keep_best:
+        raise UserError("in a search the rungs say when a run ends: leave early_stopping and keep_best out.")
+    if (out / "run.toml").is_file():
+        raise UserError(f"{str(out)!r} is the folder of a run: take another --out for the search.")
+    trials.package()
+    if config.plugin:
+        given = given | {"plugin": plugins.pinned(config.plugin)}
+    asked, known = ranges.read(over), set[str]()
+    names = _names(algorithms or config.algorithm, config)
+    configs = {name: from_table(to_table(config) | {"algorithm": name}, "tune") for name in names}
+    spaces = {name: ranges.space(one, asked, known) for name, one in configs.items()}
+    ranges.refuse_unknown_names(list(configs.values()), asked, known)
+    for name, space in spaces.items():
+        if not space.ranges:
+            raise UserError(f"--over names nothing that {name!r} has: add a setting such as lr, or leave {name} out.")
+        for key, of in space.ranges.items():
+            for value in of.ends:
+                made = from_table(to_table(configs[name]) | space.settings({key: value}), "--over")
+                check(made)
+                refuse_unknown(made)
+                chosen_algorithm(made.algorithm, config.plugin)
+    cost = Budget.of(budget, config.rounds)
+    held = HELD_OUT | ({"validation": config.validation} if config.validation else {})
+    search = Search(given | held, config, spaces, seeds or (config.seed,), metric, cost.rungs(number, reduction), cost,
+                    out, over, number, reduction)  # fmt: skip
+    _agreed(search)
+    with going_on("the same search again continues it"):
+        return _run(search)
+
+
+def _names(text: str, config: Config) -> list[str]:
+    """The algorithms of a list, as they are written back."""
+    names = [" + ".join(map(str, terms)) for terms in parse_list(text)]
+    for name in names:
+        chosen_algorithm(name, config.plugin)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"--algorithms {text!r} names {twice[0]!r} twice: keep one of them.")
+    return names
+
+
+def _agreed(search: Search) -> None:
+    """Note in the folder what is searched; UserError if it holds another search. Further algorithms may join."""
+    settings = {k: v for k, v in to_table(search.config).items() if k not in ("out", "algorithm", "workers", "device")}
+    about = {"over": search.over, "trials": search.trials, "metric": search.metric, "seeds": list(search.seeds),
+             "reduction": search.reduction, "budget": search.budget.told(search.budget.most),
+             "settings": settings}  # fmt: skip
+    path = search.out / ABOUT
+    about = json.loads(json.dumps(about))
+    if path.is_file():
+        there = json.loads(path.read_text(encoding="utf-8"))
+        one, two = (x | x.get("settings", {}) for x in (there, about))
+        differ = [k for k in one | two if k != "settings" and one.get(k) != two.get(k)]
+        if differ:
+            told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
+            raise UserError(f"{str(search.out)!r} holds another search ({told}): take another --out, or remove it.")
+        return
+    if search.out.exists() and any(search.out.iterdir()):
+        raise UserError(f"{str(search.out)!r} exists, and holds no search: take another --out.")
+    make_folder(search.out)
+    atomic_write(path, f"{json.dumps(about, indent=1)}\n".encode())
+
+
+class Clock:
+    """What is done and left of a search, in the unit of its budget, and how long that takes."""
+
+    def __init__(self, left: float):
+        self.left, self.done, self.begun = left, 0.0, time.monotonic()
+
+    def took(self, cost: float, ran: bool) -> None:
+        self.left -= cost
+        self.done += cost if ran else 0.0
+        self.begun = self.begun if self.done else time.monotonic()
+
+    def told(self) -> str:
+        return remaining(time.monotonic() - self.begun, self.done, self.left)
+
+
+def _run(search: Search) -> Tuned:
+    steps = zip([Rung(0, 0), *search.rungs], search.rungs)
+    each = len(search.seeds) * sum(rung.trials * (rung.at - before.at) for before, rung in steps)
+    clock = Clock(each * len(search.spaces))
+    for name in search.spaces:
+        going, before = list(range(search.trials)), 0.0
+        for rung in search.rungs:
+            tried = []
+            for place, number in enumerate(going, 1):
+                line, ran = _trial(search, name, number, rung, tried)
+                tried.append(line)
+                clock.took(len(search.seeds) * (rung.at - before), ran)
+                said = f"failed: {line.failed}" if line.failed else f"{search.metric} {line.mean:.4g}"
+                kept = ", kept" if not ran else ""
+                folders.say(
+                    f"{name}, trial {number + 1} ({place} of {len(going)} to {search.budget.told(rung.at)}): "
+                    f"{ranges.told(line.values)}: {said}{kept}{clock.told()}"
+                )
+            following = search.rungs[search.rungs.index(rung) + 1 :]
+            ahead = trials.best(tried, following[0].trials, _higher(search)) if following else []
+            going, before = sorted(one.trial for one in ahead), rung.at
+    lines = trials.read(search.out / trials.NAME)
+    tuned = Tuned.of(search.out, lines, search.spaces, search.rungs, search.budget, _number(search), search.config)
+    if not tuned.best:
+        raise UserError(f"no trial could be run: {lines[0].failed.rstrip('.')}.")
+    return tuned.written(search.over, search.seeds, search.reduction)
+
+
+def _trial(search: Search, name: str, number: int, rung: Rung, before: list[Tried]) -> tuple[Tried, bool]:
+    """(a trial at a rung, whether it had to be run): its values were chosen at the first rung."""
+    path, first = search.out / trials.NAME, search.rungs[0].at
+    lines = {(one.rung, one.trial): one for one in trials.read(path) if one.algorithm == name}
+    if (rung.at, number) in lines:
+        return lines[rung.at, number], False
+    space = search.spaces[name]
+    if rung.at == first:
+        values = trials.suggested(space.ranges, before, number, search.config.seed, not before or _higher(search))
+    else:
+        values = lines[first, number].values
+    line = _measured(search, name, number, rung, space, values)
+    append(path, line)
+    return line, True
+
+
+def _measured(search: Search, name: str, number: int, rung: Rung, space: Space, values: dict[str, Value]) -> Tried:
+    """The trial's metric at the rung, for each seed; of one that fails, the reason."""
+    runs = []
+    folder = search.out / quote(name.replace(" ", ""), safe="()[]+=,") / f"trial-{number + 1:03}"
+    for seed in search.seeds:
+        try:
+            settings = search.given | {"algorithm": name} | space.settings(values) | {"seed": seed}
+            runs.append(_to(search, settings, folder / f"seed-{seed}", rung.at))
+        except NotFinite as error:
+            return Tried(name, number, rung.at, values, [], [], [], str(error))
+    key = _chosen(search.metric, runs[0].measures).key
+    found = [run.last(key) for run in runs]
+    if any(value is None for value in found):
+        raise UserError(
+            f"{name!r} has no number {search.metric!r} here: take another --metric, such as personal, or leave it out."
+        )
+    sent = [int(run.last("bytes") or 0) for run in runs]
+    known = [float(value) for value in found if value is not None]
+    return Tried(name, number, rung.at, values, known, [len(run.metrics) for run in runs], sent)
+
+
+def _to(search: Search, settings: dict[str, Any], folder: Path, at: float) -> Any:
+    """The run of a folder, once it has spent so much."""
+    if (folder / "run.toml").is_file():
+        run = read_run(folder) if folders.ended(folder) else None
+        if run is not None and search.budget.spent(run.metrics[-1]) >= at:
+            return run
+        lifecycle.go_on_after_stop(folder)
+    watchers = [*settings.get("watchers", ()), Until(budget=search.budget, at=at)]
+    federate(**settings | {"out": str(folder), "resume": True, "watchers": watchers})
+    return read_run(folder)
+
+
+def _chosen(metric: str, measures: tuple[Measure, ...]) -> Number:
+    """The number of that name; UserError where runs with these metrics have none."""
+    known = choices(measures)
+    if metric not in known:
+        raise UserError(f"--metric: there is no metric {metric!r}; {nearest(metric, known)}")
+    return known[metric]
+
+
+def _higher(search: Search) -> bool:
+    return _number(search).higher
+
+
+def _number(search: Search) -> Number:
+    """The number that is tuned, from the first run folder there is."""
+    for path in sorted(search.out.glob("*/trial-*/seed-*/run.toml"))[:1]:
+        return _chosen(search.metric, from_toml(read_toml(path).get("metrics")))
+    return _chosen(search.metric, (ACCURACY,))

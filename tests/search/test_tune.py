@@ -1,0 +1,197 @@
+"""A search tries what its seed says, on held-out samples, goes on after a kill, and treats algorithms alike."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.outer import TINY, Ended, cli, metrics, sentence
+from torch import nn
+
+import apiece
+from apiece.config.settings import Config
+from apiece.experiment import saved
+from apiece.search import ranges, tuning
+from apiece.search.rungs import Budget
+
+pytest.importorskip("optuna")
+SEARCH = {"over": "lr=loguniform(1e-2, 1)", "trials": 3, "rounds": 3, "validation": 0.2}
+
+
+def search(out: object, *flags: object, **settings: Any) -> Ended:
+    words = [w for k, v in (TINY | SEARCH | settings).items() for w in (f"--{k.replace('_', '-')}", v)]
+    return cli("tune", *words, "--out", out, *flags)
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_the_best_of_each_algorithm_is_found_and_can_be_run(tmp_path, no_report):
+    """Two algorithms get the same values at the first rung, the same rungs, and as many trials at each."""
+    ended = search(tmp_path / "s", algorithms="fedavg, scaffold")
+    assert ended.code == 0, ended
+    found = lines(tmp_path / "s")
+    by_name = {name: [one for one in found if one["algorithm"] == name] for name in ("fedavg", "scaffold")}
+    shape = {name: [(one["rung"], one["trial"]) for one in own] for name, own in by_name.items()}
+    assert [rung for rung, _ in shape["fedavg"]] == [rung for rung, _ in shape["scaffold"]] == [1, 1, 1, 3]
+    tried = [[one["values"] for one in own[:3]] for own in by_name.values()]
+    assert tried[0] == tried[1] and len({one["lr"] for one in tried[0]}) == 3
+    for name in shape:
+        first = [one for one in by_name[name] if one["rung"] == 1]
+        best = max(first, key=lambda one: one["found"][0])["trial"]
+        assert shape[name][-1] == (3, best)
+        settings = tomllib.loads((tmp_path / "s" / f"best-{name}.toml").read_text())
+        assert settings["lr"] == first[best]["values"]["lr"] and "measure_on" not in settings and "out" not in settings
+    for path in (tmp_path / "s").rglob("run.toml"):
+        assert tomllib.loads(path.read_text())["config"]["measure_on"] == "validation"
+    assert (tmp_path / "s" / "tune.png").stat().st_size > 5000
+    text = (tmp_path / "s" / "tune.md").read_text()
+    assert "3 trials to 1 round; 1 trials to 3 rounds" in text and "the test set was not used" in text
+    again = search(tmp_path / "s", algorithms="fedavg, scaffold")
+    assert again.err.count(", kept") == len(found) == again.err.count("trial") and lines(tmp_path / "s") == found
+    run = cli("run", "--config", tmp_path / "s" / "best.toml", "--out", tmp_path / "final")
+    assert run.code == 0 and len(metrics(tmp_path / "final")) == 3
+
+
+@pytest.mark.slow
+def test_a_trial_that_goes_on_is_the_run_from_the_start(tmp_path, no_report):
+    """Its value at the last rung is that of a run without rungs, mean over the seeds."""
+    assert search(tmp_path / "s", seeds="0,1").code == 0
+    last = lines(tmp_path / "s")[-1]
+    for seed, found in enumerate(last["found"]):
+        whole = apiece.federate(
+            seed=seed, measure_on="validation", **TINY | {"rounds": 3, "validation": 0.2} | last["values"]
+        )
+        assert found == whole.metrics[-1]["global_accuracy"]
+
+
+class Cut(Exception):
+    """The power is cut here."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [2, 5, 7])
+def test_a_search_that_was_cut_off_is_the_search_that_was_not(tmp_path, monkeypatch, no_report, after):
+    """Cut as a round of some trial is saved: its finished trials are kept, and it goes on to the same end."""
+    assert search(tmp_path / "whole").code == 0
+    save, count = saved.save, []
+
+    def cut(*arguments: Any) -> None:
+        save(*arguments)
+        count.append(None)
+        if len(count) == after:
+            raise Cut
+
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(saved, "save", cut)
+        search(tmp_path / "cut")
+    assert search(tmp_path / "cut").code == 0
+    one, two = (tmp_path / name / "trials.jsonl" for name in ("whole", "cut"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_budget_in_bytes_ends_runs_by_what_they_sent(tmp_path, no_report):
+    ended = search(tmp_path / "s", trials=1, budget="100kB", rounds=9, algorithms="fedavg, scaffold")
+    assert ended.code == 0, ended
+    rounds = {one["algorithm"]: one["rounds"][0] for one in lines(tmp_path / "s")}
+    assert rounds["scaffold"] < rounds["fedavg"] < 9 and all(one["bytes"][0] >= 100e3 for one in lines(tmp_path / "s"))
+    ended = search(tmp_path / "short", trials=1, budget="900MB")
+    assert "more --rounds would use the budget" in ended.out
+
+
+@pytest.mark.slow
+def test_from_python_with_a_model_of_ones_own_and_a_trial_that_diverges(tmp_path, no_report):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    given = {k: v for k, v in TINY.items() if k != "model"}
+    found = apiece.tune("lr=choice(3e38, 0.1)", trials=4, reduction=1, out=tmp_path / "s", model=model, **given)
+    assert found.best["fedavg"].values == {"lr": 0.1} and found.settings()["lr"] == 0.1
+    failed = [one for one in lines(tmp_path / "s") if one["values"] == {"lr": 3e38}]
+    assert failed and all(one["failed"] for one in failed)
+    assert f"Trial {failed[0]['trial'] + 1} failed: client" in (tmp_path / "s" / "tune.md").read_text()
+
+
+def test_rungs_follow_from_the_budget_alone():
+    assert [tuple(rung) for rung in Budget(50).rungs(20, 1)] == [(50, 20)]
+    assert [tuple(rung) for rung in Budget(2).rungs(20, 3)] == [(2, 20)]
+    assert [tuple(rung) for rung in Budget(9e6, True).rungs(9, 3)] == [(1e6, 9), (3e6, 3), (9e6, 1)]
+
+
+PLACES = [
+    ("fedinit", "lr=0.1..1, beta=0..0.2", {"lr": 0.5, "beta": 0.1}, {"lr": 0.5, "algorithm": "fedinit(beta=0.1)"}),
+    ("scaffold + relaxed_init(0.1)", "relaxed_init.beta=0..1", {"relaxed_init.beta": 0.3},
+     {"algorithm": "scaffold + relaxed_init(0.3)"}),
+    ("period(conv1, 10) + period(conv2, 5)", "period.2.every=2..4", {"period.2.every": 3},
+     {"algorithm": "period(conv1, 10) + period(conv2, 3)"}),
+    ("fedadam", "run.lr=0.1..1, fedadam.lr=0.1..1", {"run.lr": 0.5, "fedadam.lr": 0.2},
+     {"lr": 0.5, "algorithm": "fedadam(lr=0.2)"}),
+    ("fedavg", "average.lr=0.5..2", {"average.lr": 1.5}, {"server": "average(lr=1.5)"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("algorithm", "over", "values", "settings"), PLACES, ids=lambda v: str(v)[:30])
+def test_a_name_goes_to_its_setting_or_argument(algorithm, over, values, settings):
+    space = ranges.space(Config(algorithm=algorithm), ranges.read(over), set())
+    assert space.settings(values) == settings
+
+
+def test_whole_numbers_are_for_what_counts():
+    read = ranges.read("lr=1..2, steps=1..2, batch=loguniform(8, 64)")
+    space = ranges.space(Config(), read, set())
+    assert [of.whole for of in space.ranges.values()] == [False, True, True]
+
+
+BAD = [
+    ({"over": "lr"}, "At character 3: expected '='"),
+    ({"over": "lr=0.1"}, "expected '..'"),
+    ({"over": "lr=0.1...1"}, "--over"),
+    ({"over": "lr=1..0.1"}, "from 1 to 0.1", "the first below the second"),
+    ({"over": "lr=loguniform(0, 1)"}, "the first above 0"),
+    ({"over": "lr=normal(0, 1)"}, "unknown name 'normal'", "uniform"),
+    ({"over": "lr=0.1..1, lr=1..2"}, "'lr' is given twice"),
+    ({"over": "lr=-1..1"}, "lr=-1 must not be negative"),
+    ({"over": "lr=choice(a, b)"}, "lr='a' is not allowed"),
+    ({"over": "lr=choice(0.1)"}, "choice needs two values"),
+    ({"over": "epochs=1..2.5"}, "epochs=2.5"),
+    ({"over": "optimizer=choice(sgd, adamm)"}, "adamm"),
+    ({"over": "bta=0..1", "algorithm": "fedinit"}, "no setting or argument 'bta'", "'beta'"),
+    ({"over": "beta=0..1"}, "no setting or argument 'beta'"),
+    ({"over": "lr=0.1..1", "algorithm": "fedadam"}, "run.lr and fedadam.lr", "write one of these"),
+    ({"over": "rounds=1..9"}, "'rounds' cannot be tuned, as the search itself decides it"),
+    ({"over": "split=choice(iid, natural)"}, "another value would be another task"),
+    ({"over": "beta=0..0.2", "algorithms": "fedavg, fedinit"}, "names nothing that 'fedavg' has"),
+    ({"algorithms": "fedavg, fedavg"}, "names 'fedavg' twice"),
+    ({"algorithms": "fedavgg"}, "did you mean 'fedavg'"),
+    ({"metric": "globl"}, "no metric 'globl'", "did you mean 'global'"),
+    ({"metric": "unseen"}, "--unseen"),
+    ({"budget": "20 rounds"}, "no number of bytes"),
+    ({"trials": 0}, "trials=0"),
+    ({"early_stopping": 3}, "leave early_stopping"),
+    ({"data": "nowhere.npz"}, "nowhere.npz"),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), [(s, said) for s, *said in BAD], ids=lambda v: str(v)[:40])
+def test_bad_input_is_one_sentence(tmp_path, settings, said):
+    sentence(search(tmp_path / "s", **settings), *said)
+    assert not (tmp_path / "s").exists()
+
+
+def test_another_search_and_a_folder_of_something_else_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "_run", lambda search: (_ for _ in ()).throw(apiece.UserError("seen")))
+    sentence(search(tmp_path / "s"), "seen")
+    sentence(search(tmp_path / "s", trials=4, lr=0.2), "trials is 3 there and 4 here; lr is 0.1 there and 0.2 here")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    sentence(search(tmp_path / "full"), "holds no search")
+    sentence(cli("tune", "--over", "lr=0.1..1"), "--out")
+
+
+def test_optuna_that_is_missing_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    sentence(search(tmp_path / "s"), "needs optuna", 'pip install ".[tune]"')
