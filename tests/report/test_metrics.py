@@ -47,10 +47,10 @@ def rows(**numbers: list[object]) -> list[Runs]:
 
 def test_what_pieces_and_watchers_log_has_a_curve_each():
     page = render(rows(**{"FedExP.step_size": [1.5, 1.25], "mine": [3, 4], "said": ["no", "number"]}))
-    logged = page[page.index(">Logged</h2>") :]
+    logged = page[page.index(">Logged</a></h2>") :]
     assert logged.count("<figure") == 2 and "The number that FedExP returns in each round." in logged
     assert "mine, value, first to last: one 3 to 4." in logged and "said" not in logged
-    assert ">Logged</h2>" not in render(rows(train_loss=[1.0, 0.5]))
+    assert ">Logged</a></h2>" not in render(rows(train_loss=[1.0, 0.5]))
 
 
 def test_what_is_bold_is_called_by_what_was_measured():

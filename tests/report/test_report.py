@@ -58,7 +58,8 @@ def test_the_page_is_whole_in_itself(tmp_path: Path) -> None:
     assert out == tmp_path / "deep" / "folder" / "report.html"
     parsed = Page(text := out.read_text(encoding="utf-8"))
     assert text.startswith("<!doctype html>")
-    assert not parsed.all("script") and not parsed.all("link") and not parsed.all("iframe")
+    assert not parsed.all("link") and not parsed.all("iframe")
+    assert [script.get("type") for script in parsed.all("script")] == ["application/json", None]  # its numbers, and one
     links = [v for _, attrs in parsed.seen for k, v in attrs.items() if k in ("src", "href", "xlink:href") and v]
     assert all(link.startswith(("#", "data:")) for link in links)
     assert not re.search(r"@import|url\((?!#)", text)

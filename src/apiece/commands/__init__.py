@@ -8,7 +8,7 @@ from __future__ import annotations
 from apiece.commands.lists import Algorithms, Data
 from apiece.commands.new import New
 from apiece.commands.papers import Reproduce, Verify
-from apiece.commands.results import Compare, Export, Figure, Personalize, Report
+from apiece.commands.results import Compare, Export, Figure, Personalize, Report, Watch
 from apiece.commands.runs import Grid, Resume, Run
 from apiece.commands.shells import Completion
 from apiece.commands.tune import Tune
@@ -23,6 +23,7 @@ COMMANDS = {
     "resume": Resume,
     "compare": Compare,
     "report": Report,
+    "watch": Watch,
     "figure": Figure,
     "export": Export,
     "personalize": Personalize,

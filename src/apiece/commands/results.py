@@ -1,4 +1,4 @@
-"""The commands on runs that exist: `apiece compare | report | figure | export | personalize`."""
+"""The commands on runs that exist: `apiece compare | report | watch | figure | export | personalize`."""
 
 from __future__ import annotations
 
@@ -69,6 +69,20 @@ class Figure:
         from apiece.report.paper_figure import write_figure
 
         print(write_figure(self.folders, self.x, self.y, self.style, Path(self.out)))
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Show the report of runs while they go on, in a browser on this machine; Ctrl-C ends it, and the runs go on."""
+
+    folders: Positional[tuple[str, ...]]
+    port: int = 8088
+    """The port of the page's address (0: any that is free)."""
+
+    def __call__(self) -> None:
+        from apiece.report.watch import serve
+
+        serve(self.folders, self.port)
 
 
 @dataclass(frozen=True)

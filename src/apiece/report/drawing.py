@@ -6,13 +6,13 @@ Colors are names in the page's palette, so that the page can change them for a d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from apiece.report.results import Curve
+from apiece.report.results import Curve, Spread
 from apiece.report.text import short
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 INK, MUTED, LINE = "#24292f", "#66707b", "#d9dee4"
 # Okabe and Ito's color-blind-safe colors, darkened where a white page needs it; the yellow is left out
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#c2609b", "#b8860b", "#3fa7dd", "#882255", "#6b7280")
+VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
+    color: f"var(--c{i})" for i, color in enumerate(COLORS)
+}
+DRAWN = 9_000  # points of all lines of a page's figures together: about 400 kB
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text, in the page's own typeface
     "text.parse_math": False,  # a name may contain dollar signs
@@ -46,6 +50,11 @@ class Series(NamedTuple):
     label: str
     color: str
     dashes: str
+
+
+def variable(color: str) -> str:
+    """A color as the page names it; a color that the page does not have stays."""
+    return VARIABLES.get(color, color)
 
 
 def series(labels: Iterable[str]) -> list[Series]:
@@ -82,6 +91,39 @@ def line(axes: Axes, curve: Curve, look: Series) -> None:
     if curve.sd.any():
         low, high = curve.mean - curve.sd, curve.mean + curve.sd
         axes.fill_between(curve.x, low, high, color=look.color, alpha=0.16, linewidth=0)
+
+
+def thinned(curve: Curve | None, lines: int) -> Curve | None:
+    """The curve with as many points as a page of so many lines has room for: evenly, with the first and the last."""
+    most = max(12, DRAWN // max(1, lines))
+    if curve is None or len(curve.x) <= most:
+        return curve
+    places = np.linspace(0, len(curve.x) - 1, most).round().astype(int)
+    return Curve(*(part[places] for part in curve))
+
+
+def dots(values: list[Spread | None], looks: list[Series], log: bool, write: Callable[[Spread], str]) -> Figure:
+    """One line for each row with its value: what was measured once has no curve."""
+    known = [(value, look) for value, look in zip(values, looks, strict=True) if value]
+    figure, axes = blank(4.2, 0.55 + 0.27 * len(known))
+    for place, (value, look) in enumerate(known):
+        axes.errorbar(value.mean, place, xerr=value.sd or None, fmt="o", color=look.color, markersize=5)
+        axes.annotate(
+            write(value), (value.mean, place), (0, 4), textcoords="offset points", ha="center", fontsize=9, va="bottom"
+        )
+    axes.set_ylim(len(known) - 0.5, -0.85)
+    named_rows(axes, [look.label for _, look in known])
+    if log and all(value.mean > 0 for value, _ in known):
+        axes.set_xscale("log")
+    axes.margins(x=0.12)
+    return figure
+
+
+def named_rows(axes: Axes, names: list[str]) -> None:
+    """The names of rows from top to bottom on the y axis; long ones are cut."""
+    axes.set_yticks(range(len(names)), [name if len(name) <= 26 else f"{name[:25]}…" for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
 
 
 def blank(width: float = 4.2, height: float = 2.7) -> tuple[Figure, Axes]:

@@ -35,7 +35,7 @@ def columns(rows: list[Runs]) -> list[Column]:
     """Every column that at least one row measured, with `–` in other rows."""
     uneven = len({run.last("round") for row in rows for run in row.runs}) > 1
     shown = (metric for metric in comparable(rows) if metric.column and (uneven or metric.key != "round"))
-    return _columns(rows, ((metric, partial(_read, metric)) for metric in shown))
+    return columns_of(rows, ((metric, partial(_read, metric)) for metric in shown))
 
 
 def readings(rows: list[Runs]) -> list[Column]:
@@ -49,7 +49,7 @@ def readings(rows: list[Runs]) -> list[Column]:
     )
     usual = by_key(measured(rows))[key]
     made = ((usual._replace(column=column, note=note, caption=caption), way) for column, note, caption, way in ways)
-    return _columns(rows, made)
+    return columns_of(rows, made)
 
 
 def default_target(rows: list[Runs]) -> float | None:
@@ -152,7 +152,8 @@ def _table(rows: list[Runs], part: list[Column]) -> Table:
     return table
 
 
-def _columns(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], float | None]]]) -> list[Column]:
+def columns_of(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], float | None]]]) -> list[Column]:
+    """A column for each number that some row has, as it is derived from a run."""
     made = []
     for metric, derive in wanted:
         values = [row.over(derive) for row in rows]

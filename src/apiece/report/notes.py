@@ -1,0 +1,52 @@
+"""What a reader should know before trusting a number: incomplete runs, non-finite values, lost work."""
+
+from __future__ import annotations
+
+import math
+
+from apiece.report.results import Run, Runs
+
+MANY = 8  # notes of one kind that are shown; the rest are only counted
+
+
+def notes(rows: list[Runs]) -> list[str]:
+    """One sentence each."""
+    runs = [(row.name if len(row.runs) == 1 else f"{row.name}, {_seed(run)}", run) for row in rows for run in row.runs]
+    found = []
+    for who, run in runs:
+        if run.lost:
+            found.append(f"{who}: {run.lost}.")
+        done, asked = run.metrics[-1]["round"], run.config.get("rounds")
+        if isinstance(asked, int) and done < asked:
+            stopped = run.resolved.get("stopped") == str(done)
+            found.append(f"{who}: {done} of {asked} rounds are done{', as it was stopped there' if stopped else ''}.")
+        for key in ("train_loss", "global_loss", "divergence_all", "divergence_selected"):
+            rounds, values = run.series(key)
+            broken = rounds[[not math.isfinite(value) for value in values]] if len(values) else rounds
+            if len(broken):
+                found.append(f"{who}: {key} is not finite in {len(broken)} rounds, first in round {broken[0]}.")
+        if skipped := sum(run.series("skipped")[1]):
+            found.append(f"{who}: {skipped:.0f} messages of clients were not finite and were skipped.")
+    if len(found) > MANY:
+        found = [*found[:MANY], f"{len(found) - MANY} more of this kind are in the runs' metrics.jsonl."]
+    return (
+        found
+        + _lost(runs, "cohort", "answered", "of the clients asked answered")[:1]
+        + _lost(runs, "steps", "steps_counted", "of the local steps reached the server")
+    )
+
+
+def _lost(runs: list[tuple[str, Run]], whole: str, part: str, what: str) -> list[str]:
+    shares = []
+    for _, run in runs:
+        total, counted = sum(run.series(whole)[1]), sum(run.series(part)[1])
+        if total and counted < total and len(run.series(part)[1]):
+            shares.append(f"{100 * counted / total:.1f}")
+    if not shares:
+        return []
+    span = f"{min(shares, key=float)} to {max(shares, key=float)}" if len(set(shares)) > 1 else shares[0]
+    return [f"{span} % {what}" + (f" in {len(shares)} of {len(runs)} runs." if len(runs) > 1 else ".")]
+
+
+def _seed(run: Run) -> str:
+    return f"seed {run.config['seed']}" if "seed" in run.config else run.path.name

@@ -1,0 +1,158 @@
+"""What a report says first: what was run, and in three sentences which row is best, what it cost and what drifted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from apiece.report.metrics import BY_KEY, Measure
+from apiece.report.records import Run, Spread, below
+from apiece.report.results import Runs, differing, measured
+from apiece.report.table import comparable
+from apiece.report.text import amount, number, short, with_unit
+
+REFERENCES = ("centralized", "local")  # rows that are compared with, and never the best
+
+
+class End(NamedTuple):
+    """A row and its value of a number at the end."""
+
+    row: Runs
+    value: Spread
+
+
+def title(rows: list[Runs]) -> str:
+    """What was run on which data."""
+    algorithms = dict.fromkeys(str(row.config.get("algorithm", row.name)) for row in rows)
+    data = dict.fromkeys(str(row.config["data"]) for row in rows if "data" in row.config)
+    kinds = "algorithms" if len(algorithms) == len(rows) else "runs"
+    what = next(iter(algorithms)) if len(algorithms) == 1 else f"{len(rows)} {kinds}"
+    return f"{what} on {', '.join(data)}" if data else what
+
+
+def facts(rows: list[Runs]) -> str:
+    """The settings that all rows share and that a reader needs first."""
+    config, apart = rows[0].config, differing(rows)
+    share = float(config.get("cohort", 2)) <= 1
+    config = config | {"cohort": f"{float(config['cohort']):.0%}"} if share else config
+    phrases = {"split": "split {}", "clients": "{} clients", "cohort": "{} a round", "rounds": "{} rounds"}
+    found = [text.format(as_text(config[key])) for key, text in phrases.items() if key in config and key not in apart]
+    seeds = {len(row.runs) for row in rows}
+    found = ["1 round" if fact == "1 rounds" else fact for fact in found]
+    if seeds != {1}:
+        found.append(f"{min(seeds)} seeds" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds")
+    said = ", ".join(found)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def summary(rows: list[Runs]) -> list[str]:
+    """Three sentences at most; a sentence for which nothing was measured is left out."""
+    own = [row for row in rows if row.config.get("algorithm", row.name) not in REFERENCES] or rows
+    first = measured(rows)[0]
+    ways = {"global": f"global_{first.name}", "personal": f"personal_{first.name}_mean"}
+    ends = {way: found for way, key in ways.items() if (found := _ends(own, key))}
+    made = []
+    if ends:
+        way = next(iter(ends))
+        best = _ranked(ends[way], first)
+        made.append(_reached(best, first, way) + _elsewhere(ends | {way: best}, best[0].row, first, way))
+        made.append(_spent(best[0].row, own))
+    return [*filter(None, [*made, _drifted(own)])]
+
+
+def as_text(value: Any) -> str:
+    """A setting as the page writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return ", ".join(map(as_text, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _ends(rows: list[Runs], key: str) -> list[End]:
+    found = [End(row, value) for row in rows if (value := row.over(lambda run: run.last(key)))]
+    return [end for end in found if math.isfinite(end.value.mean)]
+
+
+def _ranked(ends: list[End], of: Measure) -> list[End]:
+    return sorted(ends, key=lambda end: end.value.mean, reverse=of.higher)
+
+
+def _reached(ends: list[End], of: Measure, way: str) -> str:
+    """The best row, by how much, and whether that is beyond the spread of seeds."""
+    top, what = ends[0], f"{way} {of.title}"
+    if len(ends) == 1:
+        return f"{top.row.name} ends with a {what} of {with_unit(top.value, of.unit)}."
+    second = ends[1]
+    if top.value.mean == second.value.mean:
+        return f"{top.row.name} and {second.row.name} end with the same {what}, {with_unit(top.value, of.unit)}."
+    gap = abs(top.value.mean - second.value.mean)
+    by = f"{100 * gap:.2g} percentage points" if of.unit == "%" else f"{short(gap)} {of.unit}".rstrip()
+    seeds = min(top.value.seeds, second.value.seeds)
+    worse, better = sorted((top.value, second.value), key=lambda value: value.mean)
+    beyond = below(worse, better) if of.higher else below(_negative(better), _negative(worse))
+    sure = (
+        "with one seed the spread is unknown"
+        if seeds < 2
+        else f"{'beyond' if beyond else 'within'} the spread of {seeds} seeds"
+    )
+    return (
+        f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {by} "
+        f"{'above' if of.higher else 'below'} {second.row.name}, {sure}."
+    )
+
+
+def _elsewhere(ends: dict[str, list[End]], best: Runs, of: Measure, way: str) -> str:
+    """The best personal value, if it is another row's."""
+    other = next((other for other in ends if other != way), None)
+    top = _ranked(ends[other], of)[0] if other else None
+    tied = len(ends[way]) > 1 and ends[way][0].value.mean == ends[way][1].value.mean
+    if top is None or len(ends[way]) == 1 or (top.row is best and not tied):
+        return ""
+    return f" The {of.best} {other} {of.title}, {with_unit(top.value, of.unit)}, is that of {top.row.name}."
+
+
+def _spent(best: Runs, rows: list[Runs]) -> str:
+    """What the best row cost, and the row that sent least."""
+    sent, seconds = best.over(lambda run: run.last("bytes")), best.over(_seconds)
+    done = best.over(lambda run: run.last("round"))
+    if sent is None or done is None:
+        return ""
+    rounds = "1 round" if done.mean == 1 else f"{done.mean:g} rounds"
+    spent = f" and {number(seconds)} s of training" if seconds else ""
+    least = min(_ends(rows, "bytes"), key=lambda end: end.value.mean)
+    cheaper = least.row is not best and least.value.mean < 0.995 * sent.mean
+    beside = f"; {least.row.name} sent least, {amount(least.value)}" if cheaper else ""
+    return f"That cost {amount(sent)} sent both ways{spent} in {rounds}{beside}."
+
+
+def _drifted(rows: list[Runs]) -> str:
+    """Which row's clients moved furthest from the server's model, or how far the only row's did."""
+    key = next(m.key for m in comparable(rows) if m.column == "Divergence")
+    ends = sorted(_ends(rows, key), key=lambda end: end.value.mean)
+    if not ends:
+        return ""
+    what = BY_KEY[key].column.lower()
+    if len(ends) == 1:
+        row = ends[0].row
+        begun = row.over(lambda run: float(values[0]) if len(values := run.series(key)[1]) else None)
+        since = f", from {number(begun)} at first" if begun and row.runs[0].metrics[-1]["round"] > 1 else ""
+        return f"Its clients' models drifted to a {what} of {number(ends[0].value)} from the server's{since}."
+    low, high = ends[0], ends[-1]
+    if number(low.value) == number(high.value):
+        return f"Clients' models drifted equally far from the server's, to a {what} of {number(high.value)}."
+    return (
+        f"Clients' models drifted furthest from the server's with {high.row.name}, to a {what} of "
+        f"{number(high.value)}, and least with {low.row.name}, {number(low.value)}."
+    )
+
+
+def _seconds(run: Run) -> float | None:
+    values = run.series("seconds")[1]
+    return float(values.sum()) if len(values) else None
+
+
+def _negative(value: Spread) -> Spread:
+    return value._replace(mean=-value.mean)
