@@ -34,7 +34,7 @@ function chartRows(chart, title) {
 
 /** A table's cells as text, heading first. */
 function tableRows(table) {
-  const text = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" ");
+  const text = (cell) => [...(cell.querySelector("button") || cell).childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" ");
   return [...table.querySelectorAll("thead tr:last-child, tbody tr")].map((row) => [...row.cells].map(text));
 }
 
