@@ -27,7 +27,8 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
         found = [row.curve(m.key, against) for row in rows]
         found = [Curve(c.x, c.mean * m.scale, c.sd * m.scale) if c else None for c in found]
         by_bytes = against == "bytes"
-        silent = [row.name for row, c in zip(rows, found, strict=True) if by_bytes and c and not c.x.any()]
+        most = max((c.x.max() for c in found if c), default=0.0)
+        silent = [row.name for row, c in zip(rows, found, strict=True) if by_bytes and c and c.x.max() < most / 100]
         found = [None if row.name in silent else c for row, c in zip(rows, found, strict=True)]  # else a column of dots
         if not any(c and np.isfinite(c.mean).any() for c in found):
             continue
@@ -45,7 +46,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
         axes.set(xlabel="bytes sent" if by_bytes else "round", ylabel=_axis(m))
         scales(axes, found, log, "B" if by_bytes else "")
         notes = " Against bytes sent up and down so far." if by_bytes else ""
-        notes += f" Not drawn, as nothing is sent: {', '.join(silent)}." if silent else ""
+        notes += f" Not drawn, as they send less than a hundredth of the most: {', '.join(silent)}." if silent else ""
         notes += about_log(found) if log else ""
         notes += " Band: one standard deviation over seeds." if several(rows) else ""
         ends = [

@@ -55,7 +55,8 @@ def summary(rows: list[Runs]) -> list[str]:
     if ends:
         way = next(iter(ends))
         best = _ranked(ends[way], first)
-        made.append(_reached(best, first, way) + _elsewhere(ends | {way: best}, best[0].row, first, way))
+        beside = _elsewhere(ends | {way: best}, best[0].row, first, way)
+        made.append(f"{_reached(best, first, way)}{beside}.")
         made.append(_spent(best[0].row, own))
     return [*filter(None, [*made, _drifted(own)])]
 
@@ -84,10 +85,10 @@ def _reached(ends: list[End], of: Measure, way: str) -> str:
     """The best row, by how much, and whether that is beyond the spread of seeds."""
     top, what = ends[0], f"{way} {of.title}"
     if len(ends) == 1:
-        return f"{top.row.name} ends with a {what} of {with_unit(top.value, of.unit)}."
+        return f"{top.row.name} ends with a {what} of {with_unit(top.value, of.unit)}"
     second = ends[1]
     if top.value.mean == second.value.mean:
-        return f"{top.row.name} and {second.row.name} end with the same {what}, {with_unit(top.value, of.unit)}."
+        return f"{top.row.name} and {second.row.name} end with the same {what}, {with_unit(top.value, of.unit)}"
     gap = abs(top.value.mean - second.value.mean)
     by = f"{100 * gap:.2g} percentage points" if of.unit == "%" else f"{short(gap)} {of.unit}".rstrip()
     seeds = min(top.value.seeds, second.value.seeds)
@@ -100,7 +101,7 @@ def _reached(ends: list[End], of: Measure, way: str) -> str:
     )
     return (
         f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {by} "
-        f"{'above' if of.higher else 'below'} {second.row.name}, {sure}."
+        f"{'above' if of.higher else 'below'} {second.row.name}, {sure}"
     )
 
 
@@ -111,7 +112,7 @@ def _elsewhere(ends: dict[str, list[End]], best: Runs, of: Measure, way: str) ->
     tied = len(ends[way]) > 1 and ends[way][0].value.mean == ends[way][1].value.mean
     if top is None or len(ends[way]) == 1 or (top.row is best and not tied):
         return ""
-    return f" The {of.best} {other} {of.title}, {with_unit(top.value, of.unit)}, is that of {top.row.name}."
+    return f"; the {of.best} {other} {of.title}, {with_unit(top.value, of.unit)}, is that of {top.row.name}"
 
 
 def _spent(best: Runs, rows: list[Runs]) -> str:
@@ -121,11 +122,11 @@ def _spent(best: Runs, rows: list[Runs]) -> str:
     if sent is None or done is None:
         return ""
     rounds = "1 round" if done.mean == 1 else f"{done.mean:g} rounds"
-    spent = f" and {number(seconds)} s of training" if seconds else ""
+    spent = f" and trained for {number(seconds)} s" if seconds else ""
     least = min(_ends(rows, "bytes"), key=lambda end: end.value.mean)
     cheaper = least.row is not best and least.value.mean < 0.995 * sent.mean
     beside = f"; {least.row.name} sent least, {amount(least.value)}" if cheaper else ""
-    return f"That cost {amount(sent)} sent both ways{spent} in {rounds}{beside}."
+    return f"{best.name} sent {amount(sent)} both ways{spent} in {rounds}{beside}."
 
 
 def _drifted(rows: list[Runs]) -> str:

@@ -31,15 +31,17 @@ const mean = (values) => sum(values) / values.length;
 /** What is drawn of a chart: for each visible line its look and its strokes, one for the mean or one for each seed. */
 function strokesOf(chart, x, single, hidden) {
   const shown = chart.lines.filter((line) => !hidden.has(line.name));
-  return shown.flatMap((line) => {
+  const strokes = shown.flatMap((line) => {
     if (chart.kind === "clients")
       return [{line, name: line.name, points: line.xs.map((at, i) => ({x: at, y: line.ys[i], label: line.names[i]}))}];
     const seeds = seedsOf(line, x);
-    const strokes = single && seeds.length > 1
+    return single && seeds.length > 1
       ? seeds.map((seed) => ({line, name: `${line.name}, ${seed.name}`, points: seed.points, thin: true}))
       : [{line, name: line.name, points: meanOf(seeds)}];
-    return strokes.filter((stroke) => !(x === "bytes" && stroke.points.every((p) => p.x === 0))); // sends nothing
   }).filter((stroke) => stroke.points.length);
+  if (x !== "bytes") return strokes;
+  const sent = (stroke) => stroke.points[stroke.points.length - 1].x, most = Math.max(...strokes.map(sent));
+  return strokes.filter((stroke) => sent(stroke) >= most / 100); // what sends next to nothing would be one column of dots
 }
 
 /** The point of a line nearest to x; none where the line has ended, or has not begun. */
