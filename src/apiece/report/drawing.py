@@ -95,7 +95,7 @@ def line(axes: Axes, curve: Curve, look: Series) -> None:
 
 def thinned(curve: Curve | None, lines: int) -> Curve | None:
     """The curve with as many points as a page of so many lines has room for: evenly, with the first and the last."""
-    most = max(12, DRAWN // max(1, lines))
+    most = max(13, DRAWN // max(1, lines))
     if curve is None or len(curve.x) <= most:
         return curve
     places = np.linspace(0, len(curve.x) - 1, most).round().astype(int)

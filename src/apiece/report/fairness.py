@@ -16,7 +16,7 @@ from apiece.report.results import Curve, Run, Runs, measured
 from apiece.report.table import Column, columns_of
 from apiece.report.text import short
 
-CLIENTS = 6_000  # clients of all lines together that the page's script gets
+CLIENTS = 3_000  # clients of all lines together that the page's script gets
 
 
 def fairness(rows: list[Runs]) -> Iterator[Panel]:

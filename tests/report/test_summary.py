@@ -1,0 +1,39 @@
+"""The sentences with which a report begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from apiece.report.metrics import ACCURACY, Measure
+from apiece.report.records import Run, Runs
+from apiece.report.summary import summary
+
+
+def row(name: str, *ends: float, of: Measure = ACCURACY, **more: float) -> Runs:
+    lines = [{"round": 1, f"global_{of.name}": end, "bytes_up": 100, "bytes_down": 50, **more} for end in ends]
+    runs = [
+        Run(name, {"algorithm": name, "seed": i}, [line], [], Path(), measures=(of,)) for i, line in enumerate(lines)
+    ]
+    return Runs(name, tuple(runs))
+
+
+def test_a_reference_row_is_never_the_best():
+    (best, sent) = summary([row("centralized", 0.9), row("one", 0.5), row("two", 0.7)])
+    assert best.startswith("two ends with the highest global accuracy, 70.00 %: 20 percentage points above one")
+    assert "with one seed the spread is unknown" in best and sent == "two sent 150 B both ways in 1 round."
+
+
+def test_the_lead_is_told_with_the_spread_of_seeds():
+    assert "beyond the spread of 3 seeds" in summary([row("one", 0.5, 0.51, 0.52), row("two", 0.7, 0.71, 0.72)])[0]
+    assert "within the spread of 3 seeds" in summary([row("one", 0.5, 0.7, 0.9), row("two", 0.6, 0.71, 0.9)])[0]
+
+
+def test_an_error_is_best_where_it_is_lowest_and_is_no_accuracy():
+    said = " ".join(summary([row("one", 0.5, of=Measure("mae", False)), row("two", 0.25, of=Measure("mae", False))]))
+    assert said.startswith("two ends with the lowest global mean absolute error, 0.25: 0.25 below one")
+    assert "accuracy" not in said
+
+
+def test_drift_names_the_furthest_and_the_nearest():
+    drifted = summary([row("one", 0.5, divergence_all=2.0), row("two", 0.7, divergence_all=0.5)])[-1]
+    assert "furthest from the server's with one, to a divergence of 2, and least with two, 0.5." in drifted
