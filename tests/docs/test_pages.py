@@ -21,7 +21,7 @@ from support.outer import cli, draw_no_page_of_one_run
 from apiece import cli as command_line
 
 HOWTO = """own-data own-model compare new-algorithm resume new-client adapters many-clients gpu several-machines
-reproduce""".split()  # test_howto.py has the others
+reproduce report""".split()  # test_howto.py has the others
 PAGES = [
     ROOT / "README.md",
     *(ROOT / "docs" / name for name in ("start.md", "why.md")),
