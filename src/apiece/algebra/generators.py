@@ -136,10 +136,7 @@ class Pipeline:
     server's gradient.
 
     >>> import torch
-    >>> def embed(phi, batch):
-    ...     return phi * batch[0].mean()
-    >>> def generate(eta, v):
-    ...     return eta * v
+    >>> embed, generate = lambda phi, batch: phi * batch[0].mean(), lambda eta, v: eta * v
     >>> Pipeline(embed, generate, parameters=torch.ones(2), split=1, normalize=Frozen()).split
     1
     """

@@ -198,44 +198,42 @@ def check(config: Config) -> None:
         raise UserError("; ".join(told) + ".")
     numbers = {f.name: getattr(c, f.name) for f in dataclasses.fields(c)}
     endless = [f"{k}={v} must be finite" for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
+    if endless:
+        raise UserError("; ".join(endless) + ".")
     rules = (
-        []
-        if endless
-        else [
-            (c.clients is None or c.clients >= 1, f"clients={c.clients} must be 1 or more"),
-            (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
-            (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
-            (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
-            (c.cohort > 0, f"cohort={c.cohort:g} must be a number of clients, or a share in (0, 1]"),
-            (
-                c.cohort <= 1 or c.cohort == int(c.cohort),
-                f"cohort={c.cohort:g} above 1 must be a whole number of clients",
-            ),
-            (0 <= c.absent <= 1, f"absent={c.absent:g} must lie in [0, 1]"),
-            (c.lr >= 0, f"lr={c.lr:g} must not be negative"),
-            (c.clip is None or c.clip > 0, f"clip={c.clip} must be positive"),
-            (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
-            (
-                c.measure_on == "test" or c.validation > 0,
-                f"measure_on=validation needs validation, the share that is held out: it is {c.validation:g}",
-            ),
-            (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
-            (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
-            (c.early_stopping is None or c.early_stopping >= 1, f"early_stopping={c.early_stopping} must be 1 or more"),
-            (not c.keep_best or c.out is not None, "keep_best needs out, the folder that the model goes to"),
-            (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
-            (
-                c.lift not in ("wired", "processes") or c.device == "cpu",
-                f"lift={c.lift} makes processes for clients, and they compute on the cpu, not on device={c.device}",
-            ),
-            (c.workers >= 0, f"workers={c.workers} must not be negative"),
-            (0 < c.patience <= 1e9, f"patience={c.patience:g} must lie in (0, 1e9] seconds"),
-            (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
-            (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),
-            (len(set(c.seeds)) == len(c.seeds), f"seeds={','.join(map(str, c.seeds))} must all differ"),
-        ]
+        (c.clients is None or c.clients >= 1, f"clients={c.clients} must be 1 or more"),
+        (c.rounds >= 1, f"rounds={c.rounds} must be 1 or more"),
+        (c.batch >= 1, f"batch={c.batch} must be 1 or more"),
+        (c.epochs is None or c.epochs >= 1, f"epochs={c.epochs} must be 1 or more"),
+        (c.cohort > 0, f"cohort={c.cohort:g} must be a number of clients, or a share in (0, 1]"),
+        (
+            c.cohort <= 1 or c.cohort == int(c.cohort),
+            f"cohort={c.cohort:g} above 1 must be a whole number of clients",
+        ),
+        (0 <= c.absent <= 1, f"absent={c.absent:g} must lie in [0, 1]"),
+        (c.lr >= 0, f"lr={c.lr:g} must not be negative"),
+        (c.clip is None or c.clip > 0, f"clip={c.clip} must be positive"),
+        (c.eval_every >= 1, f"eval_every={c.eval_every} must be 1 or more"),
+        (
+            c.measure_on == "test" or c.validation > 0,
+            f"measure_on=validation needs validation, the share that is held out: it is {c.validation:g}",
+        ),
+        (c.panel is None or c.panel >= 1, f"panel={c.panel} must be 1 or more"),
+        (c.checkpoint_every >= 1, f"checkpoint_every={c.checkpoint_every} must be 1 or more"),
+        (c.early_stopping is None or c.early_stopping >= 1, f"early_stopping={c.early_stopping} must be 1 or more"),
+        (not c.keep_best or c.out is not None, "keep_best needs out, the folder that the model goes to"),
+        (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
+        (
+            c.lift not in ("wired", "processes") or c.device == "cpu",
+            f"lift={c.lift} makes processes for clients, and they compute on the cpu, not on device={c.device}",
+        ),
+        (c.workers >= 0, f"workers={c.workers} must not be negative"),
+        (0 < c.patience <= 1e9, f"patience={c.patience:g} must lie in (0, 1e9] seconds"),
+        (c.noise_rgb >= 0, f"noise_rgb={c.noise_rgb:g} must not be negative"),
+        (c.noise_brightness >= 0, f"noise_brightness={c.noise_brightness:g} must not be negative"),
+        (len(set(c.seeds)) == len(c.seeds), f"seeds={','.join(map(str, c.seeds))} must all differ"),
     )
-    problems = endless + [text for holds, text in rules if not holds]
+    problems = [text for holds, text in rules if not holds]
     if problems:
         raise UserError("; ".join(problems) + ".")
 

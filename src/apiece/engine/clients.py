@@ -154,10 +154,8 @@ class Clients:
     def each(self, client: int, round: int, sent: Tensor | tuple[()] = ()) -> ClientTask:
         """All that one client works on in this round."""
         (kept, last_round), samples = self._kept(client), self.federation.samples(client)
-        name = self.federation.names[client]
-        return local_work(
-            self.federated.setup, samples, name, client, last_round, kept, self.work, self.seed, round, sent
-        )
+        setup, name = self.federated.setup, self.federation.names[client]
+        return local_work(setup, samples, name, client, last_round, kept, self.work, self.seed, round, sent)
 
     def at_rest(self, client: int) -> ClientTask:
         """What one client has, where it is looked at and takes no step: nothing is drawn for it."""
