@@ -13,6 +13,7 @@ from torch import nn
 
 import apiece
 from apiece.config.settings import Config
+from apiece.engine.clients import NotFinite
 from apiece.experiment import saved
 from apiece.search import ranges, tuning
 from apiece.search.rungs import Budget
@@ -75,7 +76,7 @@ class Cut(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [2, 5, 7])
+@pytest.mark.parametrize("after", [1, 3, 5])
 def test_a_search_that_was_cut_off_is_the_search_that_was_not(tmp_path, monkeypatch, no_report, after):
     """Cut as a round of some trial is saved: its finished trials are kept, and it goes on to the same end."""
     assert search(tmp_path / "whole").code == 0
@@ -114,6 +115,26 @@ def test_from_python_with_a_model_of_ones_own_and_a_trial_that_diverges(tmp_path
     failed = [one for one in lines(tmp_path / "s") if one["values"] == {"lr": 3e38}]
     assert failed and all(one["failed"] for one in failed)
     assert f"Trial {failed[0]['trial'] + 1} failed: client" in (tmp_path / "s" / "tune.md").read_text()
+
+
+@pytest.mark.slow
+def test_where_a_trial_fails_at_a_rung_the_next_best_takes_its_place(tmp_path, monkeypatch, no_report):
+    real, failed = tuning._to, []
+
+    def fails(search: Any, settings: Any, folder: Path, at: float) -> Any:
+        if at == 3 and (not failed or folder in failed):
+            failed.append(folder)
+            raise NotFinite("it became non-finite.")
+        return real(search, settings, folder, at)
+
+    monkeypatch.setattr(tuning, "_to", fails)
+    assert search(tmp_path / "s").code == 0
+    *first, one, two = lines(tmp_path / "s")
+    order = sorted(first, key=lambda line: -line["found"][0])
+    assert [one["trial"], two["trial"]] == [line["trial"] for line in order[:2]]
+    assert one["failed"] and not two["failed"]
+    monkeypatch.setattr(tuning, "_to", lambda *_: (_ for _ in ()).throw(NotFinite("it became non-finite.")))
+    assert "no trial ran to the end, so there are no best settings: it became" in search(tmp_path / "t").err
 
 
 def test_rungs_follow_from_the_budget_alone():

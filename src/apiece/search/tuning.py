@@ -7,6 +7,7 @@ What a trial found at a rung is a line of trials.jsonl, and is not run again.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import fields
@@ -170,7 +171,7 @@ class Clock:
         self.left, self.done, self.begun = left, 0.0, time.monotonic()
 
     def took(self, cost: float, ran: bool) -> None:
-        self.left -= cost
+        self.left = max(self.left - cost, 0.0)
         self.done += cost if ran else 0.0
         self.begun = self.begun if self.done else time.monotonic()
 
@@ -185,24 +186,28 @@ def _run(search: Search) -> Tuned:
     for name in search.spaces:
         going, before = list(range(search.trials)), 0.0
         for rung in search.rungs:
-            tried = []
-            for place, number in enumerate(going, 1):
+            tried, ended = list[Tried](), 0
+            for number in going:  # best first: where one fails, the next takes its place
+                if ended == rung.trials:
+                    break
                 line, ran = _trial(search, name, number, rung, tried)
                 tried.append(line)
+                ended += math.isfinite(line.mean)
                 clock.took(len(search.seeds) * (rung.at - before), ran)
                 said = f"failed: {line.failed}" if line.failed else f"{search.metric} {line.mean:.4g}"
                 kept = ", kept" if not ran else ""
                 folders.say(
-                    f"{name}, trial {number + 1} ({place} of {len(going)} to {search.budget.told(rung.at)}): "
+                    f"{name}, trial {number + 1} ({len(tried)} of {rung.trials} to {search.budget.told(rung.at)}): "
                     f"{ranges.told(line.values)}: {said}{kept}{clock.told()}"
                 )
-            following = search.rungs[search.rungs.index(rung) + 1 :]
-            ahead = trials.best(tried, following[0].trials, _higher(search)) if following else []
-            going, before = sorted(one.trial for one in ahead), rung.at
+            going, before = [one.trial for one in trials.best(tried, len(tried), _higher(search))], rung.at
     lines = trials.read(search.out / trials.NAME)
     tuned = Tuned.of(search.out, lines, search.spaces, search.rungs, search.budget, _number(search), search.config)
     if not tuned.best:
-        raise UserError(f"no trial could be run: {lines[0].failed.rstrip('.')}.")
+        why = next((one.failed for one in lines if one.failed), "its metric is not finite").rstrip(".")
+        raise UserError(f"no trial ran to the end, so there are no best settings: {why}.")
+    for name in search.spaces.keys() - tuned.best.keys():
+        folders.say(f"no trial of {name} ran to the end: it has no best settings.")
     return tuned.written(search.over, search.seeds, search.reduction)
 
 
