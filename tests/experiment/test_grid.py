@@ -55,8 +55,9 @@ def test_a_grid(tmp_path, monkeypatch):
     ended = table(out, "fedavg, scaffold", "nothing, scaffold, fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
                   "--seeds", "0,1")  # fmt: skip
     assert ended.code == 0, ended
-    said = [line for line in ended.err.splitlines() if "cell" in line]
-    assert said[2:4] + said[9:] == [
+    said, left = zip(*(line.partition(", about ")[::2] for line in ended.err.splitlines() if "cell" in line))
+    assert not left[0] and all(re.fullmatch(r"\d+ (second|minute)s? left", text) for text in left[1:])
+    assert list(said[2:4] + said[9:]) == [
         "apiece: cell 3 of 5, seed 0: fedavg + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",
         "apiece: cell 4 of 5, seed 0: scaffold",
         "apiece: cell 5 of 5, seed 1: scaffold + fedals(alpha=2, cohort=held) + relaxed_init(0.1)",

@@ -113,10 +113,11 @@ def test_a_model_with_windows_of_its_own_keeps_them(folders):
 def test_lifts_agree(folders, file, kind, task):
     runs = [
         federate(data=file, **settings(folders(kind, task), task, lift=lift, rounds=2, algorithm="scaffold"))
-        for lift in ("sequential", "threaded", "vectorized")
+        for lift in ("sequential", "threaded", "processes", "vectorized")
     ]
     same_models(*runs[:2])
-    one, other = runs[0].model(), runs[2].model()
+    same_models(runs[0], runs[2])
+    one, other = runs[0].model(), runs[3].model()
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-4
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -358,14 +359,16 @@ def test_lifts_change_nothing(kind):
 # --- from the command line, and back ----------------------------------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_wired_is_bitwise_sequential(kind, file):
+def test_other_processes_are_bitwise_sequential(kind, file):
     settings = SMALL | {"rounds": 2, "clients": 3, "workers": 1}
     name = f"{kind}(length=12, hidden=8, layers=1, heads=2)"
-    one, two = (program(name, str(file), RICH, lift=lift, **settings) for lift in ("sequential", "wired"))
-    for client in (None, 0, 1, 2):
+    one, *others = (
+        program(name, str(file), RICH, lift=lift, **settings) for lift in ("sequential", "wired", "processes")
+    )
+    for client, two in product((None, 0, 1, 2), others):
         a, b = one.model(client), two.model(client)
         assert all(torch.equal(a[key], b[key]) for key in a)
-    assert one.metrics[-1]["global_loss"] == two.metrics[-1]["global_loss"]
+    assert {two.metrics[-1]["global_loss"] for two in others} == {one.metrics[-1]["global_loss"]}
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ impossible, or a run that became non-finite, is a dash with a footnote.
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
 from apiece.experiment.progress import Progress
 from apiece.experiment.result import measures_of
+from apiece.experiment.tell import remaining
 from apiece.language import plugins
 from apiece.language.expression import parse_list
 from apiece.report.grid_table import NOTHING, Grid
@@ -65,12 +67,16 @@ def run_grid(config: Config, rows: str, columns: str, metric: str = "global", pr
         for seed, where in _each(seeds, cells):
             one, folder = of(cells[where], seed)
             identity.refuse_another(folder, one)
+    ahead = sum(not whole(*of(cells[where], seed)) for seed, where in _each(seeds, cells))
+    begun, ran = time.monotonic(), 0
     for seed, where in _each(seeds, cells):
         one, folder = of(cells[where], seed)
+        kept = whole(one, folder)
         if progress and ranks.leads:
             able = [place for place, cell in cells.items() if cell.problem is None]
-            kept = ", which has ended" if whole(one, folder) else ""
-            folders.say(f"cell {able.index(where) + 1} of {len(able)}, seed {seed}: {one.algorithm}{kept}")
+            then = ", which has ended" if kept else remaining(time.monotonic() - begun, ran, ahead - ran)
+            folders.say(f"cell {able.index(where) + 1} of {len(able)}, seed {seed}: {one.algorithm}{then}")
+        ran += not kept
         try:
             with going_on("the same grid again continues it"):
                 ensure(one, folder, progress)

@@ -37,12 +37,13 @@ def tell(paths: list[Path], target: float | None) -> None:
 def remaining(seconds: float, done: float, left: float) -> str:
     """About how long the rest takes, if so much was done in so many seconds; "" if that cannot be said.
 
-    >>> remaining(60, 2, 3), remaining(10, 5, 0)
-    (', about 2 minutes left', '')
+    >>> remaining(60, 2, 3), remaining(1, 1, 1), remaining(10, 5, 0)
+    (', about 2 minutes left', ', about 1 second left', '')
     """
     if not done or not left:
         return ""
     rest = seconds / done * left
     units = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
     size, unit = next(((size, unit) for size, unit in units if rest >= 1.5 * size), units[-1])
-    return f", about {max(1, round(rest / size))} {unit} left"
+    count = max(1, round(rest / size))
+    return f", about {count} {unit if count > 1 else unit[:-1]} left"

@@ -11,6 +11,15 @@ from torch import Tensor, nn
 ATTENTION = "apiece"  # the name of the function below in `transformers`
 
 
+def register() -> None:
+    """Make the function known to `transformers` in this process: a model that is sent to another process has its name
+    alone.
+    """
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, attention)
+
+
 def attention(
     module: nn.Module,
     query: Tensor,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from apiece.data.tokens import NO_CODE, Reading, library
 from apiece.errors import UserError, said
-from apiece.networks.attention import ATTENTION, attention
+from apiece.networks.attention import ATTENTION, register
 from apiece.networks.opt import quiet
 from apiece.networks.pixels import Pixels, pixels
 
@@ -69,6 +69,10 @@ class OfTokens(Whole):
         self.padding, self.causal = padding, any(getattr(part, "is_causal", False) for part in whole.modules())
         self.mask_is_whole = _agrees(self, length)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        register()
+        super().__setstate__(state)
+
     def forward(self, ids: Tensor) -> Tensor:
         real = ids != self.padding
         seen = real[:, None, None, :].expand(-1, 1, ids.shape[-1], -1)
@@ -92,7 +96,7 @@ class HuggingFace:
         with quiet(transformers):
             if self.reading is None:
                 return self._of_images(transformers, settings, shape)
-            transformers.AttentionInterface.register(ATTENTION, attention)
+            register()
             padding, size = self.reading.tokenizer.padding, self.reading.tokenizer.size
             settings |= {"pad_token_id": padding, "use_cache": False}
             whole = _loaded(transformers, self.source, CLASSES[self.kind], settings, shape)

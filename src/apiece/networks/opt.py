@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from apiece.data.tokens import NO_CODE, Reading, library
 from apiece.errors import UserError
-from apiece.networks.attention import ATTENTION, attention
+from apiece.networks.attention import ATTENTION, register
 
 HIDDEN, LAYERS, HEADS = 64, 2, 4
 
@@ -32,6 +32,10 @@ class Decoded(nn.Module):
     def __init__(self, model: nn.Module, padding: int):
         super().__init__()
         self.model, self.padding = model, padding
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        register()
+        super().__setstate__(state)
 
     def hidden(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """(the decoder's output for each token [B, T, H], which tokens are not padding [B, T])."""
@@ -109,7 +113,7 @@ class Opt:
     def module(self, shape: tuple[int, ...], classes: int) -> Classifier | LanguageModel:
         """The module for rows of tokens of this shape, [T]."""
         transformers, tokenizer = library(), self.reading.tokenizer
-        transformers.AttentionInterface.register(ATTENTION, attention)
+        register()
         hidden, layers, heads = self.size
         settings = {"dropout": 0.0, "attention_dropout": 0.0, "layerdrop": 0.0, "use_cache": False}
         settings |= {"attn_implementation": ATTENTION, "pad_token_id": tokenizer.padding}

@@ -66,6 +66,12 @@ def tune(
     `algorithm` is one. `given` are the arguments of `federate`, a model and data of your own too. Gives a `Tuned`:
     `best` has the best trial of each algorithm, `settings(algorithm)` the settings to run with. The same call again
     continues what was stopped. Raises UserError for what cannot be searched.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     found = tune("lr=0.01..0.1", trials=2, clients=4, rounds=1, steps=1, out=f"{folder}/search")
+    >>> 0.01 <= found.settings("fedavg")["lr"] <= 0.1
+    True
     """
     named = {field.name for field in fields(Config)}
     plain = {k: v for k, v in given.items() if k in named and isinstance(v, (str, int, float, list, tuple, Path))}
