@@ -16,6 +16,7 @@ from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
 from apiece.errors import USUAL, UserError
+from apiece.experiment.folders import LOCK
 from apiece.experiment.launch import federate
 from apiece.pieces.proximal import Proximal
 
@@ -412,7 +413,7 @@ def test_a_folder_that_another_process_works_on(tmp_path):
     import os
 
     assert run(out=tmp_path / "run").code == 0
-    held = os.open(tmp_path / "run", os.O_RDONLY)
+    held = os.open(tmp_path / "run" / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         sentence(cli("resume", tmp_path / "run", "--rounds", 4), "another process")

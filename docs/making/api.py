@@ -13,7 +13,7 @@ from making.markdown import described, escaped, table
 import apiece
 
 GROUPS = {
-    "Run": "federate Config Result Round early_stopping keep_best client_metrics figure UserError",
+    "Run": "federate Config Result Round early_stopping keep_best client_metrics figure tune UserError",
     "Data": "load Dataset make_split Split Federation MadeFederation",
     "Models, losses and metrics": "Space Task Metric",
     "Sums": "algorithm combine Algorithm Period NEVER StepSize Alternate Cohort Phase Client Server Sgd Descent",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.errors import UserError
-from apiece.report.for_programs import spread_for_programs
 from apiece.report.text import markdown
 from apiece.system.files import atomic_write
 
@@ -43,6 +42,8 @@ class Grid(NamedTuple):
 
     def for_programs(self) -> dict[str, Any]:
         """The table as JSON: one entry for each cell."""
+        from apiece.report.for_programs import spread_for_programs  # not before: names are checked without numpy
+
         cells = [
             {"row": row, "column": column, "text": self.cells[r][c], "best": bool(self.best[r][c])}
             | spread_for_programs(self.values[r][c])
