@@ -90,6 +90,15 @@ def test_claims_are_judged_by_the_lines_alone(place):
     assert "| – | – | – | – | – |" in write_index(place.out).read_text()  # smoke says nothing, and is no row
 
 
+def test_a_claim_is_not_judged_before_its_cells_have_every_seed(place):
+    run(place)
+    for missing, verdicts in (("plain", [OPEN, OPEN, OPEN]), ("none", [HELD, REFUTED, OPEN])):
+        kept = [x for x in lines(place) if (x.row, x.seed) != (missing, 1)]
+        now = standing(CARD, ledger.table(CARD, kept, "smoke"), "smoke")
+        assert [verdict for _, verdict in now.verdicts] == verdicts
+        assert (now.farthest is None) == (missing == "plain")
+
+
 def test_a_search_climbs_on_held_out_samples_to_the_best_value(place):
     run(place, "cpu", "plain, digits")
     tried = [(x["lr"], x.get("measure_on")) for x in CALLS]

@@ -5,6 +5,7 @@ A panel has lines by label; a line is read off the table when it is drawn, and o
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,7 +103,7 @@ def _draw(axes: Axes, panel: Panel, lines: list[tuple[Series, Curve]]) -> list[A
         line(axes, curve, look)
     if panel.log:
         scales(axes, [curve for _, curve in lines], log=True)
-    axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
+    axes.set(title=panel.title, xlabel=panel.x, ylabel=textwrap.fill(panel.y, 36))
     keys = [axes.plot([], [], color=look.color, label=look.label)[0] for look, _ in lines]
     for key, (look, _) in zip(keys, lines, strict=True):
         key.set_linestyle((0, tuple(map(float, look.dashes.split()))) if look.dashes else "-")

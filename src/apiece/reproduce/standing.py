@@ -34,16 +34,19 @@ class Standing(NamedTuple):
 
 
 def standing(card: Card, table: Table, scale: str) -> Standing:
-    """The cells that are done, the claims that are held, and the distance from the paper."""
-    asked = len(card.cells(scale)) * len(card.scale(scale).seeds)
-    verdicts = [(claim, verdict_of(claim, table)) for claim in card.claims if scale in claim.scales]
-    far = [x for x in (_distance(card, table, name, r, c) for name in card.numbers for r, c in card.cells(scale)) if x]
+    """The cells that are done, and of those with all their seeds the claims that are held and the distance from the
+    paper.
+    """
+    seeds = len(card.scale(scale).seeds)
+    asked, whole = len(card.cells(scale)) * seeds, table.whole(seeds)
+    verdicts = [(claim, verdict_of(claim, whole)) for claim in card.claims if scale in claim.scales]
+    far = [x for x in (_distance(card, whole, name, r, c) for name in card.numbers for r, c in card.cells(scale)) if x]
     hours = sum(line.seconds for line in table.lines) / 3600
     return Standing(scale, len(table.lines), max(asked, len(table.lines)), verdicts, max(far, default=None), hours)
 
 
 def verdict_of(claim: Claim, table: Table) -> str:
-    """Whether the claim holds of the table; out of reach if it speaks of a cell that was not run."""
+    """Whether the claim holds of the table; out of reach if it speaks of a cell that is not in it."""
     try:
         return HELD if claim.holds(table) else REFUTED
     except OutOfReach:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ Where = tuple[str, str]
 
 
 class OutOfReach(Exception):
-    """A claim speaks of a cell that was not run."""
+    """A claim speaks of a cell that was not run, or not with every seed."""
 
 
 class Line(NamedTuple):
@@ -37,6 +38,11 @@ class Table:
     lines: tuple[Line, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+
+    def whole(self, seeds: int) -> Table:
+        """The cells alone that have at least so many seeds: a claim is not judged by a part of a cell."""
+        found = Counter((line.row, line.column) for line in self.lines)
+        return replace(self, lines=tuple(x for x in self.lines if found[x.row, x.column] >= seeds))
 
     def of(self, where: Where, name: str) -> list[Any]:
         """A value of a cell, one for each seed; raises OutOfReach if the cell was not run."""
