@@ -168,3 +168,22 @@ def test_what_a_folder_says_is_text_on_the_page(tmp_path: Path) -> None:
         (folder / "clients.json").write_text(json.dumps(clients))
     page = write_report([tmp_path / "one", tmp_path / "two"], tmp_path / "page.html").read_text()
     assert "&lt;evil-one" in page and not Page(page).all("evil-one")
+
+
+def test_all_data_in_one_place_drift_from_nobody(tmp_path: Path) -> None:
+    rows = [write(tmp_path / name, algorithm=name) for name in ("fedavg", "scaffold", "centralized")]
+    page = write_report(rows, tmp_path / "report.html").read_text()
+    consensus = page.partition('id="consensus-by-layer"')[2].partition("<h2")[0]
+    assert "<h3>fedavg</h3>" in consensus and "<h3>centralized</h3>" not in consensus
+    divergence = next(text for text in re.findall(r"<title[^>]*>(.*?)</title>", page) if text.startswith("Divergence"))
+    assert "scaffold" in divergence and "centralized" not in divergence
+
+
+def test_that_local_sends_no_steps_is_no_warning(tmp_path: Path) -> None:
+    for name in ("local", "fedals"):
+        folder = write(tmp_path / name, algorithm=name)
+        log = (folder / "metrics.jsonl").read_text().splitlines()
+        lines = [json.loads(line) | {"steps": 4, "steps_counted": 1} for line in log]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report([tmp_path / "local", tmp_path / "fedals"], tmp_path / "report.html").read_text()
+    assert "25.0 % of the local steps reached the server." in page

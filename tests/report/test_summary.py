@@ -20,7 +20,7 @@ def row(name: str, *ends: float, of: Measure = ACCURACY, **more: float) -> Runs:
 def test_a_reference_row_is_never_the_best():
     (best, sent) = summary([row("centralized", 0.9), row("one", 0.5), row("two", 0.7)])
     assert best.startswith("two ends with the highest global accuracy, 70.00 %: 20 percentage points above one")
-    assert "with one seed the spread is unknown" in best and sent == "two sent 150 B both ways in 1 round."
+    assert "(one seed, so the spread is unknown)" in best and sent == "two sent 150 B both ways in 1 round."
 
 
 def test_the_lead_is_told_with_the_spread_of_seeds():

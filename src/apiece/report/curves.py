@@ -24,7 +24,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
     rows = rounds.rows
     looks = series(row.name for row in rows)
     for m in wanted:
-        found = [row.curve(m.key, against) for row in rows]
+        found = [None if m.column == "Divergence" and row.alone else row.curve(m.key, against) for row in rows]
         found = [Curve(c.x, c.mean * m.scale, c.sd * m.scale) if c else None for c in found]
         by_bytes = against == "bytes"
         most = max((c.x.max() for c in found if c), default=0.0)
@@ -53,7 +53,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
             f"{row.name} {short(c.mean[0])} to {short(c.mean[-1])}" for row, c in zip(rows, found, strict=True) if c
         ]
         alt = f"{title}, {_axis(m)}, first to last: {'; '.join(ends)}."
-        lines = rounds.lines(m.key, looks, m.scale)
+        lines = [made for made, c in zip(rounds.lines(m.key, looks, m.scale), found, strict=True) if c or by_bytes]
         yield Panel(title, m.sentence + notes, alt, figure, _chart(m, lines, log, "bytes" if by_bytes else ""))
 
 
@@ -70,7 +70,8 @@ def _once(rows: list[Runs], m: Number, found: list[Curve | None], looks: list[Se
     notes = told + (" Bar: one standard deviation over seeds." if several(rows) else "")
     lines = [
         look_of(look) | {"values": [number(m.scale * v) for run in row.runs if (v := run.last(m.key)) is not None]}
-        for row, look in zip(rows, looks, strict=True)
+        for row, look, c in zip(rows, looks, found, strict=True)
+        if c
     ]
     chart = _chart(m, lines, log) | {"kind": "dots"}
     return Panel(m.heading, m.sentence + notes, f"{m.heading}, {_axis(m)}: {'; '.join(ends)}.", figure, chart)
@@ -79,7 +80,7 @@ def _once(rows: list[Runs], m: Number, found: list[Curve | None], looks: list[Se
 def consensus(rounds: Rounds) -> tuple[list[Series], list[Panel]]:
     """Drift by layer, one figure for each of the first runs, all on one scale so that they can be compared."""
     metric = BY_KEY["consensus"]
-    rows = rounds.rows
+    rows = [row for row in rounds.rows if not row.alone]
     measured = [metrics.get("consensus") or {} for row in rows for run in row.runs for metrics in run.metrics]
     layers = list(dict.fromkeys(layer for distances in measured for layer in distances))
     many = len(layers) > 2 * len(COLORS)

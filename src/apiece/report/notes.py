@@ -29,10 +29,11 @@ def notes(rows: list[Runs]) -> list[str]:
             found.append(f"{who}: {skipped:.0f} messages of clients were not finite and were skipped.")
     if len(found) > MANY:
         found = [*found[:MANY], f"{len(found) - MANY} more of this kind are in the runs' metrics.jsonl."]
+    federated = [(who, run) for who, run in runs if run.config.get("algorithm") != "local"]  # which sends none
     return (
         found
         + _lost(runs, "cohort", "answered", "of the clients asked answered")[:1]
-        + _lost(runs, "steps", "steps_counted", "of the local steps reached the server")
+        + _lost(federated, "steps", "steps_counted", "of the local steps reached the server")
     )
 
 

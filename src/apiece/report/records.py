@@ -191,6 +191,11 @@ class Runs:
         return measured([self])
 
     @property
+    def alone(self) -> bool:
+        """Whether all data are in one place: nothing drifts apart there, and what a run logs of it is rounding."""
+        return self.config.get("algorithm") == "centralized"
+
+    @property
     def seeds(self) -> list[Any]:
         """The seeds, in the order of the runs."""
         return [run.config.get("seed") for run in self.runs]

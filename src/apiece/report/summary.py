@@ -95,13 +95,13 @@ def _reached(ends: list[End], of: Measure, way: str) -> str:
     worse, better = sorted((top.value, second.value), key=lambda value: value.mean)
     beyond = below(worse, better) if of.higher else below(_negative(better), _negative(worse))
     sure = (
-        "with one seed the spread is unknown"
+        " (one seed, so the spread is unknown)"
         if seeds < 2
-        else f"{'beyond' if beyond else 'within'} the spread of {seeds} seeds"
+        else f", {'beyond' if beyond else 'within'} the spread of {seeds} seeds"
     )
     return (
         f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {by} "
-        f"{'above' if of.higher else 'below'} {second.row.name}, {sure}"
+        f"{'above' if of.higher else 'below'} {second.row.name}{sure}"
     )
 
 

@@ -1,6 +1,6 @@
 // How charts are drawn, and what they do under the pointer and the keyboard.
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = {left: 50, right: 12, top: 10, bottom: 38};
+const MARGIN = {left: 54, right: 12, top: 10, bottom: 38};
 
 function element(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
@@ -167,7 +167,7 @@ class Figure {
   horizontal(tick) {
     const y = this.sy(tick);
     this.svg.append(shape("line", {x1: MARGIN.left, x2: this.width - MARGIN.right, y1: y, y2: y, stroke: "var(--line)", "stroke-width": 0.8}));
-    this.svg.append(label(MARGIN.left - 7, y + 4, short(tick), {"text-anchor": "end"}));
+    this.svg.append(label(MARGIN.left - 7, y + 4, short(tick).replace(/^1·/, ""), {"text-anchor": "end"}));
   }
 
   axes(below, beside) {
