@@ -18,6 +18,7 @@ from apiece.algebra.optim import AdamW, Sgd
 from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
+from apiece.algebra.slots import misspelled
 from apiece.contract import TOLERANCE, Report, check
 from apiece.errors import UserError
 from apiece.language import algorithms as named
@@ -75,6 +76,16 @@ def test_every_piece(kind):
     for piece in {brief(kind()), brief(lively(kind))}:
         report = check(piece)
         assert report.vectorized < TOLERANCE and report.permuted < TOLERANCE and len(report.neutral) == 1
+
+
+def test_a_method_that_is_nearly_a_slot_is_named():
+    class Onward(Piece):
+        def lern(self, memory: Any, g: torch.Tensor, report: Any, share: float) -> Any:
+            return 2 * g, memory
+
+    with pytest.raises(AssertionError, match="Onward.lern is no slot, and nothing calls it; did you mean 'learn'?"):
+        check(Onward())
+    assert not [kind for kind in every_piece() if misspelled(kind())]
 
 
 def test_pieces_are_found():

@@ -31,6 +31,7 @@ from apiece.algebra.composition import Algorithm, Period, algorithm, combine
 from apiece.algebra.optim import Sgd
 from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
+from apiece.algebra.slots import misspelled
 from apiece.data.federation import Federation
 from apiece.engine import row
 from apiece.engine.clients import Clients
@@ -89,6 +90,7 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     ("Period(which='body', every=1): fedavg",)
     """
     if isinstance(subject, Piece):
+        assert not misspelled(subject), misspelled(subject)
         reports = [check(algorithm(subject, *place, name=repr(subject)), module, **settings) for place in PLACES]
         vectorized, permuted = (max(gaps) for gaps in zip(*((r.vectorized, r.permuted) for r in reports), strict=True))
         return Report(repr(subject), vectorized, permuted, reports[0].neutral)
@@ -97,8 +99,7 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     _pure(exact)  # first: a round that changed its input would do so under threads while others read it
     alone = exact.run(Sequential(), rounds=3)
     _same("law 1 (threaded)", exact, alone, exact.run(Threaded(2), rounds=3))
-    alone = exact.further(alone)
-    _resumes(exact, alone)
+    _resumes(exact, alone := exact.further(alone))
     _declares(exact, alone)
     alone = rounded.run(Sequential(), rounds=3)
     return Report(subject.name, _vectorized(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
@@ -202,8 +203,7 @@ class _Trial:
         given = {"client": Sgd(momentum=0.9, weight_decay=1e-3), "clip": 1.0} | self.settings
         names = [NAMES[i] for i in order or range(len(NAMES))]
         setting = FederationFacts((FEATURES,), CLASSES, names, range(len(NAMES)), SEED)
-        setup = Setup(self.subject, Task(space), initial, space.ravel_buffers(), setting=setting, **given)
-        return Federated(setup)
+        return Federated(Setup(self.subject, Task(space), initial, space.ravel_buffers(), setting=setting, **given))
 
     @property
     def layout(self) -> RowFormat:

@@ -73,7 +73,7 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     if close and len(allowed) > FEW:
         return f"{hint}There are {len(allowed)} to choose from."
-    return f"{hint}Allowed: {', '.join(allowed)}."
+    return f"{hint}{'Allowed' if hint else 'allowed'}: {', '.join(allowed)}."
 
 
 def _near(one: str, other: str) -> bool:

@@ -340,7 +340,7 @@ def test_an_entry_point_that_fails_harms_nobody_else(site, no_report):
     listed = {entry["name"]: entry["about"] for entry in json.loads(cli("algorithms", "--json").out)}
     assert listed["broken_name"].startswith(f"refused: {told}") and listed["fedavg"].startswith("Federated averaging")
     assert run(algorithm="scaffold").code == 0 and "broken_one" not in sys.modules
-    sentence(run(algorithm="zzz"), "Allowed: apfl, broken_name, centralized")
+    sentence(run(algorithm="zzz"), "allowed: apfl, broken_name, centralized")
 
 
 def test_entry_points_that_take_a_name_that_is_taken(site):

@@ -109,5 +109,5 @@ def test_a_mistake_gets_one_sentence(runs, tmp_path, words, said):
 
 def test_a_mistake_in_python(runs):
     for wrong in ({"x": "time"}, {"style": "paper"}):
-        with pytest.raises(apiece.UserError, match="is unknown; .*Allowed"):
+        with pytest.raises(apiece.UserError, match="is unknown; .*[Aa]llowed"):
             apiece.figure(runs, **wrong)

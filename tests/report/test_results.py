@@ -236,3 +236,15 @@ def test_a_mean_lies_below_another_where_scipy_says_so():
         found.append(below(one, other))
         assert found[-1] == (ttest_ind_from_stats(*one, *other, equal_var=False, alternative="less").pvalue < 0.05)
     assert 20 < sum(found) < 180
+
+
+def test_the_best_is_bold_on_a_terminal_and_has_a_star_in_a_pipe():
+    from rich.console import Console
+
+    from apiece.report.terminal import About, Best
+
+    for terminal, cell, said in ((True, "\x1b[1m0.5", "is bold."), (False, "* 0.5", "has a star.")):
+        console = Console(force_terminal=terminal, width=80, color_system="standard" if terminal else None)
+        with console.capture() as shown:
+            console.print(Best("0.5"), About("The highest is bold."))
+        assert cell in shown.get() and said in shown.get()

@@ -52,9 +52,12 @@ def test_the_best_of_each_algorithm_is_found_and_can_be_run(tmp_path, no_report)
         assert tomllib.loads(path.read_text())["config"]["measure_on"] == "validation"
     assert (tmp_path / "s" / "tune.png").stat().st_size > 5000
     text = (tmp_path / "s" / "tune.md").read_text()
-    assert "3 trials to 1 round; 1 trials to 3 rounds" in text and "the test set was not used" in text
+    assert "3 trials to 1 round; 1 trial to 3 rounds" in text and "the test set was not used" in text
     again = search(tmp_path / "s", algorithms="fedavg, scaffold")
     assert again.err.count(", kept") == len(found) == again.err.count("trial") and lines(tmp_path / "s") == found
+    told = json.loads(search(tmp_path / "s", "--json", algorithms="fedavg, scaffold").out)
+    assert len(told) == 6 and sum(one["best"] for one in told) == 2
+    assert [one["rounds"] for one in told if one["best"]] == [3, 3]
     run = cli("run", "--config", tmp_path / "s" / "best.toml", "--out", tmp_path / "final")
     assert run.code == 0 and len(metrics(tmp_path / "final")) == 3
 

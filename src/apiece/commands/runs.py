@@ -69,6 +69,7 @@ class Grid:
 
         from apiece.experiment.grid import run_grid
         from apiece.report.for_programs import as_text
+        from apiece.report.terminal import About
         from apiece.system.ranks import join
 
         show = progress(self.quiet or (self.json and self.log_format == "text"), self.log_format)
@@ -79,7 +80,7 @@ class Grid:
             return print(as_text(grid.for_programs()))
         console.print(grid.table())
         for line in grid.said():
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(About(line), soft_wrap=True)
         for name in ("grid.md", "report.html"):
             if (path := Path(str(self.config.out)) / name).is_file():
                 console.print(str(path), markup=False, soft_wrap=True)

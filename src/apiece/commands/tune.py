@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from apiece.commands.arguments import Json
 from apiece.commands.runs import METRIC, Settings
 from apiece.config.names import refuse_unknown
 from apiece.config.settings import Config, check
@@ -31,6 +32,7 @@ class Tune:
     """Of the trials, one in so many goes on at each rung; 1 runs all of them to the end."""
     budget: str = ""
     """What one run may send, as 20MB, in place of --rounds, which is then an upper limit."""
+    json: Json = False
     config: Settings = field(default_factory=Config)
 
     def check(self) -> None:
@@ -43,12 +45,15 @@ class Tune:
     def __call__(self) -> None:
         from rich.console import Console
 
+        from apiece.report.for_programs import as_text
         from apiece.search.tuning import tune_config
 
         self.check()
         tuned = tune_config(
             self.config, self.over, self.trials, self.metric, self.algorithms, self.reduction, self.budget
         )
+        if self.json:
+            return print(as_text(tuned.for_programs()))
         Console().print(tuned.table())
         for path in [tuned.unspent, *tuned.files()] if tuned.unspent else tuned.files():
             print(path)

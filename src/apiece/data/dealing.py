@@ -55,7 +55,10 @@ def redraw(splitter: object, draw: Callable[[], np.ndarray], minimum: int) -> np
 def owned(splitter: object, natural: np.ndarray | None, otherwise: str) -> np.ndarray:
     """The owner of each sample; UserError where the data lack the owners of all samples or of some."""
     if natural is None:
-        raise UserError(f"{splitter}: this data set does not say whose each sample is; {otherwise}.")
+        raise UserError(
+            f"{splitter}: this data set does not say whose each sample is; name a table's column of owners "
+            f"(--client-column), or {otherwise}."
+        )
     gone = int(sound.missing(natural).sum())
     if gone:
         raise UserError(

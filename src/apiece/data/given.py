@@ -104,6 +104,8 @@ def _refused(data: Any) -> UserError:
         return UserError(
             f"data is a {type(data).__name__}, whose clients are ready: give it as clients=, without data."
         )
+    if type(data).__name__ == "DataLoader":
+        return UserError("data is a DataLoader: give its .dataset, because apiece makes the batches of each client.")
     if isinstance(data, Iterator):
         return UserError(f"data is a {type(data).__name__}, which is read only once: give list(...) of it as arrays.")
     if isinstance(data, Mapping) and data:

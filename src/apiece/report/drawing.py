@@ -32,7 +32,8 @@ STYLE: dict[Any, Any] = {
     "font.size": 10.5,
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
-    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
+    "savefig.facecolor": "auto",  # the figure's: a picture that stands alone is white, on a dark page as well
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth"), 0.7),
     **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 3),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),

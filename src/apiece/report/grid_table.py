@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.errors import UserError
+from apiece.report.terminal import Best
 from apiece.report.text import markdown
 from apiece.system.files import atomic_write
 
@@ -66,7 +67,7 @@ class Grid(NamedTuple):
         for name in ("", *self.columns):
             table.add_column(Text(name), justify="right" if name else "left", overflow="fold")
         for name, row, tops in zip(self.rows, self.cells, self.best, strict=True):
-            cells = [Text(t, "bold" if top else "", no_wrap=True) for t, top in zip(row, tops, strict=True)]
+            cells = [Best(t) if top else Text(t, no_wrap=True) for t, top in zip(row, tops, strict=True)]
             table.add_row(Text(name), *cells)
         return table
 

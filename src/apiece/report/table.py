@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from apiece.report.for_programs import rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
 from apiece.report.results import Run, Runs, best, measured, read_runs, spread
+from apiece.report.terminal import About, Best
 from apiece.report.text import amount, number, percent
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.table import Table
 
 UNBEATEN = "every mean that Welch's t-test (one-sided, 5 %) does not put below the highest"  # is bold
@@ -114,7 +115,8 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     reached = [column for column in made if column.metric.section in (*own, "Drift")]
     spent = [column for column in made if column not in reached]
     seeds = max(len(row.runs) for row in rows)
-    note = [f" Mean ± standard deviation over {seeds} seeds; {unbeaten(measured(rows))} is bold."] if seeds > 1 else []
+    spread = f" Mean ± standard deviation over {seeds} seeds; {unbeaten(measured(rows))} is bold."
+    note: list[RenderableType] = [About(spread)] if seeds > 1 else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
     if target is not None:
         to_it = costs(rows, target)
@@ -147,7 +149,7 @@ def _table(rows: list[Runs], part: list[Column]) -> Table:
         heading = filter(None, (column.metric.column, "" if plain else column.metric.of, column.metric.below))
         table.add_column(Text("\n".join(heading)), justify="right", overflow="fold")
     for index, row in enumerate(rows):
-        cells = [Text(column.cells[index], style="bold" if index in column.best else "") for column in part]
+        cells = [(Best if index in column.best else Text)(column.cells[index]) for column in part]
         table.add_row(Text(row.name), *cells)
     return table
 
@@ -156,7 +158,7 @@ def columns_of(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], 
     """A column for each number that some row has, as it is derived from a run."""
     made = []
     for metric, derive in wanted:
-        values = [row.over(derive) for row in rows]
+        values = [None if metric.column == "Divergence" and row.alone else row.over(derive) for row in rows]
         if not any(values):
             continue
         write = WRITTEN.get(metric.unit, number)

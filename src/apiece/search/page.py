@@ -95,6 +95,18 @@ class Tuned(NamedTuple):
             table.add_row(*(Text(text.strip("`")) for text in line))
         return table
 
+    def for_programs(self) -> list[dict[str, Any]]:
+        """Every trial as JSON: its values, the metric over its seeds, what it spent, and whether it is the best."""
+        from apiece.report.for_programs import spread_for_programs
+
+        return [
+            {"algorithm": one.algorithm, "trial": one.trial + 1, "values": one.values, "failed": one.failed}
+            | {"metric": self.number.key} | spread_for_programs(None if one.failed else spread(one.found))
+            | {"rounds": max(one.rounds, default=0), "bytes": max(one.bytes, default=0)}
+            | {"best": one == self.best.get(one.algorithm)}
+            for one in self.reached
+        ]  # fmt: skip
+
     def _rows(self) -> tuple[list[str], list[list[str]]]:
         unit = f" {self.number.unit}" if self.number.unit else ""
         headings = ["algorithm", "best settings", f"{self.number.heading}{unit}, held-out", "trial", "rounds", "sent"]
@@ -126,7 +138,8 @@ class Tuned(NamedTuple):
         parts = [f"# {self.number.heading} on held-out samples\n", f"Searched: `{over}`. "
                  f"Each trial is the mean over the seeds {', '.join(map(str, seeds))}. All values are measured on "
                  "samples that were held out from training; the test set was not used.\n"]  # fmt: skip
-        ladder = "; ".join(f"{rung.trials} trials to {self.budget.told(rung.at)}" for rung in self.rungs)
+        each = ((rung.trials, self.budget.told(rung.at)) for rung in self.rungs)
+        ladder = "; ".join(f"{many} trial{'s' if many > 1 else ''} to {end}" for many, end in each)
         pruned = f" At each rung the best one in {reduction} went on." if len(self.rungs) > 1 else ""
         parts.append(f"Every algorithm got the same: {ladder}.{pruned}\n")
         if short_of := self.unspent:
