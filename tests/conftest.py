@@ -1,7 +1,7 @@
 """One thread a process: the tensors here are small, and two threads for them only wait for each other.
 
-Every run reads scikit-learn's digits, and asks what is installed, both from files. While tests run neither changes, but
-where a test puts something on the path: each is read once a process, and for every other path.
+Every run asks what is installed. While tests run this does not change, but where a test puts something on the path: it
+is read once a process, and for every other path.
 
 A test that takes longer than a fast one may, and does not bear `slow`, fails. What torch loads at its first derivative
 under vmap (sympy, eight hundred files) is loaded before the first test, so that none is charged for it.
@@ -17,9 +17,7 @@ from importlib import metadata
 from typing import Any
 
 import pytest
-import sklearn.datasets
 import torch
-from sklearn.utils import Bunch
 from support import tiers
 
 torch.set_num_threads(1)
@@ -41,16 +39,6 @@ def once_a_path(ask: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
-read_digits = cache(sklearn.datasets.load_digits)
-
-
-def fresh_digits(*, return_X_y: bool = False) -> Any:
-    """The digits in arrays of the caller's own."""
-    own = Bunch(**{part: read_digits()[part].copy() for part in ("data", "images", "target")})
-    return (own.data, own.target) if return_X_y else own
-
-
-sklearn.datasets.load_digits = fresh_digits
 metadata.entry_points, metadata.version = once_a_path(metadata.entry_points), once_a_path(metadata.version)
 
 

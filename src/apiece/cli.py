@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from signal import SIGINT, SIGTERM, Signals
 from typing import Annotated, Any, NoReturn, get_type_hints
@@ -26,6 +27,7 @@ from tyro.constructors import (
 from apiece import __version__
 from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Run, Tune
 from apiece.commands.runs import Settings
+from apiece.config.names import SOURCES, refuse_unknown
 from apiece.config.settings import GROUPS, Config, about
 from apiece.config.tables import count_or_share, from_toml, shared
 from apiece.errors import USUAL, UserError
@@ -60,6 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
         _refuse_both(words)
         _refuse_usual(words)
         _refuse_column(words)
+        _refuse_unknown(words)
         path, words = _config_file(words)
         settings = Config() if path is None else from_toml(path)
         defaults = _under(replace(settings, plugin=()), words)
@@ -155,11 +158,27 @@ def _refuse_usual(words: list[str]) -> None:
 
 def _refuse_column(words: list[str]) -> None:
     """Refuse a column's name as the accuracy that tables look for."""
-    for word, following in zip(words, [*words[1:], ""]):
-        name, equals, value = word.partition("=")
-        value = value if equals else following
+    for name, value in _flags(words):
         if name == "--target" and value[:1].isalpha() and value.lower() not in ("none", "inf", "nan"):
             raise UserError(f"--target={value} is no accuracy; the column that is predicted is --target-column.")
+
+
+def _refuse_unknown(words: list[str]) -> None:
+    """Refuse an unknown name in a run's own flags, for which the command line need not be parsed: that takes as long as
+    all else. `Run.check` refuses every other one, as a file's, and those of a run with plug-ins.
+    """
+    if words[:1] != ["run"] or {"-h", "--help"} & {*words} or _given(words, "plugin"):
+        return
+    flags = {f"--{name}": name for name in ("algorithm", *SOURCES)}
+    refuse_unknown(replace(Config(), **{flags[name]: value for name, value in _flags(words) if name in flags}))
+
+
+def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Each flag and what follows it, unless this is the next flag."""
+    for word, following in zip(words, [*words[1:], "--"]):
+        name, equals, value = word.partition("=")
+        if equals or not following.startswith("--"):
+            yield name, value if equals else following
 
 
 def _given(words: list[str], setting: str) -> bool:

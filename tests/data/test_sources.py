@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from apiece.config.splitting import make_split
 from apiece.data.arrays import from_arrays, held_out, moments
@@ -32,6 +33,11 @@ def test_digits_are_complete_and_their_split_is_fixed():
     assert (np.abs(np.bincount(data.y_test) - total * 360 / 1797) <= 1).all()
     assert data.mean is not None and data.mean[0] == pytest.approx(data.x_train.mean() / 255)
     assert "1437 + 360 samples of 8x8, 10 classes" in str(data)
+    theirs = load_digits()  # the same samples, in an order of our own
+    ours = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
+    levels = np.column_stack([np.rint(theirs.images * 255 / 16).reshape(-1, 64), theirs.target])
+    again = np.column_stack([ours[0].reshape(-1, 64), ours[1]])
+    assert np.array_equal(np.unique(levels, axis=0), np.unique(again, axis=0))
 
 
 def test_held_out_is_the_share_of_every_class():

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from apiece.experiment import run
+from apiece.experiment.choice import Chosen
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure import evaluate
 from apiece.system import device
@@ -132,8 +133,13 @@ class Inside:
 def there() -> Iterator[Pretend]:
     """Within it, a run is on the pretended device, whatever device it names."""
     lift_of, pretend = run.lift_of, Pretend()
+
+    def inside(*of: Any) -> Chosen:
+        lift, why = lift_of(*of)
+        return Chosen(Inside(lift, pretend), why)
+
     with pytest.MonkeyPatch.context() as patch, pretend:
         patch.setattr(device, "named", lambda name: NAME)
-        patch.setattr(run, "lift_of", lambda *of: Inside(lift_of(*of), pretend))
+        patch.setattr(run, "lift_of", inside)
         patch.setattr(evaluate, "SideBySide", lambda chunk, _: SideBySide(chunk))  # others' threads know no such device
         yield pretend

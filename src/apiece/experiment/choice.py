@@ -1,7 +1,7 @@
 """The choice of a lift: a static rule decides between the two classes, a measurement within the exact class.
 
 No clock ever chooses a lift of the rounding class, so that one seed stays one run; within the exact class every lift
-gives bitwise the same run, and the fastest may be taken.
+gives bitwise the same run, and the fastest may be taken. `worth.py` has the rule by which local steps are compiled.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import replace
 from itertools import chain, islice
 from traceback import walk_tb
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import Experiment
 from apiece.data.catalog import OWN
 from apiece.engine.state import Plan
 from apiece.errors import UserError, said
-from apiece.lifts.compiled import Compiled
+from apiece.experiment import worth
+from apiece.experiment.folders import say as tell
+from apiece.lifts.compiled import Compiled, say
 from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.lifts.products import Products
 from apiece.lifts.streams import Streamed
@@ -35,10 +38,39 @@ WORTH = 60.0  # seconds of training above which worker processes can make up for
 TRIALS = 3  # measurements of each candidate; the best counts
 
 
-def lift_of(experiment: Experiment, kept: str = "") -> Any:
-    """The lift that the configuration names. Under auto it is the lift that fits; if that is one of the exact class, it
-    is of the kind that the run has had so far (`kept`, empty for a new run).
+class Chosen(NamedTuple):
+    """A lift, and why it was taken in a few words."""
+
+    lift: Any
+    why: str
+
+
+def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
+    """The lift that the configuration names. Under auto it is the lift that fits, or the one that the run has had so
+    far (`kept`, empty for a new run): the same if it is compiled or vectorized, of its kind in the exact class.
     """
+    if experiment.config.lift != "auto":
+        return Chosen(_uncompiled(experiment, kept), "it was asked for")
+    if kept.startswith(Compiled.__name__) and experiment.config.device.startswith("cpu"):
+        space, workers = experiment.federated.setup.task.space, experiment.config.workers or cores()
+        return Chosen(compiled(space, "cpu", experiment.cohort, workers), "the run began with it")
+    if kept:
+        return Chosen(_uncompiled(experiment, kept), "the run began with its kind")
+    facts = facts_of(experiment) if compilable(experiment) else None
+    pays, why = worth.compiling(facts) if facts else worth.Worth(False, "only what has been measured is compiled")
+    if pays:
+        tell(f"auto compiles the local steps, which takes up to two minutes once: {why}.")
+        lift, left = tried(experiment)
+        if not left:
+            return Chosen(lift, why)
+        lift.close()
+        why = f"the steps are not compiled, although it would pay: {left}"
+        tell(f"{why}.")
+    return Chosen(_uncompiled(experiment, kept), why)
+
+
+def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
+    """The lift that the configuration names; under auto any but the compiled one."""
     config, space = experiment.config, experiment.federated.setup.task.space
     workers = config.workers or cores()
     if wired(experiment):
@@ -69,6 +101,63 @@ def lift_of(experiment: Experiment, kept: str = "") -> Any:
     if kept.startswith(Sequential.__name__):
         return Sequential()
     return found if kept else fastest(experiment, found)
+
+
+def compilable(experiment: Experiment) -> bool:
+    """Whether compiling this kind of run has been measured: in one process on the CPU, in float32, with our own pieces,
+    model and loss.
+    """
+    config, setup = experiment.config, experiment.federated.setup
+    ours = config.model != OWN and setup.task.loss in LOSSES and not config.plugin
+    here = config.device == "cpu" and config.precision == "float32" and join().world == 1
+    return ours and here and all(type(piece).__module__.startswith("apiece.") for piece in setup.pieces)
+
+
+def facts_of(experiment: Experiment) -> worth.Facts | None:
+    """What decides whether compiling pays. The operations of a step are counted in one that is taken and discarded;
+    None if it cannot be taken, which the run itself will report.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    work, place, space = experiment.work, experiment.training, experiment.federated.setup.task.space
+    some, workers = _first(experiment, 1), experiment.config.workers or cores()
+    if not some:
+        return None
+    sizes = {place.size(client) for client in place.participants}
+    alike = len(sizes) == 1 and min(sizes) % work.batch == 0 if work.epochs else work.equal and min(sizes) >= work.batch
+    steps = experiment.clients(Sequential()).steps(some[0], experiment.federated.setup.lead)
+    try:
+        with FlopCounterMode(display=False) as counter:
+            seconds(replace(experiment, work=replace(work, steps=1, epochs=None)), Sequential(), some)
+    except Exception:
+        return None
+    lift = compiled(space, "cpu", experiment.cohort, workers)
+    return worth.Facts(
+        operations=counter.get_total_flops(),
+        steps=steps * experiment.cohort * experiment.config.rounds,
+        layers=sum(len(entry.shape) > 1 for entry in space.parameters),
+        size=space.size,
+        convolves=_convolves(space),
+        vectorized=isinstance(by_rule(space, "cpu", experiment.cohort, workers), Vectorized),
+        alike=alike and not experiment.federated.setup.lead,
+        workers=min(workers, experiment.cohort),
+        calls=-(-experiment.cohort // lift.chunk),
+    )
+
+
+def tried(experiment: Experiment) -> tuple[Compiled, str]:
+    """The compiled lift with the programs of the run's first call, and why something in it is not compiled ("" if all
+    is). It follows from the recording and from whether there is a C++ compiler, not from a clock.
+    """
+    config, space, left = experiment.config, experiment.federated.setup.task.space, list[str]()
+    lift = compiled(space, "cpu", experiment.cohort, config.workers or cores())
+    lift.told = left.append
+    try:
+        seconds(experiment, lift, _first(experiment, lift.chunk))
+    except Exception as error:  # vmap may raise anything for an operation that it does not know
+        left.append(said(error))
+    lift.told = say
+    return lift, left[0] if left else ""
 
 
 def cores() -> int:
@@ -128,10 +217,13 @@ def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | 
     200,000 parameters 1.1). Otherwise each client has a thread, because vmap costs up to 1.6 of such a loop there: the
     clients' own kernels make grouped convolutions. With one client or one worker, clients run one after the other.
     """
-    convolves = any(len(entry.shape) > 2 for entry in space.parameters)
-    if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not convolves):
+    if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not _convolves(space)):
         return vectorized(space, device, cohort, workers)
     return _parallel(str(device), cohort, workers)
+
+
+def _convolves(space: Any) -> bool:
+    return any(len(entry.shape) > 2 for entry in space.parameters)
 
 
 def _parallel(device: str, cohort: int, workers: int) -> Sequential | Threaded:

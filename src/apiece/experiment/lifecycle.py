@@ -61,8 +61,10 @@ def _remove_end(folder: Path) -> None:
     files.sync_folder(folder)
 
 
-def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
-    """Make the folder of a new run; raises UserError if it exists and is not empty."""
+def begin(folder: Path, experiment: Experiment, lift: Any, why: str) -> None:
+    """Make the folder of a new run, which notes its lift and why it has this; raises UserError if it exists and is not
+    empty.
+    """
     refuse_existing(folder)
     files.make_folder(folder)
     task, setting = experiment.federated.setup.task, experiment.federated.setup.setting
@@ -73,6 +75,7 @@ def begin(folder: Path, experiment: Experiment, lift: Any) -> None:
         "buffers": space.buffer_size,
         "layers": space.layers,
         "lift": repr(lift),
+        "lift_because": why,
         "cohort": experiment.cohort,
         "algorithm": repr(experiment.federated.setup.algorithm),
         "shape": list(setting.shape),

@@ -111,10 +111,10 @@ def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: Ex
     torch.set_num_threads(1)
     keep_freed()
     config, ranks = experiment.config, join()
-    lift = lift_of(experiment, folders.noted(folder).get("lift", "") if folder is not None and resume else "")
+    lift, why = lift_of(experiment, folders.noted(folder).get("lift", "") if folder is not None and resume else "")
     digest = identity.digest(config, folder)
     if folder is not None and not resume:
-        ranks.first(lambda: lifecycle.begin(folder, experiment, lift))
+        ranks.first(lambda: lifecycle.begin(folder, experiment, lift, why))
     elif folder is not None:
         identity.refuse_other_data(folder, experiment)
         identity.refuse_other_metrics(folder, experiment)
@@ -141,7 +141,7 @@ def trained(experiment: Experiment, folder: Path) -> Result:
     """The state of a run's newest whole checkpoint, without its log or further rounds; UserError if there is none."""
     digest = identity.digest(experiment.config, folder)
     with folders.alone(folder):
-        lift = lift_of(experiment) if wired(experiment) else Sequential()
+        lift = lift_of(experiment).lift if wired(experiment) else Sequential()
         clients = clients_of(experiment, folder, digest, lift)
         agree = lambda found: clients.restore(found.number, found.about["rows"])
         found = lifecycle.newest(folder, digest, folders.say, agree=agree)

@@ -19,8 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import cloudpickle
-
 from apiece.errors import UserError
 from apiece.language.expression import functions
 from apiece.language.names import Constructor, Names
@@ -112,6 +110,8 @@ def _load(entry: str) -> tuple[Path, ModuleType]:
     path, content, digest = _read(entry)
     name = f"apiece_plugin_{digest[:16]}"
     if name not in sys.modules:
+        import cloudpickle
+
         module = ModuleType(name)
         module.__file__ = str(path)
         sys.modules[name] = module  # dataclasses look up their annotations there

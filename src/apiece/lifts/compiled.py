@@ -86,11 +86,13 @@ class Compiled(SideBySide):
 
     `compiler` makes a function of a graph. Where it fails, for example without a C++ compiler, recordings run
     uncompiled. An operation that asks a tensor for its value cannot be recorded and is vectorized without a recording.
+    `told` gets a sentence for whatever is not compiled; by default it is a warning.
     """
 
     def __init__(self, chunk: int = 32, workers: int = 1, compiler: Callable[[fx.GraphModule], Callable] | None = None):
         super().__init__(chunk, workers)
         self._compiler = compiler or _by_torch
+        self.told: Callable[[str], object] = say
         self._steps: dict[Any, Callable] = {}  # the program of a kind of step
         self._programs: dict[Any, Callable] = {}  # the program of an operation on inputs of a shape
         self._refused: set[Callable] = set()  # operations that cannot be recorded
@@ -135,7 +137,7 @@ class Compiled(SideBySide):
             graph = self.call(make_fx(flat), *(tensor.detach() for tensor in inputs.tensors))
         except Exception as error:  # the call itself has just succeeded
             reason = str(error).partition(" - ")[0]
-            _say(f"{operation.__name__!r} cannot be recorded, so it is not compiled but mapped as it is: {reason}")
+            self.told(f"{operation.__name__!r} cannot be recorded, so it is not compiled but mapped as it is: {reason}")
             self._refused.add(operation)
             return None
         program = self._compile(graph, inputs.tensors)
@@ -163,6 +165,8 @@ class Compiled(SideBySide):
             program(*tensors)
             for handle in looks:
                 handle.remove()
+            if len(given) > KINDS:
+                self.told(f"{len(given)} kinds of local step are too many to compile, so they run as recorded")
             for name, kind in kinds.items() if len(given) <= KINDS else ():
                 if kind not in self._steps:
                     self._steps[kind] = self._tried(steps[name], given[kind])
@@ -177,7 +181,7 @@ class Compiled(SideBySide):
             compiled(*inputs)
         except Exception as error:  # whatever a missing or a broken compiler raises
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            _say(f"nothing can be compiled here, so recorded operations run as they are: {reason}")
+            self.told(f"nothing can be compiled here, so recorded operations run as they are: {reason}")
             return step
         return compiled
 
@@ -237,6 +241,6 @@ def _text(graph: fx.GraphModule) -> str:
 
 
 @cache
-def _say(what: str) -> None:
+def say(what: str) -> None:
     """Log this warning once."""
     logging.getLogger(__name__).warning(what)

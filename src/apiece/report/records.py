@@ -67,11 +67,11 @@ def below(one: Spread, top: Spread) -> bool:
     >>> below(Spread(0.6736, 0.1159, 3), Spread(0.6778, 0.1021, 3)), below(Spread(0.8, 0.01, 3), Spread(0.9, 0.01, 3))
     (False, True)
     """
-    from scipy.special import stdtr
-
     errors = [spread.sd**2 / spread.seeds for spread in (one, top)]
     if min(one.seeds, top.seeds) < 2 or not sum(errors):
         return one.mean < top.mean
+    from scipy.special import stdtr
+
     freedom = sum(errors) ** 2 / sum(e**2 / (s.seeds - 1) for e, s in zip(errors, (one, top), strict=True))
     return bool(stdtr(freedom, (one.mean - top.mean) / math.sqrt(sum(errors))) < LEVEL)
 

@@ -1,0 +1,60 @@
+"""Whether compiling local steps pays for a run: a static estimate, so that one seed stays one run.
+
+The figures are of `make bench` on two cores of a Xeon with AVX-512 (docs/benchmarks.md), rounded so that the estimate
+is low and the price high: a run that compiles must not lose. A faster machine trains and compiles faster alike.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SPEED = 55e9  # floating-point operations of a core in a second
+STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
+ONCE = 90.0  # seconds of training, without compiling, from which a compiler's start pays
+LAYER = {"convolutions": 54.0, "products": 10.0}  # further seconds, for each layer
+MEASURED = 1 << 21  # parameters; larger models have not been measured
+
+
+class Facts(NamedTuple):
+    """What the estimate depends on."""
+
+    operations: float  # floating-point operations of one local step of one client, counted once
+    steps: float  # local steps of all clients in all rounds
+    layers: int  # tensors of weights
+    size: int  # parameters
+    convolves: bool
+    vectorized: bool  # whether one call takes many clients without compiling
+    alike: bool  # whether all clients take as many steps with batches of one shape
+    workers: int
+    calls: int  # compiled calls of a round
+
+
+class Worth(NamedTuple):
+    """Whether compiling pays, and why in a few words."""
+
+    pays: bool
+    why: str
+
+
+def compiling(facts: Facts) -> Worth:
+    """Whether the run's local steps should be compiled.
+
+        seconds = steps (operations / SPEED + STEP) / workers  >=  ONCE + layers LAYER
+
+    >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2)
+    >>> compiling(lenet)
+    Worth(pays=False, why='about 1 seconds of training are expected, and compiling pays from 360')
+    >>> compiling(lenet._replace(steps=200_000)).pays
+    True
+    """
+    if not facts.alike:
+        return Worth(False, "clients' local steps differ in number or in the shape of their batches")
+    if facts.size > MEASURED:
+        return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
+    if facts.calls < facts.workers:
+        return Worth(False, f"a compiled round has {facts.calls} calls, and would leave some of {facts.workers} idle")
+    kind = "convolutions" if facts.convolves else "products"
+    each = facts.operations / SPEED + STEP["many clients" if facts.vectorized else kind]
+    seconds, least = facts.steps * each / facts.workers, ONCE + facts.layers * LAYER[kind]
+    why = f"about {seconds:.0f} seconds of training are expected, and compiling pays from {least:.0f}"
+    return Worth(seconds >= least, why)

@@ -1,0 +1,110 @@
+"""Which lift `auto` takes, and what a resumed run takes: from what the run is, and never from a clock."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from apiece import Config
+from apiece.config.assemble import assemble
+from apiece.experiment import choice, worth
+from apiece.experiment.launch import resume, run_config
+from apiece.experiment.worth import Facts, compiling
+from apiece.lifts.compiled import Compiled
+from apiece.lifts.lift import Threaded
+
+FACTS = {  # of the works of benchmarks/training.py, a round each, with the seconds of a round that auto took there
+    "softmax regression": (Facts(1.5e6, 10_000, 1, 7_850, False, True, True, 2, 34), 0.80),
+    "mlp": (Facts(38e6, 500, 3, 199_210, False, False, True, 2, 2), 0.31),
+    "lenet": (Facts(214e6, 500, 5, 85_822, True, False, True, 2, 2), 1.49),
+    "small lenet": (Facts(54e6, 500, 5, 44_426, True, False, True, 2, 2), 1.16),
+    "pfl": (Facts(1010e6, 250, 4, 1_626_442, True, False, True, 2, 50), 3.09),
+}
+QUICK = {"clients": 4, "rounds": 2, "steps": "2", "batch": 8, "split": "iid", "model": "mlp(hidden=[8])"}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_minute_is_not_worth_a_compiler_and_an_hour_is(name):
+    facts, seconds = FACTS[name]
+    long = lambda minutes: compiling(facts._replace(steps=facts.steps * 60 * minutes / seconds))
+    assert not long(1).pays and long(60).pays
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [({"alike": False}, "differ"), ({"size": 1 << 24}, "parameters"), ({"workers": 8}, "idle"), ({"steps": 1}, "from")],
+)
+def test_what_is_not_compiled_however_long(change, why):
+    facts = FACTS["lenet"][0]._replace(steps=1e7)
+    assert compiling(facts).pays and not (found := compiling(facts._replace(**change))).pays and why in found.why
+
+
+@pytest.mark.parametrize(
+    "settings, alike",
+    [({}, True), ({"steps": "uniform(1,3)"}, False), ({"split": "dirichlet(0.1)"}, True),
+     ({"split": "dirichlet(0.1)", "epochs": 1}, False), ({"batch": 400}, False)],
+)  # fmt: skip
+def test_the_facts_of_a_run(settings, alike):
+    facts = choice.facts_of(assemble(Config(**QUICK | settings)))
+    assert facts is not None and facts.alike == alike
+    if not settings:  # forward, and the gradients of weights, of images and of the hidden layer
+        products = 64 * 8 + 8 * 10
+        assert facts.operations == 2 * 8 * (2 * products + 8 * 10) and facts.steps == 4 * 2 * 2 and facts.layers == 2
+
+
+def test_other_precisions_and_models_of_a_program_are_not_compiled():
+    made = assemble(Config(**QUICK))
+    assert choice.compilable(made)
+    assert not choice.compilable(replace(made, config=replace(made.config, precision="float64")))
+    assert not choice.compilable(replace(made, config=replace(made.config, model="your own")))
+
+
+def noted(folder: Path) -> dict:
+    return tomllib.loads((folder / "run.toml").read_text())["resolved"]
+
+
+def test_a_run_that_is_worth_it_is_compiled_and_goes_on_so(tmp_path, monkeypatch, capsys, no_report):
+    """With a compiler that leaves graphs as they are; the resumed run is bitwise the one that was not stopped."""
+    config = Config(**QUICK, lift="auto", workers=2)
+    monkeypatch.setattr(worth, "ONCE", 0.0)
+    monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
+    monkeypatch.setattr("apiece.lifts.compiled._by_torch", lambda graph: graph)
+    whole, begun = tmp_path / "whole", tmp_path / "begun"
+    run_config(replace(config, rounds=4, out=str(whole)))
+    run_config(replace(config, out=str(begun)))
+    assert noted(begun)["lift"] == "Compiled(2, 2)" and "training are expected" in noted(begun)["lift_because"]
+    assert capsys.readouterr().err.count("auto compiles the local steps") == 2
+    monkeypatch.setattr(worth, "ONCE", 1e9)  # what a longer run would take does not matter
+    resume(begun, rounds=4)
+    name = "model.safetensors"
+    assert (begun / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_without_a_compiler_a_new_run_is_not_compiled_and_says_why(tmp_path, monkeypatch, capsys, no_report):
+    def missing(graph):
+        raise RuntimeError("no g++ here")
+
+    monkeypatch.setattr(worth, "ONCE", 0.0)
+    monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
+    monkeypatch.setattr("apiece.lifts.compiled._by_torch", missing)
+    run_config(Config(**QUICK, workers=2, out=str(tmp_path / "run")))
+    assert noted(tmp_path / "run")["lift"].startswith("Threaded") and "no g++ here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("algorithm, why", [("fedrep", "kinds of local step"), ("fedgen", "cannot be recorded")])
+def test_what_cannot_be_compiled_is_found_in_its_recording(algorithm, why):
+    made = assemble(Config(**QUICK | {"steps": "12", "algorithm": algorithm}))
+    lift, left = choice.tried(made)
+    assert why in left
+    lift.close()
+
+
+def test_a_run_keeps_its_lift(monkeypatch):
+    made = assemble(Config(**QUICK, workers=2))
+    assert isinstance(choice.lift_of(made).lift, Threaded)
+    assert isinstance(choice.lift_of(made, "Compiled(2, 2)").lift, Compiled)
+    monkeypatch.setattr(worth, "compiling", lambda facts: worth.Worth(True, "always"))
+    assert isinstance(choice.lift_of(made, "Threaded(2)").lift, Threaded)
