@@ -36,6 +36,8 @@ nb_execution_cache_path = str(BUILT / "jupyter-cache")
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
+# a notebook that was not executed does not say that its cells are IPython's, so a line with ! is not colored
+suppress_warnings = ["misc.highlighting_failure"] if nb_execution_mode == "off" else []
 
 html_theme = "furo"
 html_title = "apiece"

@@ -171,3 +171,14 @@ def test_without_a_script_it_is_whole(context: Any, report: Path) -> None:
     page.goto(f"{report.as_uri()}#fairness")
     assert page.locator("#accuracy-figure-1 > svg").is_visible() and not page.locator(".controls").is_visible()
     still.close()
+
+
+def test_a_deviation_does_not_reach_into_the_names(context: Any, tmp_path: Path) -> None:
+    rows = [write(tmp_path / f"seed-{seed}", rounds=1, seed=seed) for seed in (0, 1)]
+    page = context.new_page()
+    page.goto(write_report(rows, tmp_path / "report.html").as_uri())
+    read = "([at, of]) => [...document.querySelectorAll(at)].map((e) => +e.getAttribute(of))"
+    at = "#accuracy-figure-1 .chart g >"
+    bars, names = (page.evaluate(read, what) for what in ([f"{at} line", "x1"], [f"{at} text", "x"]))
+    page.close()
+    assert bars and min(bars) > min(names)

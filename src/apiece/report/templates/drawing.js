@@ -99,7 +99,8 @@ class Figure {
     const lines = chart.lines.filter((line) => line.values.length && !this.state.hidden.has(line.name));
     const left = Math.min(0.38 * width, 14 + 6.3 * Math.max(0, ...lines.map((line) => Math.min(line.name.length, 26)))), step = 30;
     this.height = MARGIN.top + step * Math.max(1, lines.length) + MARGIN.bottom;
-    const range = rangeOf(lines.flatMap((line) => line.values), chart.log, 0.1);
+    const ends = ({values}) => [-1, 1].map((sign) => mean(values) + sign * deviation(values)).filter((v) => !chart.log || v > 0);
+    const range = rangeOf(lines.flatMap((line) => (spread ? line.values : [...line.values, ...ends(line)])), chart.log, 0.1);
     this.sx = scaleOf(range, [left, width - MARGIN.right], chart.log);
     for (const tick of ticksOf(range, chart.log, Math.min(6, width / 90))) this.vertical(tick, short(tick));
     this.axes(chart.axis, "");
