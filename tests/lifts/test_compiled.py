@@ -90,7 +90,7 @@ def test_what_asks_a_tensor_for_its_value_is_mapped_as_it_is(caplog):
     subject = combine([brief(part) for part in named.fedcog().parts], "fedcog")
     trial, lift = _Trial(subject, torch.float64, model, {}), recorded()
     with caplog.at_level(logging.WARNING, compiled.__name__):
-        compiled._say.cache_clear()
+        compiled.say.cache_clear()
         away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
     assert away < TOLERANCE and not programs(lift) and len(lift._refused) == 1
     assert len(caplog.messages) == 1 and "'train' cannot be recorded" in caplog.messages[0]
@@ -196,7 +196,7 @@ def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog, error, lat
 
     data, work = clusters((12,) * 8), Work(3, None, 4)
     with caplog.at_level(logging.WARNING, compiled.__name__):
-        compiled._say.cache_clear()
+        compiled.say.cache_clear()
         ran = run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=Compiled(4, 1, broken))
     assert distance(ran, run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=recorded(4))) == 0
     said = str(error).partition("\n")[0] or "AssertionError"

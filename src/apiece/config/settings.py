@@ -154,9 +154,9 @@ class Config:
     """
     lift: Literal["auto", "vectorized", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
     """How one client's work runs for many. auto takes vectorized on a GPU and for small models without convolutions,
-    otherwise threaded, or, if the run takes minutes, the fastest of threaded, processes and sequential. products is
-    vectorized with convolutions as products of matrices; compiled is vectorized with compiled local steps, for longer
-    runs; threaded gives each thread a stream on a GPU.
+    else the fastest of threaded, processes and sequential, and compiled where its compiler's minutes pay. products is
+    vectorized with convolutions as products of matrices; compiled is vectorized with compiled local steps; threaded
+    gives each thread a stream on a GPU.
     """
     workers: int = 0
     """How many threads run clients, or calls of many clients, or how many worker processes do (0: one per core)."""

@@ -1,0 +1,111 @@
+"""What `auto` takes for runs of one, ten and sixty minutes, beside the best lift named by hand, compile time included.
+
+    python benchmarks/lengths.py [--only lenet mlp] [--rounds 5] [--cpu]
+
+For each work of training.py, every lift makes one round, which includes recording and compiling with nothing in torch's
+cache, and then `--rounds` more, in turn. A run's total is that first round and as many medians as follow. The minutes
+are those of the lift that `auto` takes where nothing is compiled. The goal: `auto` takes at most 1.1 of the best total.
+With `--cpu`, CPU seconds over the cores stand for wall seconds, for a machine that is not idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch.utils.flop_counter import FlopCounterMode
+from training import CORES, SETS, Entry, lifts, make, own
+
+from apiece.experiment.choice import by_rule, compiled
+from apiece.experiment.worth import Facts, compiling
+from apiece.lifts.lift import Vectorized
+from apiece.vector.space import Space
+
+MOST, MINUTES = 1.1, (1, 10, 60)
+EXACT = ("sequential", "threaded", "processes")
+
+
+def facts_of(given) -> Facts:
+    """What the rule knows of one round of this work."""
+    problem, module = given.problem, own(given)
+    space, (x, y) = Space(module), given.client(0)
+    with FlopCounterMode(display=False) as counter:
+        loss = F.cross_entropy(module(x[: problem.batch]), y[: problem.batch])
+        torch.autograd.grad(loss, list(module.parameters()))
+    return Facts(
+        operations=counter.get_total_flops(),
+        steps=problem.cohort * problem.samples // problem.batch,
+        layers=sum(p.dim() > 1 for p in module.parameters()),
+        size=space.size,
+        convolves=any(p.dim() > 2 for p in module.parameters()),
+        vectorized=isinstance(by_rule(space, "cpu", problem.cohort, CORES), Vectorized),
+        alike=True,
+        workers=min(CORES, problem.cohort),
+        calls=-(-problem.cohort // compiled(space, "cpu", problem.cohort, CORES).chunk),
+    )
+
+
+def timed(entries: dict[str, Entry], rounds: int, of: Callable[[Entry], float]) -> dict[str, tuple[float, float]]:
+    """Seconds of each lift's first round, and of a later one."""
+    first = {name: of(entry) for name, entry in entries.items()}
+    later = [{name: of(entry) for name, entry in entries.items()} for _ in range(rounds)]
+    return {name: (first[name], median(turn[name] for turn in later)) for name in entries}
+
+
+def wall(entry: Entry) -> float:
+    """Seconds of a round."""
+    began = time.perf_counter()
+    entry.contender.round()
+    return time.perf_counter() - began
+
+
+def cpu(entry: Entry) -> float:
+    """CPU seconds of a round, and of the compilers that it started, over the cores that it may fill."""
+    spent = lambda: sum(os.times()[:4]) + entry.contender.elsewhere()
+    began = spent()
+    entry.contender.round()
+    return (spent() - began) / entry.contender.cores
+
+
+def main() -> None:
+    """Measure and print, work by work."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=SETS, nargs="+", default=list(SETS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cpu", action="store_true")
+    options, console = parser.parse_args(), Console(width=140)
+    torch.set_num_threads(1)
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+            given = make(SETS[name].problem)
+            entries = {n.split()[1]: entry for n, entry in lifts(given).items() if n.startswith("apiece")}
+            entries.pop("products", None)
+            taken = timed(entries, options.rounds, cpu if options.cpu else wall)
+        facts = facts_of(given)
+        usual = "vectorized" if facts.vectorized else min(EXACT, key=lambda lift: taken[lift][1])
+        table = Table("lift", "first round", "round", *(f"{m} min" for m in MINUTES), title=name)
+        rounds = [max(1, round(60 * minutes / taken[usual][1])) for minutes in MINUTES]
+        totals = {lift: [first + (n - 1) * each for n in rounds] for lift, (first, each) in taken.items()}
+        found = [compiling(facts._replace(steps=facts.steps * n)) for n in rounds]
+        totals["auto"] = [totals["compiled" if f.pays else usual][place] for place, f in enumerate(found)]
+        best = [min(each) for each in zip(*totals.values(), strict=True)]
+        for lift, of in totals.items():
+            cells = (f"{t:.0f} ({t / b:.2f})" for t, b in zip(of, best, strict=True))
+            table.add_row(lift, *(f"{s:.2f}" for s in taken.get(lift, ())) or ("", ""), *cells)
+        console.print(table)
+        console.print(*(f"{m} min: {f.why}" for m, f in zip(MINUTES, found, strict=True)), sep="\n", highlight=False)
+        worst = max(t / b for t, b in zip(totals["auto"], best, strict=True))
+        console.print(f"{name}: auto takes at most {worst:.2f} of the best; at most {MOST:g} allowed", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
