@@ -5,6 +5,7 @@ Importing this package and making a command load neither torch nor numpy.
 
 from __future__ import annotations
 
+from apiece.commands.deploying import Deploy
 from apiece.commands.lists import Algorithms, Data
 from apiece.commands.new import New
 from apiece.commands.papers import Reproduce, Verify
@@ -29,6 +30,7 @@ COMMANDS = {
     "personalize": Personalize,
     "reproduce": Reproduce,
     "verify": Verify,
+    "deploy": Deploy,
     "algorithms": Algorithms,
     "data": Data,
     "completion": Completion,
