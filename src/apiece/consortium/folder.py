@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from typing import Any
 
 import tomli_w
 
+from apiece import __version__
 from apiece.consortium import naming
 from apiece.consortium.certificates import Validity, authority, certify, checked, spoken
 from apiece.consortium.naming import Server
@@ -30,6 +32,17 @@ from apiece.system.files import atomic_write, make_folder, read_toml, replace, s
 TEMPLATES = Path(__file__).parent / "templates"
 SETTINGS = "consortium.toml"
 BOTH = "Containerfile"  # of the server and of a node: one image
+PROGRAM = "/opt/apiece/bin/apiece"
+SERVE = "serve /etc/apiece/consortium --state /var/lib/apiece"
+JOIN = "join /etc/apiece/node --data /srv/apiece/data.parquet --state /var/lib/apiece"
+COMMANDS = {
+    "serve": f"{PROGRAM} {SERVE}",
+    "join": f"{PROGRAM} {JOIN}",
+    "make_key": f"{PROGRAM} deploy key /etc/apiece/node",
+    "serve_words": json.dumps(SERVE.split()),
+    "join_words": json.dumps(JOIN.split()),
+    "version": __version__,
+}
 
 
 def make(folder: Path, names: Iterable[str], server: Server, now: dt.datetime) -> Validity:
@@ -123,13 +136,14 @@ def _fill(source: Path, target: Path, **words: Any) -> None:
 
 def _filled(path: Path, **words: Any) -> str:
     """A template with `<< words >>` filled in: `{{ }}` is what charts write for themselves, `[[ ]]` is TOML."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     plain = Environment(
+        loader=FileSystemLoader(TEMPLATES),
         variable_start_string="<<", variable_end_string=">>", block_start_string="<%", block_end_string="%>",
         comment_start_string="<#", comment_end_string="#>", undefined=StrictUndefined, keep_trailing_newline=True,
     )  # fmt: skip
-    return plain.from_string(path.read_text(encoding="utf-8")).render(**words)
+    return plain.get_template(path.relative_to(TEMPLATES).as_posix()).render(**COMMANDS, **words)
 
 
 def _put(path: Path, text: str) -> None:

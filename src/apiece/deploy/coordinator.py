@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.data.catalog import OWN
@@ -39,8 +41,15 @@ def settled(config: Config) -> Config:
 
 def coordinate(request: Request, nodes: Nodes) -> None:
     """Run, or continue, what was asked for, to its end. How it ended is written beside the request."""
+    lock = FileLock(request.lock, timeout=5)
     try:
-        _run(request, nodes)
+        with lock:
+            request.begin()
+            if request.ended() is not None:
+                return
+            _run(request, nodes)
+    except Timeout:
+        return  # another process is at work on it
     except UserError as error:
         request.say(f"the run ended: {error}")
         request.end(f"failed: {error}")

@@ -75,6 +75,23 @@ class Request:
         return self._beside("stop")
 
     @property
+    def lock(self) -> Path:
+        """What the process that is at work on the run holds."""
+        return self._beside("lock")
+
+    def begin(self) -> None:
+        """A process is at work on the run from now on."""
+        self._beside("begun").touch()
+
+    def begun(self) -> bool:
+        """Whether a process that was submitted last has been at work on the run."""
+        return self._beside("begun").exists()
+
+    def clear_begun(self) -> None:
+        """The run is to be submitted once more."""
+        self._beside("begun").unlink(missing_ok=True)
+
+    @property
     def log(self) -> Path:
         return self._beside("log")
 
