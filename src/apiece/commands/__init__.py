@@ -5,6 +5,7 @@ Importing this package and making a command load neither torch nor numpy.
 
 from __future__ import annotations
 
+from apiece.commands.deploy import Join, Rehearse, Serve
 from apiece.commands.deploying import Deploy
 from apiece.commands.lists import Algorithms, Data
 from apiece.commands.new import New
@@ -31,6 +32,9 @@ COMMANDS = {
     "reproduce": Reproduce,
     "verify": Verify,
     "deploy": Deploy,
+    "serve": Serve,
+    "join": Join,
+    "rehearse": Rehearse,
     "algorithms": Algorithms,
     "data": Data,
     "completion": Completion,

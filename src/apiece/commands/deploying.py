@@ -1,4 +1,4 @@
-"""The group of commands for real machines: `apiece deploy init | add | admit | revoke | renew | key`."""
+"""The group of commands for real machines: `apiece deploy init | ... | run | status | stop | resume`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Annotated, Any, Union
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
 from apiece.commands.consortium import DEPLOY
+from apiece.commands.deploy import RUNNING
 
-Chosen = Union[tuple(Annotated[kind, subcommand(name)] for name, kind in DEPLOY.items())]  # noqa: UP007
+Chosen = Union[tuple(Annotated[kind, subcommand(name)] for name, kind in (DEPLOY | RUNNING).items())]  # noqa: UP007
 
 
 @dataclass(frozen=True)
 class Deploy:
-    """A consortium on real machines: its keys and certificates."""
+    """A consortium on real machines: its keys and certificates, and its runs."""
 
     command: OmitSubcommandPrefixes[Chosen]  # pyright: ignore
 

@@ -1,0 +1,95 @@
+"""The coordinator's part of a run: the loop of every run, with clients that are nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
+from apiece.data.catalog import OWN
+from apiece.deploy.facts import Facts, federation
+from apiece.deploy.phases import Nodes, Phases, gathered
+from apiece.deploy.request import Request
+from apiece.errors import UserError
+from apiece.experiment import folders
+from apiece.experiment.launch import watched
+from apiece.experiment.result import Round
+from apiece.experiment.stopping import STOP
+
+
+def settled(config: Config) -> Config:
+    """The settings of a deployed run: its data are the nodes' own, and clients work where these are. Raises UserError
+    for settings that only a simulation has.
+    """
+    if config.out is None:
+        raise UserError("a deployed run needs a folder for what it makes: give --out.")
+    useless = {"data": config.data, "split": config.split, "clients": config.clients, "unseen": config.unseen}
+    usual = Config()
+    for name, value in useless.items():
+        if value not in (getattr(usual, name), OWN):
+            raise UserError(f"{name}={value!r} is for simulated clients, and nodes have their own data: leave it out.")
+    if config.init is not None or config.seeds:
+        raise UserError("a deployed run takes neither --init nor --seeds: leave them out, and begin one run a seed.")
+    return replace(config, data=OWN, lift="wired", out=str(Path(config.out).absolute()), on_bad_client="skip")
+
+
+def coordinate(request: Request, nodes: Nodes) -> None:
+    """Run, or continue, what was asked for, to its end. How it ended is written beside the request."""
+    lock = FileLock(request.lock, timeout=5)
+    try:
+        with lock:
+            request.begin()
+            if request.ended() is not None:
+                return
+            _run(request, nodes)
+    except Timeout:
+        return  # another process is at work on it
+    except UserError as error:
+        request.say(f"the run ended: {error}")
+        request.end(f"failed: {error}")
+
+
+def _run(request: Request, nodes: Nodes) -> None:
+    config, terms = request.read()
+    told = request.told()
+    if told is None:
+        told = [asdict(facts) for facts in gathered(nodes, terms.nodes, terms.patience, request.say)]
+        request.keep_told(told)
+    facts = [Facts.of(each) for each in told]
+    names = [each.name for each in sorted(facts, key=lambda each: each.name)]
+
+    def connect(run: str, text: str) -> Phases:
+        phases = Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say)
+        timed.append(phases)
+        return phases
+
+    timed: list[Phases] = []
+    experiment = assemble(replace(config, task=facts[0].task), clients=federation(facts, connect))
+    folder = Path(str(config.out))
+    there = (folder / "run.toml").is_file()
+    if not there and folder.is_dir():
+        _clear_unbegun(folder)
+
+    def look(round: Round) -> Mapping[str, Any] | str | None:
+        absent = len(round.plan.cohort) - int(round.info["answered"])
+        if absent:
+            request.say(f"round {round.number}: {absent} of {len(round.plan.cohort)} nodes did not count.")
+        return STOP if request.stop.exists() else None
+
+    result = watched(experiment, folder, None, False, there, [look])
+    request.end(f"stopped after round {result.server.round}" if request.stop.exists() else "done")
+    spent = json.dumps([phase for phases in timed for phase in phases.seconds])
+    (request.path.with_suffix(".seconds")).write_text(spent)
+
+
+def _clear_unbegun(folder: Path) -> None:
+    """Remove a folder that a start left before its run.toml, if nothing is in it."""
+    if all(path.name in folders.UNDECIDED for path in folder.iterdir()):
+        return
+    raise UserError(f"{str(folder)!r} exists and is no run: take another --out.")

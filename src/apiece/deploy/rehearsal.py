@@ -1,0 +1,189 @@
+"""`apiece rehearse`: a deployment on one machine, with everything that a real one has, compared with the same run here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from apiece.config.assemble import Experiment, assemble
+from apiece.config.settings import Config
+from apiece.consortium import admission, keys, naming
+from apiece.consortium import folder as consortium
+from apiece.data.catalog import OWN
+from apiece.deploy.coordinator import settled
+from apiece.deploy.following import requested
+from apiece.deploy.request import Request, Terms
+from apiece.deploy.serving import free_port
+from apiece.errors import UserError
+from apiece.experiment.launch import run_config
+from apiece.experiment.watchers import LEDGER
+from apiece.system.device import to_numpy
+
+READY = 90.0  # seconds in which the processes must be ready
+Say = Callable[[str], None]
+
+
+class Outcome(NamedTuple):
+    """What a rehearsal found: whether models and ledgers are the same to the bit, and the seconds of each phase."""
+
+    same: bool
+    differences: list[str]
+    phases: list[float]
+    seconds: float
+    rounds: list[dict[str, Any]]
+
+
+def deal(config: Config, home: Path) -> list[str]:
+    """Write each client's samples into a file of its own, `data/NAME.npz`; gives the names."""
+    experiment = assemble(replace(config, lift="sequential"))
+    refuse_unfit(experiment)
+    federation, known = experiment.federation, experiment.dataset.known if experiment.dataset else None
+    (home / "data").mkdir(parents=True)
+    for client, name in enumerate(federation.names):
+        x, y = federation.samples(client).all()
+        rows = federation.test_rows(client)
+        parts = {"x_train": x, "y_train": y, "x_test": federation.test_pool[0][rows], "y_test": federation.test_pool[1][rows]}
+        arrays = {key: to_numpy(part) for key, part in parts.items()}
+        if known is not None and experiment.dataset is not None and experiment.dataset.targets_train is None:
+            arrays |= {key: known[arrays[key]] for key in ("y_train", "y_test")}
+        np.savez(home / "data" / f"{name}.npz", allow_pickle=False, **arrays)
+    return list(federation.names)
+
+
+def refuse_unfit(experiment: Experiment) -> None:
+    """Raise UserError for data that cannot be dealt to nodes as arrays."""
+    data = experiment.dataset
+    if data is None or data.text or data.inputs_train is not None:
+        raise UserError("a rehearsal deals arrays of features or images to its nodes: take such data.")
+    if empty := [n for i, n in enumerate(experiment.federation.names) if not len(experiment.federation.test_rows(i))]:
+        raise UserError(f"{empty[0]!r} would have no test samples: take fewer --nodes or another --split.")
+
+
+@contextmanager
+def deployment(home: Path, names: list[str], say: Say) -> Iterator[dict[str, subprocess.Popen]]:
+    """A server and nodes as processes of this machine, ready; they end with this context."""
+    port = free_port()
+    place = home / "consortium"
+    consortium.make(place, names, naming.server(f"localhost:{port}"), _now())
+    for name in names:
+        keys.make_key(place / "nodes" / name)
+        admission.admit(place, place / "nodes" / name / "request.toml", _now())
+    say(f"{place} has an authority, the server's certificate, and the keys of {len(names)} nodes")
+    processes: dict[str, subprocess.Popen] = {}
+    with ExitStack() as stack:
+
+        def begin(name: str, *words: str) -> None:
+            log = stack.enter_context(open(home / f"{name}.log", "ab"))
+            command = [sys.executable, "-m", "apiece", *words]
+            processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=os.environ)
+            stack.callback(_end, processes[name])
+
+        begin("serve", "serve", str(place), "--state", str(home / "serve"), "--port", str(port))
+        until(home / "serve.log", "ready:", processes["serve"])
+        for name in names:
+            data, state = home / "data" / f"{name}.npz", home / "nodes" / name
+            begin(name, "join", str(place / "nodes" / name), "--data", str(data), "--state", str(state))
+        for name in names:
+            until(home / f"{name}.log", "is ready:", processes[name])
+        say(f"the server and {len(names)} nodes are running")
+        yield processes
+
+
+def until(log: Path, word: str, process: subprocess.Popen) -> None:
+    """Return when a process has written this into its log; raises UserError if it ends or takes too long."""
+    end = time.monotonic() + READY
+    while time.monotonic() < end:
+        text = log.read_text(errors="replace") if log.exists() else ""
+        if word in text:
+            return
+        if process.poll() is not None:
+            raise UserError(f"a process of the rehearsal ended: {' '.join(text.split())[-500:]}")
+        time.sleep(0.2)
+    raise UserError(f"a process of the rehearsal was not ready within {READY:g} seconds: see {log}.")
+
+
+def ask_for(config: Config, home: Path, out: str, terms: Terms) -> Request:
+    """Ask the deployment's server for the run of a configuration."""
+    usual = Config()
+    simulated = {name: getattr(usual, name) for name in ("split", "clients", "unseen", "data_dir", "resize")}
+    config = replace(config, **simulated, data=OWN, out=str(home / out))
+    return requested(home / "serve", settled(config), terms)
+
+
+def wait(request: Request, process: subprocess.Popen) -> None:
+    """Return when the run has ended; raises UserError if it failed."""
+    while (ended := request.ended()) is None:
+        if process.poll() is not None:
+            raise UserError("the server of the rehearsal ended before the run did.")
+        time.sleep(0.2)
+    if ended != "done":
+        raise UserError(f"the deployed run {ended}")
+
+
+def compared(one: Path, other: Path) -> list[str]:
+    """In what two runs differ: the bytes of their models, and the ledger of each round; nothing if they are the same."""
+    found = []
+    if (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes():
+        found.append("the final models differ")
+    rounds = [[json.loads(line) for line in (p / "metrics.jsonl").read_text().splitlines()] for p in (one, other)]
+    if len(rounds[0]) != len(rounds[1]):
+        return [*found, f"{len(rounds[0])} and {len(rounds[1])} rounds"]
+    for a, b in zip(*rounds, strict=True):
+        for name in [*LEDGER, "cohort", "answered", "skipped"]:
+            if a.get(name) != b.get(name):
+                found.append(f"round {a['round']}: {name} is {a.get(name)} and {b.get(name)}")
+    return found
+
+
+def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, say: Say) -> Outcome:
+    """Deploy, run, and compare with the run of `--lift wired`; see `Outcome`."""
+    with ExitStack() as stack:
+        if folder is None:
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiece-rehearsal-")))
+        elif folder.exists():
+            raise UserError(f"{folder} exists: give a new --folder.")
+        else:
+            home = folder
+        config = replace(config, clients=nodes, lift="wired", on_bad_client="skip", seeds=())
+        names = deal(config, home)
+        with deployment(home, names, say) as processes:
+            began = time.monotonic()
+            request = ask_for(config, home, "deployed", Terms(nodes, nodes, deadline))
+            say(f"the run begins: {config.algorithm}, {config.rounds} rounds")
+            wait(request, processes["serve"])
+            seconds = time.monotonic() - began
+        say(f"the run has ended after {seconds:.0f} seconds; now the same run in processes of this machine")
+        run_config(replace(config, out=str(home / "wired")), progress=False)
+        differences = compared(home / "deployed", home / "wired")
+        for difference in differences[:10]:
+            say(difference)
+        what = "are the same to the bit" if not differences else "are not the same"
+        say(f"the deployed run and `apiece run --lift wired` {what}.")
+        phases = json.loads(request.path.with_suffix(".seconds").read_text())
+        lines = (home / "deployed" / "metrics.jsonl").read_text().splitlines()
+        return Outcome(not differences, differences, phases, seconds, [json.loads(line) for line in lines])
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
