@@ -22,13 +22,13 @@ from apiece.config.settings import Config
 from apiece.consortium import admission, keys, naming
 from apiece.consortium import folder as consortium
 from apiece.data.catalog import OWN
+from apiece.deploy.comparing import compared, remembered
 from apiece.deploy.coordinator import settled
 from apiece.deploy.following import requested
 from apiece.deploy.request import Request, Terms
 from apiece.deploy.serving import free_port
 from apiece.errors import UserError
 from apiece.experiment.launch import run_config
-from apiece.experiment.watchers import LEDGER
 from apiece.system.device import to_numpy
 
 READY = 90.0  # seconds in which the processes must be ready
@@ -132,18 +132,12 @@ def wait(request: Request, process: subprocess.Popen) -> None:
         raise UserError(f"the deployed run {ended}")
 
 
-def compared(one: Path, other: Path) -> list[str]:
-    """In what two runs differ: the bytes of their models, and the ledger of each round; nothing if they are the same."""
-    found = []
-    if (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes():
-        found.append("the final models differ")
-    rounds = [[json.loads(line) for line in (p / "metrics.jsonl").read_text().splitlines()] for p in (one, other)]
-    if len(rounds[0]) != len(rounds[1]):
-        return [*found, f"{len(rounds[0])} and {len(rounds[1])} rounds"]
-    for a, b in zip(*rounds, strict=True):
-        for name in [*LEDGER, "cohort", "answered", "skipped"]:
-            if a.get(name) != b.get(name):
-                found.append(f"round {a['round']}: {name} is {a.get(name)} and {b.get(name)}")
+def differences(home: Path, names: list[str]) -> list[str]:
+    """In what the deployed run of a folder differs from the wired one."""
+    found = compared(home / "deployed", home / "wired")
+    for name in names:
+        (mine,) = (home / "nodes" / name / "runs").iterdir()
+        found += remembered(mine, home / "wired" / "clients" / name)
     return found
 
 
@@ -166,14 +160,14 @@ def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, s
             seconds = time.monotonic() - began
         say(f"the run has ended after {seconds:.0f} seconds; now the same run in processes of this machine")
         run_config(replace(config, out=str(home / "wired")), progress=False)
-        differences = compared(home / "deployed", home / "wired")
-        for difference in differences[:10]:
+        found = differences(home, names)
+        for difference in found[:10]:
             say(difference)
-        what = "are the same to the bit" if not differences else "are not the same"
+        what = "are the same to the bit" if not found else "are not the same"
         say(f"the deployed run and `apiece run --lift wired` {what}.")
         phases = json.loads(request.path.with_suffix(".seconds").read_text())
         lines = (home / "deployed" / "metrics.jsonl").read_text().splitlines()
-        return Outcome(not differences, differences, phases, seconds, [json.loads(line) for line in lines])
+        return Outcome(not found, found, phases, seconds, [json.loads(line) for line in lines])
 
 
 def _now() -> dt.datetime:
