@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from apiece.config.settings import Config
-from apiece.deploy import frames, phases, rehearsal
+from apiece.deploy import phases, rehearsal
 from apiece.deploy.coordinator import coordinate, settled
+from apiece.deploy.failure import Failure
 from apiece.deploy.node import Node, Settings
-from apiece.deploy.phases import Failure
 from apiece.deploy.request import FOLDER, Request, Terms
-from apiece.errors import UserError
 from apiece.experiment.launch import run_config
 
 EIGHT = {
@@ -31,6 +30,7 @@ EIGHT = {
     "fednova": {"steps": "uniform(2,5)"},
     "knn_per": {"model": "mlp"},
 }
+ALL = Terms(3, 3, 60.0)
 USUAL = Config(rounds=2, steps="3", split="iid", eval_every=9)
 
 
@@ -82,7 +82,7 @@ def dealt(config: Config, home: Path, nodes: int = 3) -> Grid:
     return Grid(folders)
 
 
-def asked(config: Config, home: Path, terms: Terms = Terms(3, 3, 60.0)) -> Request:
+def asked(config: Config, home: Path, terms: Terms = ALL) -> Request:
     request = Request(home / "serve" / FOLDER / "deployed.toml")
     usual = Config()
     request.write(settled(replace(config, data="your own", split=usual.split, out=str(home / "deployed"))), terms)
@@ -95,7 +95,7 @@ def wired(config: Config, home: Path) -> Path:
     return home / "wired"
 
 
-def deployed(config: Config, home: Path, grid: Grid, terms: Terms = Terms(3, 3, 60.0)) -> Path:
+def deployed(config: Config, home: Path, grid: Grid, terms: Terms = ALL) -> Path:
     request = asked(config, home, terms)
     coordinate(request, grid)
     assert request.ended() == "done", request.ended()

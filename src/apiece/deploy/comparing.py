@@ -1,5 +1,5 @@
-"""Whether a deployed run is the run of `--lift wired` to the bit: the server's whole state, what each client remembers, and
-the ledger of every round.
+"""Whether a deployed run is the run of `--lift wired` to the bit: the server's whole state, what each client remembers,
+and the ledger of every round.
 """
 
 from __future__ import annotations
