@@ -1,4 +1,4 @@
-"""The commands that run clients on machines of their own: `apiece serve | join | rehearse`, `apiece deploy run | ...`."""
+"""The commands that run clients on machines of their own: `apiece serve | join | rehearse`, `apiece deploy run`, ..."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Serve:
     folder: Positional[Annotated[str, arg(metavar="CONSORTIUM", help="The consortium's folder.")]]
     state: State = STATE
     host: str = "127.0.0.1"
-    """Where it listens. Behind a proxy that lets nodes reach /v1/fleet alone, keep this; whoever reaches the port itself
-    can run programs on every node."""
+    """Where it listens. Behind a proxy that lets nodes reach /v1/fleet alone, keep this: whoever reaches the port
+    itself can run programs on every node."""
     port: int = 8000
     """The port."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Union
+from dataclasses import dataclass
+from typing import Annotated, Union
 
-from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
+from tyro.conf import OmitSubcommandPrefixes, subcommand
 
 from apiece.commands.consortium import DEPLOY
 from apiece.commands.deploy import RUNNING

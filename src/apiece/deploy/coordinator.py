@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from apiece.experiment import folders
 from apiece.experiment.launch import watched
 from apiece.experiment.result import Round
 from apiece.experiment.stopping import STOP
+from apiece.system import files
 
 
 def settled(config: Config) -> Config:
@@ -57,10 +59,11 @@ def coordinate(request: Request, nodes: Nodes) -> None:
 
 def _run(request: Request, nodes: Nodes) -> None:
     config, terms = request.read()
-    told = request.told()
+    told, began = request.told(), time.monotonic()
     if told is None:
         told = [asdict(facts) for facts in gathered(nodes, terms.nodes, terms.patience, request.say)]
         request.keep_told(told)
+    floor = time.monotonic() - began  # where all nodes were there: messages, and next to no work
     facts = [Facts.of(each) for each in told]
     names = [each.name for each in sorted(facts, key=lambda each: each.name)]
 
@@ -83,9 +86,9 @@ def _run(request: Request, nodes: Nodes) -> None:
         return STOP if request.stop.exists() else None
 
     result = watched(experiment, folder, None, False, there, [look])
+    taken = {"floor": floor, "phases": [phase for phases in timed for phase in phases.taken]}
+    files.atomic_write(request.path.with_suffix(".taken"), json.dumps(taken).encode())
     request.end(f"stopped after round {result.server.round}" if request.stop.exists() else "done")
-    spent = json.dumps([phase for phases in timed for phase in phases.seconds])
-    (request.path.with_suffix(".seconds")).write_text(spent)
 
 
 def _clear_unbegun(folder: Path) -> None:

@@ -14,7 +14,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDi
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from apiece.deploy.phases import Failure
+from apiece.deploy import doorway
+from apiece.deploy.failure import Failure
 
 FRAME = "frame"
 server_app = ServerApp()
@@ -72,7 +73,10 @@ def main(grid: Grid, context: Context) -> None:
 @client_app.train()
 def answer(message: Message, context: Context) -> Message:
     """The node's answer to a frame."""
-    from apiece.deploy.node import Node, Settings
+    state, frame = Path(str(context.node_config["state"])), unpacked(message.content)
+    said = doorway.asked(state, frame)
+    if said is None:  # no `apiece join` is there, as in Flower's simulation
+        from apiece.deploy.node import Node, Settings
 
-    state = Path(str(context.node_config["state"]))
-    return Message(packed(Node(state, Settings.of(state)).answer(unpacked(message.content))), reply_to=message)
+        said = Node(state, Settings.of(state)).answer(frame)
+    return Message(packed(said), reply_to=message)

@@ -70,9 +70,9 @@ def _show(folder: Path, shown: int, quiet: bool) -> int:
     """Print the rounds after those that were shown; gives how many there are."""
     rounds = _rounds(folder)
     for info in rounds[shown:] if not quiet else ():
-        measured = [f"{name} {value:.4g}" for name, value in info.items() if name.startswith(("global_", "personal_"))]
-        told = ", ".join(measured[:3])
-        print(f"round {info['round']}: {info['answered']} of {info['cohort']} answered{told and ', '}{told}", flush=True)
+        measured = [f"{key} {value:.4g}" for key, value in info.items() if key.startswith(("global_", "personal_"))]
+        told = ", ".join([f"{info['answered']} of {info['cohort']} answered", *measured[:3]])
+        print(f"round {info['round']}: {told}", flush=True)
     return max(shown, len(rounds))
 
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from apiece.deploy import doorway, own_data
 from apiece.deploy import flower_commands as flower
-from apiece.deploy import own_data
 from apiece.deploy.node import Node, Settings
 from apiece.deploy.serving import free_port
 from apiece.deploy.supervise import Kept, kept
@@ -24,7 +24,9 @@ def node_of(folder: Path) -> tuple[str, str]:
     name, server = table.get("name"), table.get("server")
     if not isinstance(name, str) or not isinstance(server, str):
         raise UserError(f"{folder / 'node.toml'} has no name and server: ask the coordinator for the folder again.")
-    for file, do in (("ca.crt", "ask the coordinator for the folder again"), ("node.key", "`apiece deploy key` makes it")):
+    again, made = "ask the coordinator for the folder again", f"`apiece deploy key {folder}` makes it"
+    needed = {"ca.crt": again, "node.key": made}
+    for file, do in needed.items():
         if not (folder / file).is_file():
             raise UserError(f"{folder / file} is missing: {do}.")
     return name, server
@@ -35,7 +37,9 @@ def join(
 ) -> None:
     """Check the node's data, then keep it connected until `until` says so."""
     settings.save(state)
-    told = own_data.facts(Node(state, settings).dataset, settings.name)
+    node = Node(state, settings)
+    told = own_data.facts(node.dataset, settings.name)
+    doorway.opened(state, node.answer)
     port, home = free_port(), state / "flower"
     files.make_folder(home)
     files.make_folder(state / "log")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,13 @@ class Node:
                 files.atomic_write(folder / TEXT, text.encode())
         if not (folder / TEXT).is_file():
             return frames.pack({"is": "stranger"})
-        work = lambda: self.client(folder, who, (folder / TEXT).read_text()).answer(body)
+        work = lambda: self._built(folder, who, (folder / TEXT).read_text()).answer(body)
         return frames.pack({"is": "answer"}, instead_of_errors(work))
+
+    @cached_property
+    def _built(self) -> Callable[[Path, int, str], Client]:
+        """`client`, which remembers the last few."""
+        return lru_cache(maxsize=4)(self.client)
 
     def client(self, folder: Path, who: int, text: str) -> Client:
         """The client that this node is in the run of a text; raises UserError for a run that it does not take."""

@@ -62,7 +62,7 @@ def facts(dataset: Dataset, name: str) -> Facts:
 
 
 def samples(dataset: Dataset, labels: tuple[Any, ...] | list[Any], dtype: torch.dtype = torch.float32) -> Own:
-    """The samples as tensors, their classes numbered as all nodes number them (`labels`), or as here if that is empty."""
+    """The samples as tensors; their classes are numbered as by all nodes (`labels`), or as here if that is empty."""
     if len(labels) and dataset.known is not None:
         known, everything = dataset.known, np.asarray(labels)
         number = numbered(known, everything, dataset.name)

@@ -13,15 +13,21 @@ from typing import Any, NamedTuple, Protocol
 
 from apiece.deploy import frames
 from apiece.deploy.facts import Facts
+from apiece.deploy.failure import Failure
 from apiece.errors import UserError
 
-LOOK, POLL, AGAIN = 1.0, 0.1, 3.0  # seconds: between looks at who is there, between polls, before a failed node is asked
+LOOK, POLL, AGAIN = 1.0, 0.1, 3.0  # seconds: between looks at who is there, between polls, before asking once more
+
+TELLING = 60.0  # seconds in which a node tells of its data
+FACTS = frames.pack({"ask": "facts"})
 
 
-class Failure(NamedTuple):
-    """Why a message has no answer."""
+class Phase(NamedTuple):
+    """What a phase took: seconds, and the bytes of all frames down and up."""
 
-    why: str
+    seconds: float
+    down: int
+    up: int
 
 
 class Nodes(Protocol):
@@ -98,7 +104,7 @@ class Phases:
     quorum: int
     deadline: float
     say: Callable[[str], None]
-    seconds: list[float] = field(default_factory=list)  # that each phase took
+    taken: list[Phase] = field(default_factory=list)
     told: set[str] = field(default_factory=set)  # who was sent the run's text by this process
 
     def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[bytes | None]:
@@ -106,15 +112,18 @@ class Phases:
         number = {self.names[client]: client for client in clients}
         bodies = {name: message(client) for name, client in number.items()}
         answers: dict[str, bytes] = {}
-        began = time.monotonic()
+        began, crossed = time.monotonic(), [0, 0]
 
         def frame(name: str) -> bytes:
             head = {"ask": "answer", "run": self.run, "to": name, "who": number[name]}
             head |= {} if name in self.told else {"text": self.text}
             self.told.add(name)
-            return frames.pack(head, bodies[name])
+            made = frames.pack(head, bodies[name])
+            crossed[0] += len(made)
+            return made
 
         def take(name: str, head: dict[str, Any], body: bytes) -> str:
+            crossed[1] += len(frames.pack(head)) + len(body)
             if head.get("is") == "stranger":
                 self.told.discard(name)
                 return "again"
@@ -128,14 +137,15 @@ class Phases:
             Asking(self.nodes, self.say, frame, take, [name for name in number if name not in answers]).until(due)
             if len(answers) >= min(self.quorum, len(number)):
                 break
+            missing = ", ".join(repr(name) for name in number if name not in answers)
             self.say(
-                f"{len(answers)} of {len(number)} nodes answered, and the quorum is {self.quorum}: missing are "
-                f"{', '.join(repr(name) for name in number if name not in answers)}; nothing counts until they are back."
+                f"{len(answers)} of {len(number)} nodes answered, and the quorum is {self.quorum}: {missing} did not; "
+                "nothing counts until enough are back."
             )
             time.sleep(max(0.0, min(due - time.monotonic(), AGAIN)))
         if missing := [name for name in number if name not in answers]:
             self.say(f"{', '.join(map(repr, missing))} did not answer in time, and are absent.")
-        self.seconds.append(time.monotonic() - began)
+        self.taken.append(Phase(time.monotonic() - began, *crossed))
         for client in clients:
             yield answers.pop(self.names[client], None)
 
@@ -158,8 +168,7 @@ def gathered(nodes: Nodes, count: int, deadline: float, say: Callable[[str], Non
     while len(told) < count and time.monotonic() < until:
         there = sorted(name for name in nodes.online() if name not in told)
         if len(there) + len(told) >= count:
-            frame = frames.pack({"ask": "facts"})
-            Asking(nodes, say, lambda name: frame, take, there).until(min(until, time.monotonic() + 60.0))
+            Asking(nodes, say, lambda name: FACTS, take, there).until(min(until, time.monotonic() + TELLING))
         else:
             time.sleep(LOOK)
     if len(told) < count:

@@ -1,10 +1,9 @@
-"""`apiece rehearse`: a deployment on one machine, with everything that a real one has, compared with the same run here."""
+"""`apiece rehearse`: a deployment on one machine with all that a real one has, compared with the same run here."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,13 +21,15 @@ from apiece.config.settings import Config
 from apiece.consortium import admission, keys, naming
 from apiece.consortium import folder as consortium
 from apiece.data.catalog import OWN
+from apiece.deploy.comparing import compared, remembered
 from apiece.deploy.coordinator import settled
 from apiece.deploy.following import requested
+from apiece.deploy.phases import Phase
 from apiece.deploy.request import Request, Terms
 from apiece.deploy.serving import free_port
 from apiece.errors import UserError
+from apiece.experiment.folders import noted
 from apiece.experiment.launch import run_config
-from apiece.experiment.watchers import LEDGER
 from apiece.system.device import to_numpy
 
 READY = 90.0  # seconds in which the processes must be ready
@@ -36,12 +37,13 @@ Say = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
-    """What a rehearsal found: whether models and ledgers are the same to the bit, and the seconds of each phase."""
+    """What a rehearsal found: in what the two runs differ, the seconds of the deployed one, its phases, and the
+    seconds of a phase in which nodes do nothing but tell of their data."""
 
-    same: bool
     differences: list[str]
-    phases: list[float]
     seconds: float
+    phases: list[Phase]
+    floor: float
     rounds: list[dict[str, Any]]
 
 
@@ -53,8 +55,8 @@ def deal(config: Config, home: Path) -> list[str]:
     (home / "data").mkdir(parents=True)
     for client, name in enumerate(federation.names):
         x, y = federation.samples(client).all()
-        rows = federation.test_rows(client)
-        parts = {"x_train": x, "y_train": y, "x_test": federation.test_pool[0][rows], "y_test": federation.test_pool[1][rows]}
+        x_test, y_test = (part[federation.test_rows(client)] for part in federation.test_pool)
+        parts = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
         arrays = {key: to_numpy(part) for key, part in parts.items()}
         if known is not None and experiment.dataset is not None and experiment.dataset.targets_train is None:
             arrays |= {key: known[arrays[key]] for key in ("y_train", "y_test")}
@@ -86,8 +88,8 @@ def deployment(home: Path, names: list[str], say: Say) -> Iterator[dict[str, sub
 
         def begin(name: str, *words: str) -> None:
             log = stack.enter_context(open(home / f"{name}.log", "ab"))
-            command = [sys.executable, "-m", "apiece", *words]
-            processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=os.environ)
+            command, nothing = [sys.executable, "-m", "apiece", *words], subprocess.DEVNULL
+            processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=nothing)
             stack.callback(_end, processes[name])
 
         begin("serve", "serve", str(place), "--state", str(home / "serve"), "--port", str(port))
@@ -132,18 +134,11 @@ def wait(request: Request, process: subprocess.Popen) -> None:
         raise UserError(f"the deployed run {ended}")
 
 
-def compared(one: Path, other: Path) -> list[str]:
-    """In what two runs differ: the bytes of their models, and the ledger of each round; nothing if they are the same."""
-    found = []
-    if (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes():
-        found.append("the final models differ")
-    rounds = [[json.loads(line) for line in (p / "metrics.jsonl").read_text().splitlines()] for p in (one, other)]
-    if len(rounds[0]) != len(rounds[1]):
-        return [*found, f"{len(rounds[0])} and {len(rounds[1])} rounds"]
-    for a, b in zip(*rounds, strict=True):
-        for name in [*LEDGER, "cohort", "answered", "skipped"]:
-            if a.get(name) != b.get(name):
-                found.append(f"round {a['round']}: {name} is {a.get(name)} and {b.get(name)}")
+def differences(home: Path, names: list[str], deployed: str = "deployed", wired: str = "wired") -> list[str]:
+    """In what a deployed run differs from the wired one: both are folders in `home`."""
+    found, digest = compared(home / deployed, home / wired), noted(home / deployed)["digest"]
+    for name in names:
+        found += remembered(home / "nodes" / name / "runs" / digest, home / wired / "clients" / name)
     return found
 
 
@@ -156,24 +151,38 @@ def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, s
             raise UserError(f"{folder} exists: give a new --folder.")
         else:
             home = folder
-        config = replace(config, clients=nodes, lift="wired", on_bad_client="skip", seeds=())
+        config = both(config, nodes)
         names = deal(config, home)
         with deployment(home, names, say) as processes:
-            began = time.monotonic()
-            request = ask_for(config, home, "deployed", Terms(nodes, nodes, deadline))
-            say(f"the run begins: {config.algorithm}, {config.rounds} rounds")
-            wait(request, processes["serve"])
-            seconds = time.monotonic() - began
-        say(f"the run has ended after {seconds:.0f} seconds; now the same run in processes of this machine")
-        run_config(replace(config, out=str(home / "wired")), progress=False)
-        differences = compared(home / "deployed", home / "wired")
-        for difference in differences[:10]:
+            outcome = tried(config, home, names, processes["serve"], deadline, say)
+        for difference in outcome.differences[:10]:
             say(difference)
-        what = "are the same to the bit" if not differences else "are not the same"
+        what = "are the same to the bit" if not outcome.differences else "are not the same"
         say(f"the deployed run and `apiece run --lift wired` {what}.")
-        phases = json.loads(request.path.with_suffix(".seconds").read_text())
-        lines = (home / "deployed" / "metrics.jsonl").read_text().splitlines()
-        return Outcome(not differences, differences, phases, seconds, [json.loads(line) for line in lines])
+        return outcome
+
+
+def both(config: Config, nodes: int) -> Config:
+    """The configuration of the deployed run and of the wired one."""
+    return replace(config, clients=nodes, lift="wired", on_bad_client="skip", seeds=())
+
+
+def tried(
+    config: Config, home: Path, names: list[str], server: subprocess.Popen, deadline: float, say: Say, word: str = ""
+) -> Outcome:
+    """Run a configuration in a deployment and in processes of this machine: folders `deployed` and `wired`."""
+    began = time.monotonic()
+    request = ask_for(config, home, f"deployed{word}", Terms(len(names), len(names), deadline))
+    say(f"the run begins: {config.algorithm}, {config.rounds} rounds")
+    wait(request, server)
+    seconds = time.monotonic() - began
+    say(f"the run has ended after {seconds:.0f} seconds; now the same run in processes of this machine")
+    run_config(replace(config, out=str(home / f"wired{word}")), progress=False)
+    taken = json.loads(request.path.with_suffix(".taken").read_text())
+    lines = (home / f"deployed{word}" / "metrics.jsonl").read_text().splitlines()
+    found = differences(home, names, f"deployed{word}", f"wired{word}")
+    phases = [Phase(*phase) for phase in taken["phases"]]
+    return Outcome(found, seconds, phases, taken["floor"], [json.loads(line) for line in lines])
 
 
 def _now() -> dt.datetime:

@@ -1,4 +1,4 @@
-"""`apiece serve`: the coordinator's side of Flower, kept running, and the runs it was asked for, submitted until they end."""
+"""`apiece serve`: the coordinator's side of Flower, kept running, and its runs, submitted until they end."""
 
 from __future__ import annotations
 

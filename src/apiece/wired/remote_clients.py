@@ -66,7 +66,7 @@ class RemoteEvaluation:
         return self.federated.setup.task.metrics
 
     def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, Values]]:
-        """(the metrics after a round, by name; the values of each client that answered), of all clients or the panel."""
+        """(the metrics after a round, by name; the values of each client that answered), of all or the panel."""
         able = [c for c in self.federation.participants if self.federation.tests[c]]
         asked = able if everyone else self.panel.of(able, server.round)
         said = self._evaluated(server, lr, asked)

@@ -1,7 +1,7 @@
 """The seam between a server and its clients: a phase of messages goes out as bytes, and bytes come back.
 
-The server knows a client by its number, and nothing of how its message travels. On one machine every client is a process
-(`Local`); on several, a node of Flower (`apiece.deploy`). What a client does knows neither.
+The server knows a client by its number, and nothing of how its message travels. On one machine every client is a
+process (`Local`); on several, a node of Flower (`apiece.deploy`). What a client does knows neither.
 """
 
 from __future__ import annotations
