@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
-from apiece.errors import UserError
+from apiece.errors import UserError, said
 from apiece.system import files
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
@@ -114,10 +114,32 @@ def register(public_key: Path, name: str, connection: Connection) -> None:
     called(connection, "supernode", "register", str(public_key), "apiece", "--name", name)
 
 
-def registered(connection: Connection) -> dict[str, dict[str, Any]]:
-    """The registered nodes by name: number and state."""
-    answer = called(connection, "supernode", "list", "apiece")
-    return {str(node.get("name")): node for node in answer.get("nodes", [])}
+class Registered(NamedTuple):
+    """A node that Flower lets in: its name, its public key (the line of an OpenSSH file), its number, its status."""
+
+    name: str
+    public_key: str
+    number: int
+    status: str
+
+
+def registered(connection: Connection) -> tuple[Registered, ...]:
+    """The nodes that Flower lets in, by the client of `flwr supernode list`, whose output has no names and no keys."""
+    import httpx
+    from cryptography.hazmat.primitives import serialization as form
+    from flwr.proto.control_pb2 import ListNodesRequest
+    from flwr.supercore.control.control_http_client import ControlHttpClient
+
+    client = ControlHttpClient.from_server_address(connection.address, False, connection.ca.read_bytes(), ())
+    try:
+        infos = client.ListNodes(ListNodesRequest()).nodes_info
+    except (httpx.HTTPError, ValueError) as error:
+        raise UserError(f"the list of nodes cannot be had from the SuperLink: {said(error)}.") from None
+    finally:
+        client.close()
+    key = lambda pem: form.load_pem_public_key(pem).public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    there = [info for info in infos if info.status != "unregistered"]
+    return tuple(Registered(i.name, key(i.public_key).decode(), i.node_id, i.status) for i in there)
 
 
 def unregister(number: Any, connection: Connection) -> None:

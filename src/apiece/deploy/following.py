@@ -92,8 +92,7 @@ def status(state: Path) -> list[str]:
     """The nodes and the runs, a line each."""
     connection = reached(state)
     try:
-        nodes = flower.registered(connection)
-        told = [f"node {name}: {node.get('status', '?')}" for name, node in sorted(nodes.items())]
+        told = [f"node {node.name}: {node.status}" for node in sorted(flower.registered(connection))]
     except UserError as error:
         told = [f"the server does not answer: {error}"]
     for request in requests(state):

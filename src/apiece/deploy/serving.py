@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from apiece.consortium.admission import admitted
+from apiece.consortium.keys import fingerprint
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.flower_commands import Connection
 from apiece.deploy.request import FOLDER, Request, requests
@@ -107,18 +108,15 @@ class Coordinator:
         if wanted == self.known:
             return
         there = flower.registered(self.connection)
+        for node in there:
+            if wanted.get(node.name) != node.public_key:
+                flower.unregister(node.number, self.connection)
+                self.say(f"node {node.name!r} is let in no longer with the key {fingerprint(node.public_key)}.")
         files.make_folder(self.state / "keys")
-        kept_keys = {name: self.state / "keys" / f"{name}.pub" for name in {*wanted, *there}}
-        for name, node in there.items():
-            path = kept_keys[name]
-            if name not in wanted or not path.is_file() or path.read_text().strip() != wanted[name].strip():
-                flower.unregister(node["node-id"], self.connection)
-                self.say(f"node {name!r} is let in no longer.")
         for name, key in wanted.items():
-            path = kept_keys[name]
-            if name not in there or path.read_text().strip() != key.strip():
-                files.atomic_write(path, (key.strip() + "\n").encode())
-                flower.register(path, name, self.connection)
+            if (name, key) not in {node[:2] for node in there}:
+                files.atomic_write(self.state / "keys" / f"{name}.pub", f"{key}\n".encode())
+                flower.register(self.state / "keys" / f"{name}.pub", name, self.connection)
                 self.say(f"node {name!r} is let in.")
         self.known = wanted
 
