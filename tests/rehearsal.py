@@ -65,12 +65,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="apiece-rehearsal-") as folder:
         home, usual = Path(folder), rehearsal.both(replace(USUAL, rounds=given.rounds), NODES)
         names = rehearsal.deal(usual, home)
-        with rehearsal.deployment(home, names, print) as processes:
+        with rehearsal.deployment(home, names, print) as made:
             for place, (algorithm, settings) in enumerate(ALGORITHMS.items()):
                 if given.only and given.only not in algorithm:
                     continue
                 config = replace(usual, algorithm=algorithm, **settings)
-                outcome = rehearsal.tried(config, home, names, processes["serve"], 600.0, print, f"-{place}")
+                outcome = rehearsal.tried(config, made, 600.0, print, f"-{place}")
                 rows.append(row(config, outcome, 2 if algorithm.startswith("pefll") else 1))
                 print(rows[-1], flush=True)
                 Path(given.out).write_text(page(rows, began, given.rounds))

@@ -20,7 +20,8 @@ from apiece.deploy.supervise import Kept, kept
 from apiece.errors import UserError
 from apiece.system import files
 
-LOOK, SUBMITTED, LISTED = 0.5, 45.0, 5.0  # seconds: between looks, until a submitted run must have begun, between lists
+LOOK, LISTED = 0.5, 5.0  # seconds: between looks, and between looks at who is admitted
+SUBMITTED, AT_ONCE = 90.0, 3.0  # seconds until a run is submitted again that has not begun, and one that has
 HERE = "serve.json"  # in a coordinator's folder: how its commands reach it
 
 
@@ -93,7 +94,7 @@ class Coordinator:
             for request in requests(self.state):
                 last = self.submitted.get(request.name, -SUBMITTED)
                 if request.ended() is None and not running(request):
-                    if time.monotonic() - last > SUBMITTED or request.begun():
+                    if time.monotonic() - last > (AT_ONCE if request.begun() else SUBMITTED):
                         request.clear_begun()
                         number = flower.submit(self.connection, request.path)
                         self.submitted[request.name] = time.monotonic()
