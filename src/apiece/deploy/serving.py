@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -45,8 +44,7 @@ class Coordinator:
     def prepare(self) -> list[Kept]:
         """Make the folder, and the processes that will be kept running."""
         files.make_folder(self.state / FOLDER)
-        if not (self.state / "secret").exists():
-            files.atomic_write(self.state / "secret", secrets.token_bytes(32), 0o600)
+        flower.secret(self.state)
         self.connection.write()
         files.atomic_write(self.state / HERE, json.dumps({"port": self.port, "ca": str(self.connection.ca)}).encode())
         server = self.consortium / "server"
