@@ -35,7 +35,11 @@ ALGORITHMS = {  # together they fill every slot of a piece
     "knn_per": {"model": "mlp"},
 }
 USUAL = Config(steps="3", split="iid", eval_every=99)
-HEAD = "| algorithm | the same to the bit | rounds | phases | seconds a phase | a phase without work | ledger, bytes | frames, bytes |"
+COLUMNS = (
+    "algorithm, the same to the bit, rounds, phases, seconds a phase, a phase without work, bytes by the ledger, "
+    "bytes of frames"
+)
+HEAD = f"| {COLUMNS.replace(', ', ' | ')} |"
 
 
 def row(config: Config, outcome: Outcome, measured: int) -> str:
@@ -61,12 +65,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="apiece-rehearsal-") as folder:
         home, usual = Path(folder), rehearsal.both(replace(USUAL, rounds=given.rounds), NODES)
         names = rehearsal.deal(usual, home)
-        with rehearsal.deployment(home, names, print) as processes:
+        with rehearsal.deployment(home, names, print) as made:
             for place, (algorithm, settings) in enumerate(ALGORITHMS.items()):
                 if given.only and given.only not in algorithm:
                     continue
                 config = replace(usual, algorithm=algorithm, **settings)
-                outcome = rehearsal.tried(config, home, names, processes["serve"], 600.0, print, f"-{place}")
+                outcome = rehearsal.tried(config, made, 600.0, print, f"-{place}")
                 rows.append(row(config, outcome, 2 if algorithm.startswith("pefll") else 1))
                 print(rows[-1], flush=True)
                 Path(given.out).write_text(page(rows, began, given.rounds))
@@ -82,11 +86,11 @@ def page(rows: list[str], day: str, rounds: int) -> str:
     return f"""# A rehearsal: deployed runs against `--lift wired`
 
 `make rehearsal` wrote this page on {day}, at commit {commit.strip()}: {packages}, Python {platform.python_version()},
-{os.cpu_count()} cores, load {load} at the end. A server and {NODES} nodes run on one machine, with TLS and a key for each
-node; `apiece rehearse --nodes {NODES} --rounds {rounds} --steps 3 --split iid --eval-every 99 --algorithm ...` makes one row.
-The same to the bit: the server's whole state after the last round, what each node remembers, and the ledger of every
-round. A phase is one message to each node and its answer. In a phase without work nodes only tell of their data: that is
-Flower's floor. Frames are the bytes that Flower gets from us; the ledger counts the messages in them.
+{os.cpu_count()} cores, load {load} at the end. A server and {NODES} nodes run on one machine, with TLS and a key for
+each node. One row is `apiece rehearse --nodes {NODES} --rounds {rounds} --steps 3 --split iid --eval-every 99` with its
+algorithm. The same to the bit: the server's whole state after the last round, what each node remembers, and the ledger
+of every round. A phase is one message to each node and its answer. In a phase without work nodes only tell of their
+data: that is Flower's floor. Frames are the bytes that Flower gets from us; the ledger counts the messages in them.
 
 {HEAD}
 |---|---|---|---|---|---|---|---|

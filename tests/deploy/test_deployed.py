@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from apiece.config.settings import Config
-from apiece.deploy import phases, rehearsal
+from apiece.deploy import following, frames, phases, rehearsal
 from apiece.deploy.coordinator import coordinate, settled
 from apiece.deploy.failure import Failure
 from apiece.deploy.node import Node, Settings
 from apiece.deploy.request import FOLDER, Request, Terms
+from apiece.engine import messages
 from apiece.experiment.launch import run_config
 
 EIGHT = {
@@ -112,3 +113,81 @@ def test_a_deployed_run_is_bitwise_the_wired_one(algorithm, tmp_path):
     last = [json.loads((path / "metrics.jsonl").read_text().splitlines()[-1]) for path in (one, two)]
     shared = [name for name in last[0] if name.startswith("personal_")]
     assert shared and all(last[0][name] == pytest.approx(last[1][name], abs=1e-6) for name in shared)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_away_is_absent_and_its_memory_goes_on(tmp_path, monkeypatch):
+    """One of three nodes is away in round 2: the run is that of two, and in round 3 of three again."""
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid, rounds = dealt(config, tmp_path), set[int]()
+
+    def heard(name: str, frame: bytes) -> bytes | None:
+        head, body = frames.unpack(frame)
+        round = messages.unpack(body)[0].round if head["ask"] == "answer" else -1
+        rounds.add(round)
+        return None if name == "client-1" and round == 1 else frame
+
+    grid.heard = heard
+    folder = deployed(config, tmp_path, grid, Terms(3, 2, 2.0))
+    answered = [json.loads(line)["answered"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert answered == [3, 2, 3]
+    log = (tmp_path / "serve" / FOLDER / "deployed.log").read_text()
+    assert "'client-1' did not answer in time" in log and "round 2: 1 of 3 nodes did not count" in log
+
+    monkeypatch.setattr("apiece.config.assemble.absent", lambda seed, round, *_: frozenset({1} if round == 1 else ()))
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_in_a_phase_goes_on_from_its_checkpoint(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=3, checkpoint_every=2)
+    grid, dies = dealt(config, tmp_path), iter(range(8))
+
+    def heard(name: str, frame: bytes) -> bytes:
+        if next(dies, None) == 7:
+            raise RuntimeError("killed")
+        return frame
+
+    grid.heard = heard
+    request = asked(config, tmp_path)
+    with pytest.raises(RuntimeError, match="killed"):
+        coordinate(request, grid)
+    assert request.ended() is None
+    coordinate(request, grid)
+    assert request.ended() == "done"
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
+def test_a_node_joins_between_rounds(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid = dealt(config, tmp_path)
+    grid.away = {"client-1"}
+
+    def heard(name: str, frame: bytes) -> bytes:
+        head, body = frames.unpack(frame)
+        if head["ask"] == "answer" and messages.unpack(body)[0].round == 1:
+            grid.away = set()
+        return frame
+
+    grid.heard = heard
+    folder = deployed(config, tmp_path, grid, Terms(2, 2, 60.0))
+    answered = [json.loads(line)["answered"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert answered == [2, 2, 3]
+    assert "client-1 takes part from now on" in (tmp_path / "serve" / FOLDER / "deployed.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_and_goes_on(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid, request = dealt(config, tmp_path), asked(config, tmp_path)
+    request.stop.touch()
+    coordinate(request, grid)
+    assert request.ended() == "stopped after round 1"
+    assert following.go_on(request).endswith("goes on from its last checkpoint.")
+    coordinate(request, grid)
+    assert request.ended() == "done" and following.go_on(request).startswith("run 'deployed' is done")
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []

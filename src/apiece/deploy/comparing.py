@@ -41,7 +41,9 @@ def remembered(one: Path, other: Path) -> list[str]:
 
 
 def last_memory(folder: Path) -> Tensors:
-    """The newest memory in a client's folder, {} if it has none."""
+    """The newest memory in a client's folder, {} if it has none, as of a client that was never asked."""
+    if not folder.is_dir():
+        return {}
     paths = sorted(path for path in folder.iterdir() if (name := MEMORY.fullmatch(path.name)) and not name[2])
     return messages.unpack(paths[-1].read_bytes())[1] if paths else {}
 

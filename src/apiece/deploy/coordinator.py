@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from apiece.algebra.generators import Table
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.data.catalog import OWN
-from apiece.deploy.facts import Facts, federation
-from apiece.deploy.phases import Nodes, Phases, gathered
+from apiece.deploy.facts import Facts, federation, united
+from apiece.deploy.phases import TELLING, Nodes, Phases, gathered, telling
 from apiece.deploy.request import Request
 from apiece.errors import UserError
 from apiece.experiment import folders
@@ -41,15 +42,25 @@ def settled(config: Config) -> Config:
     return replace(config, data=OWN, lift="wired", out=str(Path(config.out).absolute()), on_bad_client="skip")
 
 
+class Joined(Exception):
+    """Further nodes take part from now on: the run goes on with them from its last checkpoint."""
+
+    def __init__(self, facts: list[Facts]) -> None:
+        self.facts = facts
+
+
 def coordinate(request: Request, nodes: Nodes) -> None:
     """Run, or continue, what was asked for, to its end. How it ended is written beside the request."""
-    lock = FileLock(request.lock, timeout=5)
+    lock, turned_away = FileLock(request.lock, timeout=5), set[str]()
     try:
         with lock:
             request.begin()
-            if request.ended() is not None:
-                return
-            _run(request, nodes)
+            while request.ended() is None:
+                try:
+                    _run(request, nodes, turned_away)
+                except Joined as joined:
+                    request.keep_told([*(request.told() or []), *map(asdict, joined.facts)])
+                    request.say(f"{', '.join(facts.name for facts in joined.facts)} takes part from now on.")
     except Timeout:
         return  # another process is at work on it
     except UserError as error:
@@ -57,7 +68,7 @@ def coordinate(request: Request, nodes: Nodes) -> None:
         request.end(f"failed: {error}")
 
 
-def _run(request: Request, nodes: Nodes) -> None:
+def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
     config, terms = request.read()
     told, began = request.told(), time.monotonic()
     if told is None:
@@ -65,14 +76,12 @@ def _run(request: Request, nodes: Nodes) -> None:
         request.keep_told(told)
     floor = time.monotonic() - began  # where all nodes were there: messages, and next to no work
     facts = [Facts.of(each) for each in told]
-    names = [each.name for each in sorted(facts, key=lambda each: each.name)]
+    names, timed = [each.name for each in facts], list[Phases]()
 
     def connect(run: str, text: str) -> Phases:
-        phases = Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say)
-        timed.append(phases)
-        return phases
+        timed.append(Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say))
+        return timed[-1]
 
-    timed: list[Phases] = []
     experiment = assemble(replace(config, task=facts[0].task), clients=federation(facts, connect))
     folder = Path(str(config.out))
     there = (folder / "run.toml").is_file()
@@ -85,10 +94,37 @@ def _run(request: Request, nodes: Nodes) -> None:
             request.say(f"round {round.number}: {absent} of {len(round.plan.cohort)} nodes did not count.")
         return STOP if request.stop.exists() else None
 
-    result = watched(experiment, folder, None, False, there, [look])
+    def welcome(info: Any) -> None:
+        if int(info["round"]) < config.rounds and (more := newcomers(nodes, facts, turned_away, request.say)):
+            if isinstance(experiment.federated.setup.broadcast, Table):
+                turned_away.update(each.name for each in more)
+                return request.say("this algorithm has a row for each node from the start: nobody joins later.")
+            raise Joined(more)
+
+    result = watched(experiment, folder, welcome, False, there, [look])
     taken = {"floor": floor, "phases": [phase for phases in timed for phase in phases.taken]}
     files.atomic_write(request.path.with_suffix(".taken"), json.dumps(taken).encode())
     request.end(f"stopped after round {result.server.round}" if request.stop.exists() else "done")
+
+
+def newcomers(nodes: Nodes, facts: list[Facts], turned_away: set[str], say: Callable[[str], None]) -> list[Facts]:
+    """What nodes tell that are there and do not take part yet; those whose data do not fit are turned away."""
+    strangers = sorted(set(nodes.online()) - {each.name for each in facts} - turned_away)
+    if not strangers:
+        return []
+    found = []
+    for name, told in telling(nodes, strangers, time.monotonic() + TELLING, say).items():
+        try:
+            federation([*facts, told], lambda *_: Phases(nodes, [], "", "", 1, 1.0, say))
+            if unknown := set(told.labels) - set(united(facts)):
+                raise UserError(f"the run does not know its classes {sorted(map(str, unknown))}.")
+        except UserError as error:
+            turned_away.add(name)
+            say(f"node {name!r} cannot join: {error}")
+        else:
+            found.append(told)
+    turned_away |= set(strangers) - {told.name for told in found}
+    return found
 
 
 def _clear_unbegun(folder: Path) -> None:

@@ -75,8 +75,7 @@ def _sound(values: dict[str, Any]) -> bool:
 
 
 def federation(told: Sequence[Facts], connect: Callable[[str, str], Transport]) -> Remote:
-    """The federation of these nodes, in the order of their names; raises UserError if they do not fit one another."""
-    told = sorted(told, key=lambda facts: facts.name)
+    """The federation of these nodes, in this order; raises UserError if they do not fit one another."""
     first = told[0]
     for other in told[1:]:
         for name, value in first.form.items():

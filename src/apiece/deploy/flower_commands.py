@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -86,8 +87,21 @@ def superexec(connection: Connection, state: Path) -> list[str]:
 def supernode(server: str, ca: Path, key: Path, state: Path, port: int) -> list[str]:
     """A node's part of Flower."""
     who = ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
-    own = ["--port", str(port), "--node-config", f'state="{state.absolute()}"']
-    return [program("flower-supernode"), "--superlink", server, *who, *own]
+    own = ["--port", str(port), "--node-config", f'state="{state.absolute()}"', "--isolation", "process"]
+    only = ["--superexec-auth-secret-file", str(state / "secret")]
+    return [program("flower-supernode"), "--superlink", server, *who, *own, *only]
+
+
+def node_superexec(state: Path, port: int) -> list[str]:
+    """What starts the process of each message on a node."""
+    at = ["--runtime-api-address", f"127.0.0.1:{port}", "--insecure"]  # it never leaves the machine
+    return [program("flower-superexec"), *at, "--superexec-auth-secret-file", str(state / "secret")]
+
+
+def secret(state: Path) -> None:
+    """Make what a folder's own processes know one another by, unless it is there."""
+    if not (state / "secret").exists():
+        files.atomic_write(state / "secret", secrets.token_bytes(32), 0o600)
 
 
 def called(connection: Connection, *words: str) -> Any:

@@ -44,14 +44,20 @@ def join(
     files.make_folder(home)
     files.make_folder(state / "log")
     command = flower.supernode(server, folder / "ca.crt", folder / "node.key", state, port)
-    log = state / "log" / "supernode.log"
-    process = Kept("the SuperNode", command, flower.environment(home), log, say, often=EXPIRY, quick=60.0)
+    flower.secret(state)
+    logs, environment = state / "log", flower.environment(home)
+    node_log, executor_log = logs / "supernode.log", logs / "superexec.log"
+    processes = [
+        Kept("the SuperNode", command, environment, node_log, say, often=EXPIRY, quick=60.0),
+        Kept("its SuperExec", flower.node_superexec(state, port), environment, executor_log, say),
+    ]
     classes = f", {len(told.labels)} classes" if told.labels else ""
     say(
         f"node {settings.name!r} is ready: {told.samples} training and {told.tests} test samples of shape {told.shape}"
         f"{classes}, for {told.task}; it waits for the runs of {server}."
     )
-    with kept([process]):
+    with kept(processes):
         while not until():
-            process.look()
+            for process in processes:
+                process.look()
             time.sleep(LOOK)

@@ -156,19 +156,11 @@ class Phases:
 def gathered(nodes: Nodes, count: int, deadline: float, say: Callable[[str], None]) -> list[Facts]:
     """What so many nodes tell of their data: the first that are there, by name; raises UserError after the deadline."""
     told: dict[str, Facts] = {}
-
-    def take(name: str, head: dict[str, Any], body: bytes) -> str:
-        facts = Facts.of({key: value for key, value in head.items() if key != "is"})
-        if facts.name != name:
-            raise UserError(f"it calls itself {facts.name!r}, and is registered as {name!r}: `apiece join` it anew.")
-        told[name] = facts
-        return "done"
-
     until = time.monotonic() + deadline
     while len(told) < count and time.monotonic() < until:
         there = sorted(name for name in nodes.online() if name not in told)
         if len(there) + len(told) >= count:
-            Asking(nodes, say, lambda name: FACTS, take, there).until(min(until, time.monotonic() + TELLING))
+            told |= telling(nodes, there, min(until, time.monotonic() + TELLING), say)
         else:
             time.sleep(LOOK)
     if len(told) < count:
@@ -177,3 +169,18 @@ def gathered(nodes: Nodes, count: int, deadline: float, say: Callable[[str], Non
             "that the others have joined, or ask for fewer with --nodes."
         )
     return [told[name] for name in sorted(told)]
+
+
+def telling(nodes: Nodes, names: Sequence[str], until: float, say: Callable[[str], None]) -> dict[str, Facts]:
+    """What these nodes tell of their data until that moment, by name."""
+    told: dict[str, Facts] = {}
+
+    def take(name: str, head: dict[str, Any], body: bytes) -> str:
+        facts = Facts.of({key: value for key, value in head.items() if key != "is"})
+        if facts.name != name:
+            raise UserError(f"it calls itself {facts.name!r}, and is registered as {name!r}: `apiece join` it anew.")
+        told[name] = facts
+        return "done"
+
+    Asking(nodes, say, lambda name: FACTS, take, list(names)).until(until)
+    return told

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,34 +73,60 @@ def refuse_unfit(experiment: Experiment) -> None:
         raise UserError(f"{empty[0]!r} would have no test samples: take fewer --nodes or another --split.")
 
 
+@dataclass
+class Deployment:
+    """A server and nodes as processes of this machine, in a folder, by name: `serve` and each node's."""
+
+    home: Path
+    names: list[str]
+    port: int
+    processes: dict[str, subprocess.Popen] = field(default_factory=dict)
+
+    def begin(self, name: str) -> None:
+        """Start the server, or a node; one that ended starts again in its own folder, as systemd would start it."""
+        place, state = self.home / "consortium", self.home / "nodes" / name
+        words = ["join", str(place / "nodes" / name), "--data", str(self.home / "data" / f"{name}.npz")]
+        words = [*words, "--state", str(state)]
+        if name == "serve":
+            words = ["serve", str(place), "--state", str(self.home / "serve"), "--port", str(self.port)]
+        with open(self.home / f"{name}.log", "ab") as log:
+            command, nothing = [sys.executable, "-m", "apiece", *words], subprocess.DEVNULL
+            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=nothing)
+
+    def wait(self, request: Request) -> None:
+        """Return when the run has ended; raises UserError if it failed, or if the server ended before."""
+        while (ended := request.ended()) is None:
+            if self.processes["serve"].poll() is not None:
+                raise UserError("the server of the rehearsal ended before the run did.")
+            time.sleep(0.2)
+        if ended != "done":
+            raise UserError(f"the deployed run {ended}")
+
+
 @contextmanager
-def deployment(home: Path, names: list[str], say: Say) -> Iterator[dict[str, subprocess.Popen]]:
-    """A server and nodes as processes of this machine, ready; they end with this context."""
-    port = free_port()
+def deployment(home: Path, names: list[str], say: Say) -> Iterator[Deployment]:
+    """A deployment that is ready; its processes end with this context."""
+    made = Deployment(home, names, free_port())
     place = home / "consortium"
-    consortium.make(place, names, naming.server(f"localhost:{port}"), _now())
+    consortium.make(place, names, naming.server(f"localhost:{made.port}"), _now())
     for name in names:
         keys.make_key(place / "nodes" / name)
         admission.admit(place, place / "nodes" / name / "request.toml", _now())
     say(f"{place} has an authority, the server's certificate, and the keys of {len(names)} nodes")
-    processes: dict[str, subprocess.Popen] = {}
-    with ExitStack() as stack:
-
-        def begin(name: str, *words: str) -> None:
-            log = stack.enter_context(open(home / f"{name}.log", "ab"))
-            command, nothing = [sys.executable, "-m", "apiece", *words], subprocess.DEVNULL
-            processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=nothing)
-            stack.callback(_end, processes[name])
-
-        begin("serve", "serve", str(place), "--state", str(home / "serve"), "--port", str(port))
-        until(home / "serve.log", "ready:", processes["serve"])
+    try:
+        made.begin("serve")
+        until(home / "serve.log", "ready:", made.processes["serve"])
         for name in names:
-            data, state = home / "data" / f"{name}.npz", home / "nodes" / name
-            begin(name, "join", str(place / "nodes" / name), "--data", str(data), "--state", str(state))
+            made.begin(name)
         for name in names:
-            until(home / f"{name}.log", "is ready:", processes[name])
+            until(home / f"{name}.log", "is ready:", made.processes[name])
         say(f"the server and {len(names)} nodes are running")
-        yield processes
+        yield made
+    finally:
+        for process in reversed(made.processes.values()):
+            process.terminate()
+        for process in reversed(made.processes.values()):
+            _end(process)
 
 
 def until(log: Path, word: str, process: subprocess.Popen) -> None:
@@ -124,16 +150,6 @@ def ask_for(config: Config, home: Path, out: str, terms: Terms) -> Request:
     return requested(home / "serve", settled(config), terms)
 
 
-def wait(request: Request, process: subprocess.Popen) -> None:
-    """Return when the run has ended; raises UserError if it failed."""
-    while (ended := request.ended()) is None:
-        if process.poll() is not None:
-            raise UserError("the server of the rehearsal ended before the run did.")
-        time.sleep(0.2)
-    if ended != "done":
-        raise UserError(f"the deployed run {ended}")
-
-
 def differences(home: Path, names: list[str], deployed: str = "deployed", wired: str = "wired") -> list[str]:
     """In what a deployed run differs from the wired one: both are folders in `home`."""
     found, digest = compared(home / deployed, home / wired), noted(home / deployed)["digest"]
@@ -153,8 +169,8 @@ def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, s
             home = folder
         config = both(config, nodes)
         names = deal(config, home)
-        with deployment(home, names, say) as processes:
-            outcome = tried(config, home, names, processes["serve"], deadline, say)
+        with deployment(home, names, say) as made:
+            outcome = tried(config, made, deadline, say)
         for difference in outcome.differences[:10]:
             say(difference)
         what = "are the same to the bit" if not outcome.differences else "are not the same"
@@ -167,14 +183,12 @@ def both(config: Config, nodes: int) -> Config:
     return replace(config, clients=nodes, lift="wired", on_bad_client="skip", seeds=())
 
 
-def tried(
-    config: Config, home: Path, names: list[str], server: subprocess.Popen, deadline: float, say: Say, word: str = ""
-) -> Outcome:
+def tried(config: Config, made: Deployment, deadline: float, say: Say, word: str = "") -> Outcome:
     """Run a configuration in a deployment and in processes of this machine: folders `deployed` and `wired`."""
-    began = time.monotonic()
+    home, names, began = made.home, made.names, time.monotonic()
     request = ask_for(config, home, f"deployed{word}", Terms(len(names), len(names), deadline))
     say(f"the run begins: {config.algorithm}, {config.rounds} rounds")
-    wait(request, server)
+    made.wait(request)
     seconds = time.monotonic() - began
     say(f"the run has ended after {seconds:.0f} seconds; now the same run in processes of this machine")
     run_config(replace(config, out=str(home / f"wired{word}")), progress=False)
@@ -190,7 +204,6 @@ def _now() -> dt.datetime:
 
 
 def _end(process: subprocess.Popen) -> None:
-    process.terminate()
     try:
         process.wait(20)
     except subprocess.TimeoutExpired:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -21,7 +20,8 @@ from apiece.deploy.supervise import Kept, kept
 from apiece.errors import UserError
 from apiece.system import files
 
-LOOK, SUBMITTED, LISTED = 0.5, 45.0, 5.0  # seconds: between looks, until a submitted run must have begun, between lists
+LOOK, LISTED = 0.5, 5.0  # seconds: between looks, and between looks at who is admitted
+SUBMITTED, AT_ONCE = 90.0, 3.0  # seconds until a run is submitted again that has not begun, and one that has
 HERE = "serve.json"  # in a coordinator's folder: how its commands reach it
 
 
@@ -45,8 +45,7 @@ class Coordinator:
     def prepare(self) -> list[Kept]:
         """Make the folder, and the processes that will be kept running."""
         files.make_folder(self.state / FOLDER)
-        if not (self.state / "secret").exists():
-            files.atomic_write(self.state / "secret", secrets.token_bytes(32), 0o600)
+        flower.secret(self.state)
         self.connection.write()
         files.atomic_write(self.state / HERE, json.dumps({"port": self.port, "ca": str(self.connection.ca)}).encode())
         server = self.consortium / "server"
@@ -94,7 +93,7 @@ class Coordinator:
             for request in requests(self.state):
                 last = self.submitted.get(request.name, -SUBMITTED)
                 if request.ended() is None and not running(request):
-                    if time.monotonic() - last > SUBMITTED or request.begun():
+                    if time.monotonic() - last > (AT_ONCE if request.begun() else SUBMITTED):
                         request.clear_begun()
                         number = flower.submit(self.connection, request.path)
                         self.submitted[request.name] = time.monotonic()
