@@ -75,7 +75,7 @@ class Admit:
         node = admission.admit(Path(self.folder), Path(self.request), _now(), self.replace, self.fingerprint)
         print(f"{node.name} is admitted with the key {node.fingerprint}.")
         if not self.fingerprint:
-            print(f"If its party reads out another, somebody else made it: `apiece deploy revoke {self.folder} {node.name}`.")
+            print(f"If its party reads out another, revoke it: `apiece deploy revoke {self.folder} {node.name}`.")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ class Key:
         where = Path(self.folder)
         request = keys.make_key(where)
         print(f"{where / keys.KEY}: the key of {request.name}; it stays on this machine.")
-        print(f"{where / keys.REQUEST}: send it to the coordinator, and read out on the phone: {keys.fingerprint(request.public_key)}")
+        mine = keys.fingerprint(request.public_key)
+        print(f"{where / keys.REQUEST}: send it to the coordinator, and read out on the phone: {mine}")
         print(f"The coordinator reads out the authority's: {certificates.spoken(where / 'ca.crt')}")
 
 

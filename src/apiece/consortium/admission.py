@@ -65,14 +65,14 @@ def admit(folder: Path, path: Path, now: dt.datetime, replace: bool = False, sai
         _refuse_key(entries, request)
         if said and "".join(said.split()).lower() != mine.fingerprint.replace(" ", ""):
             raise UserError(
-                f"{path} has the key with the fingerprint {mine.fingerprint}, and not {said}: do not admit it before the "
-                "party reads out the same."
+                f"{path} has the key with the fingerprint {mine.fingerprint}, and not {said}: do not admit it before "
+                "the party reads out the same."
             )
         earlier = next((entry for entry in entries if entry.name == request.name and not entry.revoked), None)
         if earlier and earlier.public_key != request.public_key and not replace:
             raise UserError(
-                f"{request.name} has been admitted with the key {fingerprint(earlier.public_key)}: give --replace if the "
-                "party says that it made a new one, and the old one will be revoked."
+                f"{request.name} has been admitted with the key {fingerprint(earlier.public_key)}: give --replace if "
+                "the party says that it made a new one, and the old one will be revoked."
             )
         if not earlier or earlier.public_key != request.public_key:
             entries = _revoked(entries, request.name, now) + [Entry(*request, f"{now:%Y-%m-%dT%H:%M:%SZ}")]
@@ -119,7 +119,7 @@ def _revoked(entries: list[Entry], name: str, now: dt.datetime) -> list[Entry]:
 
 def _entries(folder: Path) -> list[Entry]:
     if not (folder / "consortium.toml").is_file():
-        raise UserError(f"{folder} is no consortium's folder (it has no consortium.toml): make one by apiece deploy init.")
+        raise UserError(f"{folder} is no consortium's folder, without consortium.toml: make one by apiece deploy init.")
     path = folder / LIST
     if not path.exists():
         return []

@@ -108,13 +108,15 @@ def checked(folder: Path, host: str, now: dt.datetime) -> Validity:
     if now >= server.not_valid_after_utc:
         raise UserError(f"{ended(server)}: {renew}.")
     if now < server.not_valid_before_utc:
-        raise UserError(f"the server's certificate is valid from {_said(server.not_valid_before_utc)} on: set the clock.")
+        begins = _said(server.not_valid_before_utc)
+        raise UserError(f"the server's certificate is valid from {begins} on: set the clock.")
     return Validity(ours.not_valid_after_utc, server.not_valid_after_utc)
 
 
 def warned(folder: Path, validity: Validity, now: dt.datetime) -> str:
     """A sentence if a certificate ends within thirty days; else nothing."""
-    what, end = min((("authority", validity.authority), ("server's certificate", validity.server)), key=lambda of: of[1])
+    ends = (("authority", validity.authority), ("server's certificate", validity.server))
+    what, end = min(ends, key=lambda of: of[1])
     if end - now >= SOON:
         return ""
     cure = "make a new consortium" if end == validity.authority else f"`apiece deploy renew {folder}`"

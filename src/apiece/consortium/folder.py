@@ -90,7 +90,7 @@ def renew(folder: Path, now: dt.datetime) -> Validity:
 def address(folder: Path) -> Server:
     """Where the server of a consortium is; UserError if the folder is no consortium's."""
     if not (folder / SETTINGS).is_file():
-        raise UserError(f"{folder} is no consortium's folder (it has no {SETTINGS}): make one by apiece deploy init.")
+        raise UserError(f"{folder} is no consortium's folder, without {SETTINGS}: make one by apiece deploy init.")
     table = read_toml(folder / SETTINGS)
     host, port = table.get("host"), table.get("port")
     if not isinstance(host, str) or not isinstance(port, int):
@@ -100,7 +100,7 @@ def address(folder: Path) -> Server:
 
 def _refuse(folder: Path) -> None:
     if blocked := next((above for above in (folder, *folder.parents) if above.exists() and not above.is_dir()), None):
-        raise UserError(f"{blocked} is a file: give a folder that does not exist, as in apiece deploy init consortium/.")
+        raise UserError(f"{blocked} is a file: give a folder that does not exist, as in apiece deploy init team/.")
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(
             f"{folder} exists and is not overwritten, because its keys could not be had again: give another folder, or "

@@ -36,11 +36,11 @@ class Request(NamedTuple):
 def make_key(folder: Path) -> Request:
     """Make the key of the node whose folder this is (`node.toml` says its name), and the request for the coordinator.
 
-    Writes `node.key` (mode 0600) and `request.toml`. UserError if there is a key already, or if the folder is no node's.
+    Writes `node.key` (mode 0600) and `request.toml`. UserError if there is a key, or if the folder is no node's.
     """
     name, authority = _node(folder)
     if (folder / KEY).exists():
-        raise UserError(f"{folder / KEY} exists and is not made anew: send request.toml, or remove both to begin again.")
+        raise UserError(f"{folder / KEY} exists and is not made anew: send request.toml, or remove both.")
     key = ec.generate_private_key(ec.SECP384R1())
     request = Request(name, public(key.public_key()))
     signature = key.sign(_signed(request, authority), ec.ECDSA(hashes.SHA384()))
@@ -116,7 +116,7 @@ def _signed(request: Request, authority: str) -> bytes:
 def _node(folder: Path) -> tuple[str, str]:
     """A node's name and the fingerprint of the consortium's authority, from the node's folder."""
     if not (folder / "node.toml").is_file():
-        raise UserError(f"{folder} is no folder of a node (it has no node.toml): give the one that the coordinator sent.")
+        raise UserError(f"{folder} is no folder of a node, without node.toml: give the one that the coordinator sent.")
     name = read_toml(folder / "node.toml").get("name")
     if not isinstance(name, str):
         raise UserError(f"{folder / 'node.toml'} has no name: ask the coordinator for the folder again.")

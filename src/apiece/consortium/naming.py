@@ -64,7 +64,7 @@ def server(text: str) -> Server:
         if (address.version == 6) != (host == f"[{bare}]"):
             raise UserError(f"--server {text!r}: write an IPv6 address in brackets, and no other, as in [::1]:8443.")
         if address.is_unspecified or address.is_multicast:
-            raise UserError(f"--server {text!r} is no address that a node can reach: give the host that nodes will use.")
+            raise UserError(f"--server {text!r} is no address that a node can reach: give the host that nodes use.")
         return Server(str(address), int(port))
     if not HOST.fullmatch(host) or host.rpartition(".")[2].isdigit():
         raise UserError(f"--server {text!r}: {host!r} is no name of a host: give one such as fl.example.org.")

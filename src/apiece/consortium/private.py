@@ -22,7 +22,7 @@ def load(path: Path) -> ec.EllipticCurvePrivateKey:
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): it holds a private key of this machine.") from None
     if os.name == "posix" and mode & stat.S_IRWXO:
-        raise UserError(f"{path} can be read by everyone on this machine: chmod 600 {path}, and make a new key if one did.")
+        raise UserError(f"{path} can be read by everyone on this machine: chmod 600 it, and make a new key if one did.")
     opened = serialization.load_ssh_private_key if b"OPENSSH" in data[:40] else serialization.load_pem_private_key
     try:
         found = opened(data, password=None)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from apiece.consortium.private import load
 from apiece.deploy import doorway, own_data
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.node import Node, Settings
@@ -29,6 +30,7 @@ def node_of(folder: Path) -> tuple[str, str]:
     for file, do in needed.items():
         if not (folder / file).is_file():
             raise UserError(f"{folder / file} is missing: {do}.")
+    load(folder / "node.key")
     return name, server
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import socket
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from apiece.consortium.admission import admitted
+from apiece.consortium.certificates import checked, warned
+from apiece.consortium.folder import address
 from apiece.consortium.keys import fingerprint
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.flower_commands import Connection
@@ -43,7 +46,13 @@ class Coordinator:
         return Connection(self.state / "flower", self.port, self.consortium / "ca.crt")
 
     def prepare(self) -> list[Kept]:
-        """Make the folder, and the processes that will be kept running."""
+        """Make the folder, and the processes that will be kept running; raises UserError for certificates that nodes
+        would refuse.
+        """
+        now = dt.datetime.now(dt.UTC)
+        validity = checked(self.consortium, address(self.consortium).host, now)
+        if ends := warned(self.consortium, validity, now):
+            self.say(f"{ends}.")
         files.make_folder(self.state / FOLDER)
         flower.secret(self.state)
         self.connection.write()
