@@ -64,7 +64,7 @@ class Scene:
         self.server = WiredClients.open(experiment, folder, identity.digest(experiment.config), Wired(1))
         self.text, self.built = text_of(experiment, self.server.run), {}
         self.said: list[Sent] = []
-        self.server.processes = SimpleNamespace(ask=self.ask, close=lambda: None)  # type: ignore[assignment]
+        self.server.transport.processes = SimpleNamespace(ask=self.ask, close=lambda: None)  # type: ignore[assignment]
         federated = experiment.federated
         state = federated.start()
         for t in range(3):

@@ -28,6 +28,7 @@ ERRORS = {  # folders by what a user was about to do
     "Models": "networks vector",
     "Algorithms": "algebra pieces engine contract.py",
     "Runs and their folders": "experiment storage measure lifts wired system",
+    "Real machines": "consortium deploy",
     "Reports and papers": "report reproduce papers",
 }
 

@@ -55,9 +55,9 @@ class Disk:
             self.names[path] = file
         self.unsure_names.append((changes[0][0].parent, changes))
 
-    def create(self, path: Path) -> files.Handle:
+    def create(self, path: Path, mode: int = 0o666) -> files.Handle:
         self._step(lambda: None)
-        handle, file = self.real["create"](path), object()
+        handle, file = self.real["create"](path, mode), object()
         self._name((path, file))
         self.sure[file], self.unsure[file], self.opened[handle.descriptor] = bytearray(), [], file
         return handle

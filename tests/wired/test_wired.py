@@ -324,7 +324,7 @@ def client(tmp_path_factory) -> tuple[WiredClients, Client, list[bytes]]:
     experiment, folder = assemble(replace(CONFIG, algorithm="scaffold")), tmp_path_factory.mktemp("run")
     clients = WiredClients.open(experiment, folder, identity.digest(experiment.config), Wired(1))
     asked: list[bytes] = []
-    clients.processes = SimpleNamespace(ask=lambda folder, message: asked.append(message), close=lambda: None)  # type: ignore
+    clients.transport.processes = SimpleNamespace(ask=lambda folder, message: asked.append(message), close=lambda: None)  # type: ignore
     federated = experiment.federated
     federated.round(federated.start(), clients, Plan([2], frozenset(), 0.1))
     return clients, Client.build(wired.text_of(experiment, clients.run), clients.folder(2)), asked
@@ -482,7 +482,7 @@ def test_a_pipeline_crosses_in_three_phases(tmp_path):
         assert mine.answer(message) == (answer := mine.answer(message))
         return answer
 
-    remote.processes = SimpleNamespace(ask=ask, close=lambda: None)  # type: ignore[assignment]
+    remote.transport.processes = SimpleNamespace(ask=ask, close=lambda: None)  # type: ignore[assignment]
     here = Clients(federated, data, work, 0, Sequential())
     one = two = federated.start()
     for t in range(3):

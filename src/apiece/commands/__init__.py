@@ -5,6 +5,8 @@ Importing this package and making a command load neither torch nor numpy.
 
 from __future__ import annotations
 
+from apiece.commands.deploy import Join, Rehearse, Serve
+from apiece.commands.deploying import Deploy
 from apiece.commands.lists import Algorithms, Data
 from apiece.commands.new import New
 from apiece.commands.papers import Reproduce, Verify
@@ -29,6 +31,10 @@ COMMANDS = {
     "personalize": Personalize,
     "reproduce": Reproduce,
     "verify": Verify,
+    "deploy": Deploy,
+    "serve": Serve,
+    "join": Join,
+    "rehearse": Rehearse,
     "algorithms": Algorithms,
     "data": Data,
     "completion": Completion,

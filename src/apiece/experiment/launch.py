@@ -128,7 +128,7 @@ def federate(
     dataset = as_dataset(data, columns_of(config)) if objects else None
     experiment = _assembled(config, dataset, module, loss, metrics, custom, clients, splitter)
     experiment = with_objects(experiment, replaced)
-    return _watched(experiment, folder, on_round, progress, there, watchers)
+    return watched(experiment, folder, on_round, progress, there, watchers)
 
 
 def _splitter(split: Any) -> Any:
@@ -161,7 +161,7 @@ def run_config(config: Config, progress: Progress = False) -> list[Result]:
         refuse_unshared(out, ranks)
         ranks.first(lambda: begin(out))
     with going_on(_goes_on(out), out):
-        results = [_watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
+        results = [watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
     if not ranks.leads:
         return results
     if out is not None and config.seeds:
@@ -221,7 +221,7 @@ def resume(
         assert part is not None
         begun = ranks.everyone((part / "run.toml").is_file())[0]
         with going_on(_goes_on(folder)):
-            _watched(_assembled(one), part, None, progress, resume=begun)
+            watched(_assembled(one), part, None, progress, resume=begun)
     if config.seeds and ranks.leads:
         write_report([folder], folder, config.target)
     if progress is True and ranks.leads:
@@ -246,7 +246,7 @@ def ensure(config: Config, folder: Path, progress: Progress = False) -> None:
     there = ranks.everyone((folder / "run.toml").is_file())[0]
     if ranks.from_first(lambda: whole(config, folder)):
         return
-    _watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
+    watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
 
 
 def _assembled(config: Config, *given: Any) -> Experiment:
@@ -268,7 +268,7 @@ def _assembled(config: Config, *given: Any) -> Experiment:
     return experiment
 
 
-def _watched(
+def watched(
     experiment: Experiment,
     folder: Path | None,
     on_round: Callable[[Info], object] | None,

@@ -16,9 +16,10 @@ from apiece.engine.state import Server
 from apiece.errors import UserError
 from apiece.experiment import folders, lifecycle
 from apiece.experiment.choice import cores
+from apiece.experiment.clients import evaluation_of
 from apiece.experiment.result import Info, Round, Told
 from apiece.experiment.stopping import STOP
-from apiece.measure.evaluate import Evaluation, Panel
+from apiece.measure.evaluate import Panel
 from apiece.measure.scoring import Values
 from apiece.report.metrics import BY_KEY
 
@@ -34,7 +35,7 @@ class Evaluate:
     def __init__(self, experiment: Experiment, clients: Clients):
         config, place, self.experiment = experiment.config, experiment.federation, experiment
         panel = Panel(config.panel or PANEL, config.eval_every if config.panel_of == "turns" else 0)
-        self.measure = Evaluation(experiment.federated, place, clients, panel, config.workers or cores())
+        self.measure = evaluation_of(experiment, clients, panel, config.workers or cores())
         self.everyone = len(place.names) <= lifecycle.LISTED  # whether all are measured at the end, one by one
         self.values: dict[int, Values] | None = None  # of each client, from the latest measurement
         self.round = 0  # after which these were measured

@@ -40,10 +40,12 @@ def _plainly(done: str, path: Path, needed: int = 0) -> Iterator[None]:
         raise UserError(f"{path}: could not be {done}: {error.strerror or error}.") from error
 
 
-def create(path: Path) -> Handle:
-    """Open an empty file of that name, in place of any earlier one."""
+def create(path: Path, mode: int = 0o666) -> Handle:
+    """Open an empty file of that name, in place of any earlier one; `mode`: who may do what, less the umask."""
     with _plainly("created", path):
-        return Handle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666), path)
+        if mode != 0o666:  # an earlier file would keep its own mode
+            path.unlink(missing_ok=True)
+        return Handle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), path)
 
 
 def open_existing(path: Path) -> Handle:
@@ -130,15 +132,15 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def atomic_write(path: Path, data: bytes) -> None:
+def atomic_write(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file so that after a crash at any moment either the old or the new file is there, whole.
 
-    Raises `UserError` if the disk refuses (full: how much was needed and is free); the old file then stays, as it does
-    after Ctrl-C.
+    `mode`: who may do what with the file, less the umask. Raises `UserError` if the disk refuses (full: how much was
+    needed and is free); the old file then stays, as it does after Ctrl-C.
     """
     half = path.with_name(path.name + ".tmp")
     try:
-        file = create(half)
+        file = create(half, mode)
         try:
             pwrite(file, data, 0)
             fsync(file)

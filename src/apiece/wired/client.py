@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import tomllib
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from apiece.algebra.generators import Pipeline
 from apiece.config.assemble import federated_of, work_of
 from apiece.config.checks import settled
 from apiece.config.goal import goal_of
+from apiece.config.settings import Config
 from apiece.config.tables import from_table
 from apiece.data.federation import Numbered
 from apiece.data.samples import Samples
@@ -34,6 +36,7 @@ from apiece.engine.clients import local_work
 from apiece.engine.federated import Federated, Shared
 from apiece.engine.messages import Header
 from apiece.engine.operations import OPERATIONS
+from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Loop
 from apiece.engine.traffic import arrived, down, up
 from apiece.engine.work import Work
@@ -42,6 +45,7 @@ from apiece.storage.row_format import Row, StoreError
 from apiece.system import files, signals
 from apiece.wired import client_folder
 from apiece.wired.client_folder import PHASE
+from apiece.wired.measuring import MEASURING
 
 NOT_FINITE, REFUSED, FAILED = "not finite", "refused", "failed"  # what an answer's header says instead of the operation
 
@@ -58,6 +62,7 @@ class Client:
     federated: Federated
     work: Work
     seed: int
+    tests: Any = None  # its own test samples (x, y), if it has some
 
     @classmethod
     def build(cls, text: str, folder: Path) -> Client:
@@ -67,16 +72,23 @@ class Client:
         """
         table = tomllib.loads(text)
         config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
+        who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
+        return cls.of(config, resolved, folder, who, name, pool)
+
+    @classmethod
+    def of(
+        cls, config: Config, resolved: dict[str, Any], folder: Path, who: int, name: str, pool: Any, tests: Any = None
+    ) -> Client:
+        """The client of that number and name, with these training and test samples (x, y), in a run."""
         names = Numbered(resolved["clients"])  # it knows only the number of the other clients
         setting = FederationFacts(
             tuple(resolved["shape"]), resolved["classes"], names, (), config.seed, resolved["task"]
         )
-        who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
         samples = Samples(pool, torch.arange(len(pool[1])), len(pool[1]))
         federated = federated_of(
             config, setting, goal_of(config, resolved["task"]), fitting=partial(settled, samples=samples)
         )[1]
-        return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed)
+        return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed, tests)
 
     def answer(self, message: bytes) -> bytes:
         """Do what a message asks; the same message gives the same answer.
@@ -90,18 +102,10 @@ class Client:
             raise UserError(f"client {self.name!r} was sent something that is no message: {error}") from None
         self._refuse_other(header)
         shared, sent = self._asked(header, tensors)
-        each = local_work(
-            self.federated.setup,
-            self.samples,
-            self.name,
-            self.who,
-            header.accepted,
-            row.reader(self.federated.setup)(self._recall(header)),
-            self.work,
-            self.seed,
-            header.round,
-            sent,
-        )
+        each = self._each(header, sent)
+        if header.operation in MEASURING:
+            said = MEASURING[header.operation](self.federated.setup, shared, each, self.tests)
+            return messages.pack(header, said)
         reply = OPERATIONS[header.operation](self.federated.setup, Loop(), shared, each)
         if not bool(reply.finite):
             return messages.pack(header._replace(operation=NOT_FINITE), {})
@@ -113,6 +117,12 @@ class Client:
         number = 1.0 if weight is None else float(weight.x)
         said = up(self.federated.setup, reply.message, header.round)
         return messages.pack(header._replace(memory=remembered, number=number), said)
+
+    def _each(self, header: Header, sent: Any) -> ClientTask:
+        """All that this client works on in the round of this header."""
+        kept = row.reader(self.federated.setup)(self._recall(header))
+        at = self.name, self.who, header.accepted, kept
+        return local_work(self.federated.setup, self.samples, *at, self.work, self.seed, header.round, sent)
 
     def _refuse_other(self, header: Header) -> None:
         """Raise UserError if a message with this header cannot be for this client."""
@@ -126,7 +136,8 @@ class Client:
                 f"client {self.name!r} has the number {self.who}, and the message is for number {header.client}: send "
                 "it to that client."
             )
-        operations = tuple(OPERATIONS) if isinstance(self.federated.setup.broadcast, Pipeline) else ("train",)
+        pipeline = isinstance(self.federated.setup.broadcast, Pipeline)
+        operations = (*OPERATIONS, *MEASURING) if pipeline else ("train", "evaluate")
         if header.operation not in operations:
             known = ", ".join(operations)
             raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
@@ -152,15 +163,16 @@ class Client:
         setup, operation, round = self.federated.setup, header.operation, header.round
         first = self._first_phase(round) if operation == "embed_back" else {}
         phi = setup.initial
-        if isinstance(setup.broadcast, Pipeline) and operation == "embed":
+        if isinstance(setup.broadcast, Pipeline) and operation in ("embed", "describe"):
             phi = phi.new_zeros(setup.broadcast.split)
         told = setup.templates.from_server
         form = Shared(round, header.number, first.get("v", phi), setup.initial_buffers, told)
-        if why := messages.misfit(tensors, down(setup, form, (), header.accepted)):
+        seen = -1 if operation == "evaluate" else header.accepted  # to be measured, a model is sent whole
+        if why := messages.misfit(tensors, down(setup, form, (), seen)):
             raise self._unfit(header, why)
-        if operation == "train":
-            return arrived(setup, tensors, round, header.number, header.accepted), ()
-        if operation == "embed":
+        if operation in ("train", "evaluate"):
+            return arrived(setup, tensors, round, header.number, seen), ()
+        if operation in ("embed", "describe"):
             return form._replace(model=tensors["model"], from_server={}), ()
         return form._replace(model=first["phi"], from_server={}), tensors["model"]
 
@@ -189,16 +201,25 @@ def serve(pipe: Any, text: str, folder: str) -> None:
     with suppress(EOFError, OSError):
         while True:
             message = pipe.recv_bytes()
-            try:
+
+            def answer(message: bytes = message) -> bytes:
+                nonlocal client
                 client = client or Client.build(text, Path(folder))
-                answer = client.answer(message)
-            except UserError as error:
-                answer = _instead(REFUSED, str(error))
-            except Exception as error:
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                last = f"{type(error).__name__} at {place.filename}:{place.lineno}: {' '.join(str(error).split())}"
-                answer = _instead(FAILED, traceback.format_exc() + last)
-            pipe.send_bytes(answer)
+                return client.answer(message)
+
+            pipe.send_bytes(instead_of_errors(answer))
+
+
+def instead_of_errors(answer: Callable[[], bytes]) -> bytes:
+    """An answer, or, where it raises an error, a message that says which."""
+    try:
+        return answer()
+    except UserError as error:
+        return _instead(REFUSED, str(error))
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        last = f"{type(error).__name__} at {place.filename}:{place.lineno}: {' '.join(str(error).split())}"
+        return _instead(FAILED, traceback.format_exc() + last)
 
 
 def _instead(why: str, said: str) -> bytes:

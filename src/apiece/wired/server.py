@@ -39,14 +39,16 @@ from apiece.engine.stepping import Loop
 from apiece.engine.traffic import down, measure, received, up
 from apiece.engine.work import Work
 from apiece.errors import UserError
-from apiece.lifts.lift import Sequential, Threaded
+from apiece.lifts.lift import Sequential
 from apiece.storage.row_format import RowFormat
 from apiece.system.temporary import TemporaryFolder
 from apiece.vector.metrics import BUILT_IN, LOSSES
 from apiece.wired import client_folder
 from apiece.wired.client import FAILED, NOT_FINITE, REFUSED
 from apiece.wired.processes import ClientProcesses
+from apiece.wired.remote import Remote
 from apiece.wired.rows import WiredRows
+from apiece.wired.transport import Local, Transport
 
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
@@ -68,7 +70,7 @@ class Wired:
         config, task = experiment.config, experiment.federated.setup.task
         given = {
             "model": config.model == OWN,
-            "data": config.data == OWN,
+            "data": config.data == OWN and not isinstance(experiment.federation, Remote),
             "loss": task.loss not in LOSSES,
             "metric": not BUILT_IN.issuperset(task.metrics),
             "algorithm": not _named(experiment),
@@ -98,6 +100,8 @@ def text_of(experiment: Experiment, digest: str) -> str:
     classes = setting.classes if setting is not None else 0
     resolved = {"digest": digest, "shape": shape, "classes": classes, "clients": len(experiment.federation.names)}
     resolved["task"] = experiment.federated.setup.task.name
+    if isinstance(experiment.federation, Remote):
+        resolved["labels"] = list(experiment.federation.labels)
     return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
 
 
@@ -107,7 +111,7 @@ class WiredClients(Clients):
     def __init__(self, experiment: Experiment, home: Path, digest: str, lift: Wired) -> None:
         names = experiment.training.names
         self.folder = lambda client: home / "clients" / quote(names[client], safe="").replace(".", "%2E")
-        self.counts = WiredRows(RowFormat.of(row.write(row.fresh(experiment.federated.setup))), self.folder, digest)
+        self.counts = self._counts(RowFormat.of(row.write(row.fresh(experiment.federated.setup))), digest)
         config = experiment.config
         super().__init__(
             experiment.federated,
@@ -120,10 +124,16 @@ class WiredClients(Clients):
         )
         pool = experiment.federation.test_pool
         self.run, self.like = digest, tree_map(lambda leaf: leaf.new_zeros(2, *leaf.shape[1:]), pool)
+        self.transport = self._transport(experiment, lift)
+
+    def _counts(self, layout: RowFormat, digest: str) -> WiredRows:
+        return WiredRows(layout, self.folder, digest)
+
+    def _transport(self, experiment: Experiment, lift: Wired) -> Transport:
         parts = [*self.federated.setup.pieces, *self.federated.setup.task.space.module.modules()]
         modules = {type(part).__module__ for part in parts}
-        self.processes = ClientProcesses(text_of(experiment, digest), modules, config.patience)
-        self._threads = Threaded(lift.workers)  # each thread waits for one process
+        processes = ClientProcesses(text_of(experiment, self.run), modules, experiment.config.patience)
+        return Local(processes, self._delivered, lift.workers)
 
     @classmethod
     def open(cls, experiment: Experiment, folder: Path | None, digest: str, lift: Wired) -> WiredClients:
@@ -140,7 +150,9 @@ class WiredClients(Clients):
     ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
         """Each client's answer; a client whose process ended twice at this message is left out, as an absent one is."""
 
-        def ask(how: Any, shared: Shared, client: int) -> tuple[Header, Counts, bytes | None]:
+        asked: dict[int, tuple[Header, Counts]] = {}
+
+        def made(client: int) -> bytes:
             counted = self.counts.counted(client) if self.fresh else {}
             lr = self.federated.setup.lr_in(shared.lr, self.federation.names[client])
             header = Header(self.run, operation, client, round, number=lr, **counted)
@@ -152,12 +164,13 @@ class WiredClients(Clients):
                     "new run."
                 )
             message = messages.pack(header, sent)
-            return header, measure(sent, len(message)), self.processes.ask(self._delivered(client), message)
+            asked[client] = header, measure(sent, len(message))
+            return message
 
-        answers = self._threads.run(ask, shared, (lambda c=c: c for c in working))
-        for client, (asked, crossed, answer) in zip(working, answers, strict=True):
+        for client, answer in zip(working, self.transport.ask(working, made), strict=True):
             if answer is not None:
-                reply, back = self.answered(asked, answer)
+                header, crossed = asked.pop(client)
+                reply, back = self.answered(header, answer)
                 yield client, reply, Traffic(*back, *crossed)
 
     def answered(self, asked: Header, answer: bytes) -> tuple[Reply | BadClient, Counts]:
@@ -172,9 +185,8 @@ class WiredClients(Clients):
         return self._reply(asked, header, tensors), measure(tensors, len(answer))
 
     def close(self) -> None:
-        """End all processes, and the threads that wait for them."""
-        self.processes.close()
-        self._threads.close()
+        """End the transport: no more messages are sent."""
+        self.transport.close()
 
     @cached_property
     def forms(self) -> dict[str, Any]:

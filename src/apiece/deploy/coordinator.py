@@ -1,0 +1,134 @@
+"""The coordinator's part of a run: the loop of every run, with clients that are nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from apiece.algebra.generators import Table
+from apiece.config.assemble import assemble
+from apiece.config.settings import Config
+from apiece.data.catalog import OWN
+from apiece.deploy.facts import Facts, federation, united
+from apiece.deploy.phases import TELLING, Nodes, Phases, gathered, telling
+from apiece.deploy.request import Request
+from apiece.errors import UserError
+from apiece.experiment import folders
+from apiece.experiment.launch import watched
+from apiece.experiment.result import Round
+from apiece.experiment.stopping import STOP
+from apiece.system import files
+
+
+def settled(config: Config) -> Config:
+    """The settings of a deployed run: its data are the nodes' own, and clients work where these are. Raises UserError
+    for settings that only a simulation has.
+    """
+    if config.out is None:
+        raise UserError("a deployed run needs a folder for what it makes: give --out.")
+    useless = {"data": config.data, "split": config.split, "clients": config.clients, "unseen": config.unseen}
+    usual = Config()
+    for name, value in useless.items():
+        if value not in (getattr(usual, name), OWN):
+            raise UserError(f"{name}={value!r} is for simulated clients, and nodes have their own data: leave it out.")
+    if config.init is not None or config.seeds:
+        raise UserError("a deployed run takes neither --init nor --seeds: leave them out, and begin one run a seed.")
+    return replace(config, data=OWN, lift="wired", out=str(Path(config.out).absolute()), on_bad_client="skip")
+
+
+class Joined(Exception):
+    """Further nodes take part from now on: the run goes on with them from its last checkpoint."""
+
+    def __init__(self, facts: list[Facts]) -> None:
+        self.facts = facts
+
+
+def coordinate(request: Request, nodes: Nodes) -> None:
+    """Run, or continue, what was asked for, to its end. How it ended is written beside the request."""
+    lock, turned_away = FileLock(request.lock, timeout=5), set[str]()
+    try:
+        with lock:
+            request.begin()
+            while request.ended() is None:
+                try:
+                    _run(request, nodes, turned_away)
+                except Joined as joined:
+                    request.keep_told([*(request.told() or []), *map(asdict, joined.facts)])
+                    request.say(f"{', '.join(facts.name for facts in joined.facts)} takes part from now on.")
+    except Timeout:
+        return  # another process is at work on it
+    except UserError as error:
+        request.say(f"the run ended: {error}")
+        request.end(f"failed: {error}")
+
+
+def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
+    config, terms = request.read()
+    told, began = request.told(), time.monotonic()
+    if told is None:
+        told = [asdict(facts) for facts in gathered(nodes, terms.nodes, terms.patience, request.say)]
+        request.keep_told(told)
+    floor = time.monotonic() - began  # where all nodes were there: messages, and next to no work
+    facts = [Facts.of(each) for each in told]
+    names, timed = [each.name for each in facts], list[Phases]()
+
+    def connect(run: str, text: str) -> Phases:
+        timed.append(Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say))
+        return timed[-1]
+
+    experiment = assemble(replace(config, task=facts[0].task), clients=federation(facts, connect))
+    folder = Path(str(config.out))
+    there = (folder / "run.toml").is_file()
+    if not there and folder.is_dir():
+        _clear_unbegun(folder)
+
+    def look(round: Round) -> Mapping[str, Any] | str | None:
+        absent = len(round.plan.cohort) - int(round.info["answered"])
+        if absent:
+            request.say(f"round {round.number}: {absent} of {len(round.plan.cohort)} nodes did not count.")
+        return STOP if request.stop.exists() else None
+
+    def welcome(info: Any) -> None:
+        if int(info["round"]) < config.rounds and (more := newcomers(nodes, facts, turned_away, request.say)):
+            if isinstance(experiment.federated.setup.broadcast, Table):
+                turned_away.update(each.name for each in more)
+                return request.say("this algorithm has a row for each node from the start: nobody joins later.")
+            raise Joined(more)
+
+    result = watched(experiment, folder, welcome, False, there, [look])
+    taken = {"floor": floor, "phases": [phase for phases in timed for phase in phases.taken]}
+    files.atomic_write(request.path.with_suffix(".taken"), json.dumps(taken).encode())
+    request.end(f"stopped after round {result.server.round}" if request.stop.exists() else "done")
+
+
+def newcomers(nodes: Nodes, facts: list[Facts], turned_away: set[str], say: Callable[[str], None]) -> list[Facts]:
+    """What nodes tell that are there and do not take part yet; those whose data do not fit are turned away."""
+    strangers = sorted(set(nodes.online()) - {each.name for each in facts} - turned_away)
+    if not strangers:
+        return []
+    found = []
+    for name, told in telling(nodes, strangers, time.monotonic() + TELLING, say).items():
+        try:
+            federation([*facts, told], lambda *_: Phases(nodes, [], "", "", 1, 1.0, say))
+            if unknown := set(told.labels) - set(united(facts)):
+                raise UserError(f"the run does not know its classes {sorted(map(str, unknown))}.")
+        except UserError as error:
+            turned_away.add(name)
+            say(f"node {name!r} cannot join: {error}")
+        else:
+            found.append(told)
+    turned_away |= set(strangers) - {told.name for told in found}
+    return found
+
+
+def _clear_unbegun(folder: Path) -> None:
+    """Remove a folder that a start left before its run.toml, if nothing is in it."""
+    if all(path.name in folders.UNDECIDED for path in folder.iterdir()):
+        return
+    raise UserError(f"{str(folder)!r} exists and is no run: take another --out.")

@@ -1,0 +1,82 @@
+"""The apps that Flower runs, by its Message API alone: a frame travels as one array of bytes, and nothing is unpickled.
+
+    server_app    runs a request: the project's own loop, with nodes as clients
+    client_app    gives a frame to the node whose folder the node's configuration names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from apiece.deploy import doorway
+from apiece.deploy.failure import Failure
+
+FRAME = "frame"
+server_app = ServerApp()
+client_app = ClientApp()
+
+
+def packed(frame: bytes) -> RecordDict:
+    """A frame as a record of Flower's, which sends large arrays in parts."""
+    array = Array(dtype="uint8", shape=(len(frame),), stype="bytes", data=frame)
+    return RecordDict({FRAME: ArrayRecord({FRAME: array})})
+
+
+def unpacked(content: RecordDict) -> bytes:
+    """The inverse of `packed`; no bytes for a record of another form."""
+    records = content.array_records
+    if set(content) != {FRAME} or FRAME not in records or set(records[FRAME]) != {FRAME}:
+        return b""
+    return records[FRAME][FRAME].data
+
+
+class Consortium:
+    """The nodes of a grid by the names they are registered with, or by their numbers where they have none."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def online(self) -> Mapping[str, int]:
+        """The number of each node that is there now."""
+        return {node.name or f"node-{node.node_id}": node.node_id for node in self.grid.get_nodes()}
+
+    def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
+        made = [Message(packed(f), dst_node_id=to, message_type=MessageType.TRAIN, ttl=seconds) for to, f in messages]
+        return list(self.grid.push_messages(made))
+
+    def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
+        found: list[tuple[str, bytes | Failure]] = []
+        for reply in self.grid.pull_messages(marks):
+            mark = reply.metadata.reply_to_message_id
+            if reply.has_error():
+                found.append((mark, Failure(f"Flower's code {reply.error.code}: {reply.error.reason}")))
+            else:
+                found.append((mark, unpacked(reply.content)))
+        return found
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run what the request names."""
+    from apiece.deploy.coordinator import coordinate
+    from apiece.deploy.request import Request
+
+    coordinate(Request(Path(str(context.run_config["request"]))), Consortium(grid))
+
+
+@client_app.train()
+def answer(message: Message, context: Context) -> Message:
+    """The node's answer to a frame."""
+    state, frame = Path(str(context.node_config["state"])), unpacked(message.content)
+    said = doorway.asked(state, frame)
+    if said is None:  # no `apiece join` is there, as in Flower's simulation
+        from apiece.deploy.node import Node, Settings
+
+        said = Node(state, Settings.of(state)).answer(frame)
+    return Message(packed(said), reply_to=message)

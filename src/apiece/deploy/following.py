@@ -1,0 +1,106 @@
+"""What a person sees of deployed runs: their rounds as they come, and where each stands."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+from apiece.config.settings import Config
+from apiece.deploy import flower_commands as flower
+from apiece.deploy.request import FOLDER, Request, Terms, requests
+from apiece.deploy.serving import reached, running
+from apiece.errors import UserError, nearest
+from apiece.experiment import folders
+
+LOOK = 1.0  # seconds
+
+
+def requested(state: Path, config: Config, terms: Terms) -> Request:
+    """Ask the coordinator of a folder for a run; it is named after the folder that the run will be in."""
+    out = Path(str(config.out))
+    folders.refuse_existing(out)
+    word = re.sub(r"[^a-z0-9-]+", "-", out.name.lower()).strip("-") or "run"
+    request = Request(state / FOLDER / f"{word}-{zlib.crc32(str(out).encode()):08x}.toml")
+    request.write(config, terms)
+    return request
+
+
+def named(state: Path, name: str) -> Request:
+    """The run of a name; raises UserError if there is none."""
+    known = {request.name: request for request in requests(state)}
+    if name not in known:
+        raise UserError(f"there is no run {name!r}; {nearest(name, known)}")
+    return known[name]
+
+
+def go_on(request: Request) -> str:
+    """Let a run go on that was stopped or failed; gives what to tell."""
+    ended = request.ended()
+    if ended is None:
+        request.stop.unlink(missing_ok=True)
+        return f"run {request.name!r} is going on already."
+    if ended == "done":
+        return f"run {request.name!r} is done: see {request.read()[0].out}."
+    folder = Path(str(request.read()[0].out))
+    if (folder / "run.toml").is_file():
+        from apiece.experiment.lifecycle import go_on_after_stop
+
+        go_on_after_stop(folder)
+    request.reopen()
+    return f"run {request.name!r} goes on from its last checkpoint."
+
+
+def follow(request: Request, quiet: bool) -> None:
+    """Print the rounds of a run as they come, until it ends; raises UserError if it fails."""
+    shown, folder = 0, Path(str(request.read()[0].out))
+    while (ended := request.ended()) is None:
+        shown = _show(folder, shown, quiet)
+        time.sleep(LOOK)
+    _show(folder, shown, quiet)
+    if ended.startswith("failed: "):
+        raise UserError(ended.removeprefix("failed: "))
+    print(f"run {request.name!r}: {ended}; see {folder / 'report.html'}.")
+
+
+def _show(folder: Path, shown: int, quiet: bool) -> int:
+    """Print the rounds after those that were shown; gives how many there are."""
+    rounds = _rounds(folder)
+    for info in rounds[shown:] if not quiet else ():
+        measured = [f"{key} {value:.4g}" for key, value in info.items() if key.startswith(("global_", "personal_"))]
+        told = ", ".join([f"{info['answered']} of {info['cohort']} answered", *measured[:3]])
+        print(f"round {info['round']}: {told}", flush=True)
+    return max(shown, len(rounds))
+
+
+def _rounds(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    found = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # it is being written
+            break
+    return found
+
+
+def status(state: Path) -> list[str]:
+    """The nodes and the runs, a line each."""
+    connection = reached(state)
+    try:
+        told = [f"node {node.name}: {node.status}" for node in sorted(flower.registered(connection))]
+    except UserError as error:
+        told = [f"the server does not answer: {error}"]
+    for request in requests(state):
+        config, terms = request.read()
+        done = len(_rounds(Path(str(config.out))))
+        ended = request.ended()
+        where = ended or ("at work" if running(request) else "waits for the server")
+        told.append(f"run {request.name}: {where}, {done} of {config.rounds} rounds, {config.algorithm}, {config.out}")
+        if request.log.is_file() and (last := request.log.read_text().splitlines()[-1:]):
+            told.append(f"    {last[0]}")
+    return told

@@ -1,0 +1,65 @@
+"""`apiece join`: a node's side of Flower, kept running, once its data are found good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from apiece.consortium.private import load
+from apiece.deploy import doorway, own_data
+from apiece.deploy import flower_commands as flower
+from apiece.deploy.node import Node, Settings
+from apiece.deploy.serving import free_port
+from apiece.deploy.supervise import Kept, kept
+from apiece.errors import UserError
+from apiece.system import files
+from apiece.system.files import read_toml
+
+LOOK, EXPIRY = 0.5, 15.0  # seconds: between looks, and before a node whose old session has not expired tries again
+
+
+def node_of(folder: Path) -> tuple[str, str]:
+    """(the name, the server) of a node's folder, as the coordinator sent it; raises UserError for what is missing."""
+    table = read_toml(folder / "node.toml")
+    name, server = table.get("name"), table.get("server")
+    if not isinstance(name, str) or not isinstance(server, str):
+        raise UserError(f"{folder / 'node.toml'} has no name and server: ask the coordinator for the folder again.")
+    again, made = "ask the coordinator for the folder again", f"`apiece deploy key {folder}` makes it"
+    needed = {"ca.crt": again, "node.key": made}
+    for file, do in needed.items():
+        if not (folder / file).is_file():
+            raise UserError(f"{folder / file} is missing: {do}.")
+    load(folder / "node.key")
+    return name, server
+
+
+def join(
+    folder: Path, state: Path, settings: Settings, server: str, say: Callable[[str], None], until: Callable[[], bool]
+) -> None:
+    """Check the node's data, then keep it connected until `until` says so."""
+    settings.save(state)
+    node = Node(state, settings)
+    told = own_data.facts(node.dataset, settings.name)
+    doorway.opened(state, node.answer)
+    port, home = free_port(), state / "flower"
+    files.make_folder(home)
+    files.make_folder(state / "log")
+    command = flower.supernode(server, folder / "ca.crt", folder / "node.key", state, port)
+    flower.secret(state)
+    logs, environment = state / "log", flower.environment(home)
+    node_log, executor_log = logs / "supernode.log", logs / "superexec.log"
+    processes = [
+        Kept("the SuperNode", command, environment, node_log, say, often=EXPIRY, quick=60.0),
+        Kept("its SuperExec", flower.node_superexec(state, port), environment, executor_log, say),
+    ]
+    classes = f", {len(told.labels)} classes" if told.labels else ""
+    say(
+        f"node {settings.name!r} is ready: {told.samples} training and {told.tests} test samples of shape {told.shape}"
+        f"{classes}, for {told.task}; it waits for the runs of {server}."
+    )
+    with kept(processes):
+        while not until():
+            for process in processes:
+                process.look()
+            time.sleep(LOOK)

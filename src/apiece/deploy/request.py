@@ -1,0 +1,131 @@
+"""What a coordinator is asked to run: a file in its folder, by which a run goes on whatever ended meanwhile.
+
+    requests/NAME.toml      the run's settings, its quorum and its deadline; written once
+    requests/NAME.nodes     what the nodes told of their data when the run began
+    requests/NAME.log       what a person must know: who did not answer, and why
+    requests/NAME.ended     one sentence: how it ended; while this is missing, `apiece serve` submits the run again
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from apiece.config.settings import Config
+from apiece.config.tables import from_table, to_table
+from apiece.errors import UserError
+from apiece.system import files
+from apiece.system.files import read_toml
+
+FOLDER = "requests"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run asks of its nodes.
+
+    Args:
+        nodes: how many nodes take part: the run begins once so many are there.
+        quorum: how many answers a phase needs; with fewer it is tried again.
+        deadline: the seconds after which who has not answered is absent.
+        patience: the seconds in which the nodes must be there at the beginning.
+    """
+
+    nodes: int = 2
+    quorum: int = 1
+    deadline: float = 300.0
+    patience: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run that a coordinator was asked for."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    def write(self, config: Config, terms: Terms) -> None:
+        """Ask for a run; raises UserError if there is one of that name."""
+        if self.path.exists():
+            raise UserError(f"there is a run {self.name!r} already: take another --out, or `apiece deploy resume`.")
+        files.make_folder(self.path.parent)
+        table = {"terms": dataclasses.asdict(terms), "config": to_table(config)}
+        files.atomic_write(self.path, tomli_w.dumps(table).encode())
+
+    def read(self) -> tuple[Config, Terms]:
+        """The run's settings and terms."""
+        table = read_toml(self.path)
+        return from_table(table["config"], str(self.path)), Terms(**table["terms"])
+
+    def _beside(self, kind: str) -> Path:
+        return self.path.with_suffix(f".{kind}")
+
+    @property
+    def stop(self) -> Path:
+        """The file that asks the run to end after its present round."""
+        return self._beside("stop")
+
+    @property
+    def lock(self) -> Path:
+        """What the process that is at work on the run holds."""
+        return self._beside("lock")
+
+    def begin(self) -> None:
+        """A process is at work on the run from now on."""
+        self._beside("begun").touch()
+
+    def begun(self) -> bool:
+        """Whether a process that was submitted last has been at work on the run."""
+        return self._beside("begun").exists()
+
+    def clear_begun(self) -> None:
+        """The run is to be submitted once more."""
+        self._beside("begun").unlink(missing_ok=True)
+
+    @property
+    def log(self) -> Path:
+        return self._beside("log")
+
+    def told(self) -> list[dict[str, Any]] | None:
+        """What the nodes told when the run began; None before that."""
+        path = self._beside("nodes")
+        return json.loads(path.read_bytes()) if path.is_file() else None
+
+    def keep_told(self, told: list[dict[str, Any]]) -> None:
+        files.atomic_write(self._beside("nodes"), json.dumps(told).encode())
+
+    def say(self, text: str) -> None:
+        """Write a sentence into the run's log, with the time."""
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+        print(f"apiece: {line}", flush=True)
+        with open(self.log, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def end(self, sentence: str) -> None:
+        """The run has ended, in this way."""
+        files.atomic_write(self._beside("ended"), sentence.encode())
+
+    def ended(self) -> str | None:
+        """How the run ended; None while it has not."""
+        path = self._beside("ended")
+        return path.read_text() if path.is_file() else None
+
+    def reopen(self) -> None:
+        """Let a run that was stopped or failed go on."""
+        for path in (self.stop, self._beside("ended")):
+            if path.exists():
+                files.remove(path)
+
+
+def requests(state: Path) -> list[Request]:
+    """All runs that a coordinator was asked for, in the order of their names."""
+    return [Request(path) for path in sorted((state / FOLDER).glob("*.toml"))]

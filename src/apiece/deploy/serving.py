@@ -1,0 +1,155 @@
+"""`apiece serve`: the coordinator's side of Flower, kept running, and its runs, submitted until they end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from apiece.consortium.admission import admitted
+from apiece.consortium.certificates import checked, warned
+from apiece.consortium.folder import address
+from apiece.consortium.keys import fingerprint
+from apiece.deploy import flower_commands as flower
+from apiece.deploy.flower_commands import Connection
+from apiece.deploy.request import FOLDER, Request, requests
+from apiece.deploy.supervise import Kept, kept
+from apiece.errors import UserError
+from apiece.system import files
+
+LOOK, LISTED = 0.5, 5.0  # seconds: between looks, and between looks at who is admitted
+SUBMITTED, AT_ONCE = 90.0, 3.0  # seconds until a run is submitted again that has not begun, and one that has
+HERE = "serve.json"  # in a coordinator's folder: how its commands reach it
+
+
+@dataclass
+class Coordinator:
+    """What `apiece serve` keeps running, with the state of one folder."""
+
+    consortium: Path
+    state: Path
+    host: str
+    port: int
+    say: Callable[[str], None]
+    known: dict[str, str] = field(default_factory=dict)  # name -> public key, registered
+    submitted: dict[str, float] = field(default_factory=dict)
+    listed: float = 0.0
+
+    @property
+    def connection(self) -> Connection:
+        return Connection(self.state / "flower", self.port, self.consortium / "ca.crt")
+
+    def prepare(self) -> list[Kept]:
+        """Make the folder, and the processes that will be kept running; raises UserError for certificates that nodes
+        would refuse.
+        """
+        now = dt.datetime.now(dt.UTC)
+        validity = checked(self.consortium, address(self.consortium).host, now)
+        if ends := warned(self.consortium, validity, now):
+            self.say(f"{ends}.")
+        files.make_folder(self.state / FOLDER)
+        flower.secret(self.state)
+        self.connection.write()
+        files.atomic_write(self.state / HERE, json.dumps({"port": self.port, "ca": str(self.connection.ca)}).encode())
+        server = self.consortium / "server"
+        link = flower.superlink(
+            self.port, self.host, self.connection.ca, server / "server.pem", server / "server.key", self.state
+        )
+        env = flower.environment(self.connection.home)
+        executor = flower.superexec(self.connection, self.state)
+        log = self.state / "log"
+        files.make_folder(log)
+        return [
+            Kept("the SuperLink", link, env, log / "superlink.log", self.say),
+            Kept("the SuperExec", executor, env, log / "superexec.log", self.say),
+        ]
+
+    def serve(self, until: Callable[[], bool]) -> None:
+        """Keep everything running until `until` says so."""
+        link, executor = processes = self.prepare()
+        ready = False
+        with kept(processes):
+            while not until():
+                link.look()
+                if self._answers():
+                    if not ready:
+                        self.say(f"ready: nodes join at port {self.port}, and `apiece deploy run` begins a run.")
+                        ready = True
+                    executor.look()
+                    self._goes_on()
+                time.sleep(LOOK)
+
+    def _answers(self) -> bool:
+        """Whether the SuperLink takes connections."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
+                return True
+        except OSError:
+            return False
+
+    def _goes_on(self) -> None:
+        """Register who was admitted, and submit the runs that have not ended and that nobody runs."""
+        try:
+            if time.monotonic() - self.listed > LISTED:
+                self._admit()
+                self.listed = time.monotonic()
+            for request in requests(self.state):
+                last = self.submitted.get(request.name, -SUBMITTED)
+                if request.ended() is None and not running(request):
+                    if time.monotonic() - last > (AT_ONCE if request.begun() else SUBMITTED):
+                        request.clear_begun()
+                        number = flower.submit(self.connection, request.path)
+                        self.submitted[request.name] = time.monotonic()
+                        self.say(f"run {request.name!r} is submitted, as Flower's run {number}.")
+        except UserError as error:
+            self.say(str(error))
+
+    def _admit(self) -> None:
+        """Make the registered keys those of the consortium's list."""
+        wanted = {node.name: node.public_key for node in admitted(self.consortium)}
+        if wanted == self.known:
+            return
+        there = flower.registered(self.connection)
+        for node in there:
+            if wanted.get(node.name) != node.public_key:
+                flower.unregister(node.number, self.connection)
+                self.say(f"node {node.name!r} is let in no longer with the key {fingerprint(node.public_key)}.")
+        files.make_folder(self.state / "keys")
+        for name, key in wanted.items():
+            if (name, key) not in {node[:2] for node in there}:
+                files.atomic_write(self.state / "keys" / f"{name}.pub", f"{key}\n".encode())
+                flower.register(self.state / "keys" / f"{name}.pub", name, self.connection)
+                self.say(f"node {name!r} is let in.")
+        self.known = wanted
+
+
+def running(request: Request) -> bool:
+    """Whether a process is at work on a request."""
+    lock = FileLock(request.lock, timeout=0)
+    try:
+        with lock:
+            return False
+    except Timeout:
+        return True
+
+
+def reached(state: Path) -> Connection:
+    """How to reach the coordinator of a folder; raises UserError if there is none."""
+    try:
+        table = json.loads((state / HERE).read_bytes())
+    except (OSError, ValueError):
+        raise UserError(f"{state} is no folder of `apiece serve`: begin that first, or give --state.") from None
+    return Connection(state / "flower", table["port"], Path(table["ca"]))
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,70 @@
+"""What a client measures on its own test samples, and how the server adds it up.
+
+    evaluate     the model that was sent: sums over the client's test samples; what the client itself predicts with: its
+                 value of each metric
+    describe     the descriptor of the client's whole training data, of which a pipeline makes its model
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from apiece.algebra.generators import Pipeline
+from apiece.algebra.place import Shared
+from apiece.engine.predicting import predictors
+from apiece.engine.setup import Setup
+from apiece.engine.state import ClientTask
+from apiece.engine.stepping import Loop
+from apiece.measure.scoring import Scores, score
+
+Said = dict[str, Tensor]
+
+
+def ways(setup: Setup) -> list[str]:
+    """The names of what a client predicts with: with every piece (""), and without those that bear a name."""
+    return sorted({"", *(piece.without for piece in setup.pieces)})
+
+
+def evaluate(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said:
+    """Of n test samples: `count` of their targets, the sum of each metric over samples and of the loss for the model
+    that was sent, and for each way to predict (`ways`) the value of each metric, with a mask of those that are defined.
+    """
+    task, metrics = setup.task, setup.task.metrics
+    rows = torch.arange(0 if tests is None else len(tree_leaves(tests[1])[0]))
+    found = predictors(setup, Loop(), shared.vector, shared.buffers, shared, each)
+    values = torch.zeros(len(found), len(metrics), dtype=torch.float64)
+    defined = torch.zeros(len(found), len(metrics), dtype=torch.bool)
+    if not len(rows):
+        return {"count": torch.tensor(0), "values": values, "defined": defined}
+    for place, way in enumerate(ways(setup)):
+        own = score(task, found[way], tests, rows).of(metrics)
+        for column, metric in enumerate(metrics):
+            if metric.name in own:
+                values[place, column], defined[place, column] = own[metric.name], True
+    sent = score(task, lambda x: task.space.outputs(shared.vector, x, shared.buffers), tests, rows)
+    return {"count": sent.targets.sum(), "values": values, "defined": defined} | _sums(sent, metrics)
+
+
+def describe(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said:
+    """`v`, the mean embedding of all of the client's training samples, [E]."""
+    assert isinstance(setup.broadcast, Pipeline), "a descriptor is asked for by a pipeline alone"
+    with torch.no_grad():
+        return {"v": setup.broadcast.describe(shared.vector, each)}
+
+
+MEASURING = {"evaluate": evaluate, "describe": describe}
+
+
+def _sums(scores: Scores, metrics: Any) -> Said:
+    """The sums over samples, weighted by targets, of the loss and of each metric that is a mean over samples."""
+    weights, values = scores.targets.double(), iter(scores.values)
+    sums = {"loss": torch.tensor(scores.loss, dtype=torch.float64) * weights.sum()}
+    for metric in metrics:
+        if metric.over == "samples":
+            of = next(values)
+            sums[f"sum.{metric.name}"] = (of * weights.view(-1, *[1] * (of.dim() - 1))).sum(0)
+    return sums

@@ -1,0 +1,170 @@
+"""Clients on machines of their own as the server's loop sees them, and what they measure by messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apiece.algebra.generators import Pipeline, Table
+from apiece.engine import messages
+from apiece.engine.federated import Federated
+from apiece.engine.messages import Header
+from apiece.engine.state import Server
+from apiece.engine.traffic import down
+from apiece.measure.evaluate import Panel, mean_of, summary
+from apiece.measure.global_average import evaluated
+from apiece.measure.scoring import Values
+from apiece.storage.row_format import Row, RowFormat
+from apiece.vector.metric import Metric
+from apiece.wired.measuring import Said, ways
+from apiece.wired.remote import Remote
+from apiece.wired.rows import WiredRows
+from apiece.wired.server import Wired, WiredClients, text_of
+from apiece.wired.transport import Transport
+
+if TYPE_CHECKING:
+    from apiece.config.assemble import Experiment
+
+
+class RemoteRows(WiredRows):
+    """Which memories counted, of clients whose folders the server cannot read."""
+
+    def get(self, client: int) -> Row | None:
+        """None: the memory is the client's own."""
+        return None
+
+    def check(self, number: int, digest: str | None = None) -> None:
+        """Raise an error if the list is damaged; a client that lost its memory says so when it is asked."""
+        self._counted(digest)
+
+
+class RemoteClients(WiredClients):
+    """The clients of a `Remote`: the same messages as to processes of this machine, by the federation's transport."""
+
+    def _counts(self, layout: RowFormat, digest: str) -> WiredRows:
+        return RemoteRows(layout, self.folder, digest)
+
+    def _transport(self, experiment: Experiment, lift: Wired) -> Transport:
+        return experiment.federation.connect(self.run, text_of(experiment, self.run))
+
+    def touched(self) -> list[int]:
+        """Nobody: no client's row can be read here."""
+        return []
+
+
+class RemoteEvaluation:
+    """Each client's own values, and the sums over all test samples, from one message to each client."""
+
+    def __init__(self, federated: Federated, federation: Remote, clients: RemoteClients, panel: Panel) -> None:
+        self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return self.federated.setup.task.metrics
+
+    def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, Values]]:
+        """(the metrics after a round, by name; the values of each client that answered), of all or the panel."""
+        able = [c for c in self.federation.participants if self.federation.tests[c]]
+        asked = able if everyone else self.panel.of(able, server.round)
+        said = self._evaluated(server, lr, asked)
+        found = self._overall([own for own in said.values() if "loss" in own])
+        setup, by_way = self.federated.setup, {c: self._values(own) for c, own in said.items()}
+        for metric in self.metrics:
+            found |= summary(metric, (own[""] for own in by_way.values()))
+            for name in {piece.without for piece in setup.pieces} - {""}:
+                found |= mean_of(metric, (o[name] for o in by_way.values()), f"personal_{metric.name}_{name}")
+        return found, {client: own[""] for client, own in by_way.items()}
+
+    def adapted(self, server: Server, lr: float, most: int) -> dict[str, float]:
+        """Nothing: what clients gain by a further round's work is not measured on nodes."""
+        return {}
+
+    def _evaluated(self, server: Server, lr: float, asked: list[int]) -> dict[int, Said]:
+        setup = self.federated.setup
+        shared = self.federated.shared(server, lr)
+        models = self._models(server, lr, asked)
+        if setup.broadcast.common:
+            shared = shared._replace(model=evaluated(self.federated, server))
+        elif not isinstance(setup.broadcast, Pipeline | Table):
+            models = {client: shared.vector for client in asked}
+        asked = asked if setup.broadcast.common else list(models)
+        message = lambda c: self._message("evaluate", server, lr, c, down(setup, shared, models.get(c, ()), -1))
+        return self._answers("evaluate", asked, message)
+
+    def _models(self, server: Server, lr: float, asked: list[int]) -> dict[int, Tensor]:
+        """The model that each client is sent, where each has its own."""
+        setup, broadcast = self.federated.setup, self.federated.setup.broadcast
+        if isinstance(broadcast, Table):
+            return {c: broadcast.model(server.params, server.broadcast, self.clients.at_rest(c)) for c in asked}
+        if not isinstance(broadcast, Pipeline):
+            return {}
+        shared = self.federated.shared(server, lr)._replace(model=server.params[: broadcast.split], from_server={})
+        message = lambda c: self._message("describe", server, lr, c, down(setup, shared, (), -1))
+        told = self._answers("describe", asked, message)
+        with torch.no_grad():
+            made = lambda v: broadcast.generate(
+                server.params[broadcast.split :], broadcast.normalize(server.broadcast, v)
+            )
+            return {client: made(own["v"]) for client, own in told.items()}
+
+    def _message(self, operation: str, server: Server, lr: float, client: int, sent: dict[str, Tensor]) -> bytes:
+        counted = self.clients.counts.counted(client) if self.clients.fresh else {}
+        number = self.federated.setup.lr_in(lr, self.federation.names[client])
+        return messages.pack(Header(self.clients.run, operation, client, server.round, number=number, **counted), sent)
+
+    def _answers(self, operation: str, asked: list[int], message: Any) -> dict[int, Said]:
+        """What clients told; an answer that does not fit is left out, as is who did not answer."""
+        found = {}
+        for client, answer in zip(asked, self.clients.transport.ask(asked, message), strict=True):
+            if answer is not None and (said := self._fitting(operation, client, answer)) is not None:
+                found[client] = said
+        return found
+
+    def _fitting(self, operation: str, client: int, answer: bytes) -> Said | None:
+        try:
+            header, said = messages.unpack(answer)
+        except ValueError:
+            return None
+        if (header.operation, header.client, header.run) != (operation, client, self.clients.run):
+            return None
+        finite = all(bool(leaf.isfinite().all()) for leaf in said.values())
+        return said if finite and self._form(operation, said) else None
+
+    def _form(self, operation: str, said: Said) -> bool:
+        setup = self.federated.setup
+        if operation == "describe":
+            form: Any = self.clients.forms["embed"]
+            return said.keys() == {"v"} and said["v"].shape == form.x.shape
+        shape = (len(ways(setup)), len(self.metrics))
+        whole = {"count", "values", "defined"} <= said.keys() and said["count"].dim() == 0
+        return whole and said["values"].shape == shape == said["defined"].shape
+
+    def _values(self, said: Said) -> dict[str, Values]:
+        """A client's values by the way it predicts, without those that its samples do not define."""
+        return {
+            way: {
+                metric.name: float(said["values"][place, column])
+                for column, metric in enumerate(self.metrics)
+                if bool(said["defined"][place, column])
+            }
+            for place, way in enumerate(ways(self.federated.setup))
+        }
+
+    def _overall(self, said: list[Said]) -> dict[str, float]:
+        """The metrics and the loss of the one global model over all clients' test samples, where there is one."""
+        setup = self.federated.setup
+        own = setup.periods.personal or setup.buffer_periods.personal or not setup.broadcast.common
+        count = sum(int(each["count"]) for each in said)
+        if own or not count:
+            return {}
+        found = {}
+        for metric in self.metrics:
+            sums = [each[f"sum.{metric.name}"] for each in said if f"sum.{metric.name}" in each]
+            if metric.over == "samples" and sums and len({part.shape for part in sums}) == 1:
+                mean = torch.stack(sums).sum(0) / count
+                found[f"global_{metric.name}"] = float(mean if metric.finish is None else metric.finish(mean))
+        losses = np.array([float(each["loss"]) for each in said])
+        return found | {"global_loss": float(losses.sum() / count)}

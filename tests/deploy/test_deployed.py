@@ -1,0 +1,193 @@
+"""Nodes without a network: a grid in this process, by which every algorithm runs bitwise as with `--lift wired`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiece.config.settings import Config
+from apiece.deploy import following, frames, phases, rehearsal
+from apiece.deploy.coordinator import coordinate, settled
+from apiece.deploy.failure import Failure
+from apiece.deploy.node import Node, Settings
+from apiece.deploy.request import FOLDER, Request, Terms
+from apiece.engine import messages
+from apiece.experiment.launch import run_config
+
+EIGHT = {
+    "scaffold + relaxed_init(0.1)": {},
+    "fedals(alpha=2, head=1)": {"rounds": 4},
+    "fedals(alpha=2, head=1, cohort=redrawn)": {"rounds": 4, "cohort": 2},
+    "scaffold_p": {},
+    "fedcog": {},
+    "pefll": {},
+    "feddyn": {},
+    "fednova": {"steps": "uniform(2,5)"},
+    "knn_per": {"model": "mlp"},
+}
+ALL = Terms(3, 3, 60.0)
+USUAL = Config(rounds=2, steps="3", split="iid", eval_every=9)
+
+
+@dataclass
+class Grid:
+    """Nodes of this process, each message to which a test may change, answer or lose."""
+
+    folders: dict[str, Path]
+    heard: Callable[[str, bytes], bytes | Failure | None] = lambda name, frame: frame
+    said: list[tuple[str, bytes]] = field(default_factory=list)
+    marks: Any = field(default_factory=itertools.count)
+    waiting: dict[str, bytes | Failure] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+
+    def online(self) -> Mapping[str, Any]:
+        return {name: name for name in self.folders if name not in self.away}
+
+    def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
+        return [self._one(name, frame) for name, frame in messages]
+
+    def _one(self, name: str, frame: bytes) -> str:
+        mark = str(next(self.marks))
+        self.said.append((name, frame))
+        heard = self.heard(name, frame)
+        if isinstance(heard, Failure):
+            self.waiting[mark] = heard
+        elif heard is not None:
+            state = self.folders[name]
+            self.waiting[mark] = Node(state, Settings.of(state)).answer(heard)
+        return mark
+
+    def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
+        return [(mark, self.waiting.pop(mark)) for mark in marks if mark in self.waiting]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Nobody waits longer than needed."""
+    for name, seconds in {"LOOK": 0.0, "POLL": 0.001, "AGAIN": 0.01}.items():
+        monkeypatch.setattr(phases, name, seconds)
+
+
+def dealt(config: Config, home: Path, nodes: int = 3) -> Grid:
+    """Nodes with the data of a configuration's clients."""
+    folders = {}
+    for name in rehearsal.deal(replace(config, clients=nodes), home):
+        folders[name] = home / "nodes" / name
+        Settings(name, str(home / "data" / f"{name}.npz")).save(folders[name])
+    return Grid(folders)
+
+
+def asked(config: Config, home: Path, terms: Terms = ALL) -> Request:
+    request = Request(home / "serve" / FOLDER / "deployed.toml")
+    usual = Config()
+    request.write(settled(replace(config, data="your own", split=usual.split, out=str(home / "deployed"))), terms)
+    return request
+
+
+def wired(config: Config, home: Path) -> Path:
+    """The folder of the same run with processes of this machine."""
+    run_config(replace(config, clients=3, lift="wired", on_bad_client="skip", out=str(home / "wired")))
+    return home / "wired"
+
+
+def deployed(config: Config, home: Path, grid: Grid, terms: Terms = ALL) -> Path:
+    request = asked(config, home, terms)
+    coordinate(request, grid)
+    assert request.ended() == "done", request.ended()
+    return home / "deployed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", EIGHT)
+def test_a_deployed_run_is_bitwise_the_wired_one(algorithm, tmp_path):
+    config = replace(USUAL, algorithm=algorithm, **EIGHT[algorithm])
+    one = deployed(config, tmp_path, dealt(config, tmp_path))
+    two = wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+    last = [json.loads((path / "metrics.jsonl").read_text().splitlines()[-1]) for path in (one, two)]
+    shared = [name for name in last[0] if name.startswith("personal_")]
+    assert shared and all(last[0][name] == pytest.approx(last[1][name], abs=1e-6) for name in shared)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_away_is_absent_and_its_memory_goes_on(tmp_path, monkeypatch):
+    """One of three nodes is away in round 2: the run is that of two, and in round 3 of three again."""
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid, rounds = dealt(config, tmp_path), set[int]()
+
+    def heard(name: str, frame: bytes) -> bytes | None:
+        head, body = frames.unpack(frame)
+        round = messages.unpack(body)[0].round if head["ask"] == "answer" else -1
+        rounds.add(round)
+        return None if name == "client-1" and round == 1 else frame
+
+    grid.heard = heard
+    folder = deployed(config, tmp_path, grid, Terms(3, 2, 2.0))
+    answered = [json.loads(line)["answered"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert answered == [3, 2, 3]
+    log = (tmp_path / "serve" / FOLDER / "deployed.log").read_text()
+    assert "'client-1' did not answer in time" in log and "round 2: 1 of 3 nodes did not count" in log
+
+    monkeypatch.setattr("apiece.config.assemble.absent", lambda seed, round, *_: frozenset({1} if round == 1 else ()))
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_in_a_phase_goes_on_from_its_checkpoint(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=3, checkpoint_every=2)
+    grid, dies = dealt(config, tmp_path), iter(range(8))
+
+    def heard(name: str, frame: bytes) -> bytes:
+        if next(dies, None) == 7:
+            raise RuntimeError("killed")
+        return frame
+
+    grid.heard = heard
+    request = asked(config, tmp_path)
+    with pytest.raises(RuntimeError, match="killed"):
+        coordinate(request, grid)
+    assert request.ended() is None
+    coordinate(request, grid)
+    assert request.ended() == "done"
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
+def test_a_node_joins_between_rounds(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid = dealt(config, tmp_path)
+    grid.away = {"client-1"}
+
+    def heard(name: str, frame: bytes) -> bytes:
+        head, body = frames.unpack(frame)
+        if head["ask"] == "answer" and messages.unpack(body)[0].round == 1:
+            grid.away = set()
+        return frame
+
+    grid.heard = heard
+    folder = deployed(config, tmp_path, grid, Terms(2, 2, 60.0))
+    answered = [json.loads(line)["answered"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert answered == [2, 2, 3]
+    assert "client-1 takes part from now on" in (tmp_path / "serve" / FOLDER / "deployed.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_and_goes_on(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid, request = dealt(config, tmp_path), asked(config, tmp_path)
+    request.stop.touch()
+    coordinate(request, grid)
+    assert request.ended() == "stopped after round 1"
+    assert following.go_on(request).endswith("goes on from its last checkpoint.")
+    coordinate(request, grid)
+    assert request.ended() == "done" and following.go_on(request).startswith("run 'deployed' is done")
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []

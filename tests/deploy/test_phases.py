@@ -1,0 +1,208 @@
+"""A phase over a network that loses, delays, repeats and lies; what a node lets a coordinator decide."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apiece.config.settings import Config
+from apiece.deploy import frames, phases
+from apiece.deploy.facts import Facts, federation, united
+from apiece.deploy.failure import Failure
+from apiece.deploy.node import Node, Settings
+from apiece.deploy.phases import Phases, gathered
+from apiece.engine import messages
+from apiece.errors import UserError
+from apiece.wired.client import REFUSED
+
+NORTH = Facts("north", 5, 2, [3], "float", [], "int64", "classification", 2, [0, 1], [])
+
+
+class Net:
+    """Nodes that answer by a function of (name, head, body, how often it was asked); None: not yet, or never."""
+
+    def __init__(self, answer: Callable[[str, dict, bytes, int], bytes | Failure | None], *names: str) -> None:
+        self.answer, self.names, self.marks = answer, names, itertools.count()
+        self.asked: list[tuple[str, dict]] = []
+        self.there: dict[str, bytes | Failure] = {}
+
+    def online(self) -> Mapping[str, Any]:
+        return {name: name for name in self.names}
+
+    def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
+        made = []
+        for name, frame in messages:
+            head, body = frames.unpack(frame)
+            times = sum(other == name for other, _ in self.asked)
+            self.asked.append((name, head))
+            made.append(str(next(self.marks)))
+            if (answer := self.answer(name, head, body, times)) is not None:
+                self.there[made[-1]] = answer
+        return made
+
+    def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
+        return [(mark, self.there.pop(mark)) for mark in marks if mark in self.there]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    for name, seconds in {"LOOK": 0.0, "POLL": 0.001, "AGAIN": 0.01}.items():
+        monkeypatch.setattr(phases, name, seconds)
+
+
+def echo(name: str, head: dict, body: bytes, times: int) -> bytes:
+    return frames.pack({"is": "answer"}, body + name.encode())
+
+
+def phase(net: Net, quorum: int = 1, deadline: float = 0.2) -> tuple[list[bytes | None], list[str]]:
+    said: list[str] = []
+    made = Phases(net, ["north", "south"], "0" * 16, "text", quorum, deadline, said.append)
+    return list(made.ask([0, 1], lambda client: b"%d" % client)), said
+
+
+def test_answers_come_in_the_order_of_clients_and_the_text_goes_once():
+    net = Net(echo, "south", "north")
+    said: list[str] = []
+    made = Phases(net, ["north", "south"], "0" * 16, "text", 1, 1.0, said.append)
+    assert list(made.ask([1, 0], lambda client: b"%d" % client)) == [b"1south", b"0north"]
+    assert list(made.ask([0], lambda client: b"more")) == [b"morenorth"]
+    assert ["text" in head for _, head in net.asked] == [True, True, False] and not said
+
+
+def test_who_is_silent_is_absent_and_named():
+    answers, said = phase(Net(lambda n, h, b, t: echo(n, h, b, t) if n == "north" else None, "north", "south"))
+    assert answers == [b"0north", None] and said == ["'south' did not answer in time, and are absent."]
+
+
+def test_who_fails_is_asked_again_and_an_answer_that_came_is_kept():
+    def once(name: str, head: dict, body: bytes, times: int) -> bytes | Failure:
+        return Failure("code 5") if name == "south" and times < 2 else echo(name, head, body, times)
+
+    net = Net(once, "north", "south")
+    answers, said = phase(net, deadline=5.0)
+    assert answers == [b"0north", b"1south"] and len(said) == 2 and "code 5" in said[0]
+    assert [name for name, _ in net.asked].count("north") == 1
+
+
+def test_with_fewer_than_the_quorum_the_phase_goes_on():
+    def late(name: str, head: dict, body: bytes, times: int) -> bytes | None:
+        return None if name == "south" and times < 2 else echo(name, head, body, times)
+
+    answers, said = phase(Net(late, "north", "south"), quorum=2, deadline=0.05)
+    assert answers == [b"0north", b"1south"] and "quorum is 2: 'south' did not" in said[0]
+
+
+def test_a_node_that_lacks_the_text_gets_it():
+    def forgetful(name: str, head: dict, body: bytes, times: int) -> bytes:
+        return echo(name, head, body, times) if "text" in head and times else frames.pack({"is": "stranger"})
+
+    answers, said = phase(Net(forgetful, "north", "south"), deadline=5.0)
+    assert answers == [b"0north", b"1south"] and not said
+
+
+LIES = [b"", b"apiece1\n", frames.pack({"is": "gift"}), frames.pack({"is": "refused", "why": "no"})]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_node_that_answers_something_else_is_left_out_with_a_sentence(lie):
+    answers, said = phase(Net(lambda n, h, b, t: lie if n == "south" else echo(n, h, b, t), "north", "south"))
+    assert answers == [b"0north", None] and said[0].startswith("node 'south' is left out: ")
+
+
+def test_frames_are_whole_or_refused():
+    whole = frames.pack({"a": 1}, b"body")
+    assert frames.unpack(whole) == ({"a": 1}, b"body")
+    for bad in (whole[1:], whole[:14], b"apiece1\n\xff\xff\xff\xff{}", frames.pack([1])):  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="no frame of a deployed run"):
+            frames.unpack(bad)
+
+
+# --- hello ----------------------------------------------------------------------------------------------------------
+def telling(**changes: Any) -> Callable[..., bytes]:
+    return lambda name, *_: frames.pack({"is": "facts"} | asdict(NORTH) | {"name": name} | changes)
+
+
+def test_nodes_tell_of_their_data_once_enough_are_there():
+    assert gathered(Net(telling(), "south", "north"), 2, 5.0, print) == [NORTH, replace(NORTH, name="south")]
+    with pytest.raises(UserError, match="1 of 2 nodes told of their data in 0.05 seconds|0 of 2"):
+        gathered(Net(telling(), "north"), 2, 0.05, print)
+
+
+@pytest.mark.parametrize("lie", [{"samples": -1}, {"samples": True}, {"shape": "big"}, {"shape": [10**9, 10**9]},
+    {"labels": [[1]]}, {"kind": "float128"}, {"name": "east"}, {"columns": [3]}])  # fmt: skip
+def test_facts_that_cannot_be_are_left_out(lie):
+    said: list[str] = []
+    with pytest.raises(UserError, match="0 of 1 nodes told"):
+        gathered(Net(telling(**lie), "north"), 1, 0.2, said.append)
+    assert "node 'north' is left out: it " in said[0]
+
+
+def test_nodes_whose_data_do_not_fit_are_refused_in_a_sentence():
+    other = replace(NORTH, name="south", shape=[4])
+    with pytest.raises(UserError, match=r"nodes 'north' and 'south' do not fit: shape is \[3\] there and \[4\] here"):
+        federation([NORTH, other], lambda *_: None)  # type: ignore[arg-type]
+    assert united([NORTH, replace(NORTH, labels=[7, 3])]) == (0, 1, 3, 7)
+    with pytest.raises(UserError, match="numbers on some and text on others"):
+        united([NORTH, replace(NORTH, labels=["a"])])
+
+
+# --- a node ---------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def node(tmp_path) -> Node:
+    data = tmp_path / "mine.npz"
+    x, y = np.arange(30.0, dtype=np.float32).reshape(10, 3), np.array([3, 7] * 5)
+    np.savez(data, x_train=x, y_train=y, x_test=x[:4], y_test=y[:4])
+    settings = Settings("north", str(data))
+    settings.save(tmp_path / "state")
+    return Node(tmp_path / "state", Settings.of(tmp_path / "state"))
+
+
+def test_a_node_tells_counts_forms_and_names_and_no_sample(node):
+    head, body = frames.unpack(node.answer(frames.pack({"ask": "facts"})))
+    assert not body and head.pop("is") == "facts"
+    assert Facts.of(head) == replace(NORTH, samples=10, tests=4, labels=[3, 7])
+
+
+REFUSALS = {
+    "another's name": ({"ask": "answer", "to": "south", "run": "0" * 16, "who": 0}, "was sent a message for 'south'"),
+    "a path as run": ({"ask": "answer", "to": "north", "run": "../../../etc/x", "who": 0}, "a message of no run"),
+    "no number": ({"ask": "answer", "to": "north", "run": "0" * 16, "who": "0"}, "a message of no run"),
+    "another wish": ({"ask": "execute"}, "was asked for 'execute', which it lacks"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+def test_a_node_refuses_what_is_not_for_it(node, how):
+    asked, why = REFUSALS[how]
+    head, _ = frames.unpack(node.answer(frames.pack(asked)))
+    assert head["is"] == "refused" and why in head["why"] and not (node.state / "runs").exists()
+
+
+CONFIG = Config(data="your own", lift="wired", model="mlp", task="classification")
+WISHES = {
+    "a file to start from": ({"init": "/etc/passwd"}, "leave --init out"),
+    "a plug-in": ({"plugin": ("/tmp/evil.py#sha256=" + "0" * 64,)}, "--plugin"),
+    "a model's folder": ({"model": "hf('/etc')"}, "only if its owner names it"),
+    "a text in a model": ({"model": "mlp(hidden='/etc')"}, "only if its owner names it"),
+}
+
+
+@pytest.mark.parametrize("how", WISHES)
+def test_no_path_and_no_program_comes_from_a_coordinator(node, how):
+    wish, why = WISHES[how]
+    with pytest.raises(UserError, match=why):
+        node.allowed(replace(CONFIG, **wish))
+    assert node.allowed(replace(CONFIG, out="/etc", data_dir="/etc")).out is None
+
+
+def test_a_run_without_its_parts_is_refused_as_an_answer(node):
+    asked = {"ask": "answer", "to": "north", "run": "0" * 16, "who": 0}
+    assert frames.unpack(node.answer(frames.pack(asked)))[0] == {"is": "stranger"}
+    for text in ("x = 1", "[config]\n[resolved]\ndigest = 'another'", "not toml ["):
+        head, body = frames.unpack(node.answer(frames.pack(asked | {"text": text})))
+        assert head == {"is": "answer"} and messages.unpack(body)[0].operation == REFUSED
