@@ -123,20 +123,20 @@ def called(connection: Connection, *words: str) -> Any:
     return answer
 
 
-def register(public_key: Path, name: str, connection: Connection) -> None:
-    """Let a node with this key in, by this name."""
-    called(connection, "supernode", "register", str(public_key), "apiece", "--name", name)
+def register(public_key: Path, name: str, connection: Connection) -> str:
+    """Let a node with this key in, by this name; gives its number."""
+    return str(called(connection, "supernode", "register", str(public_key), "apiece", "--name", name)["node-id"])
 
 
-def registered(connection: Connection) -> dict[str, dict[str, Any]]:
-    """The registered nodes by name: number and state."""
-    answer = called(connection, "supernode", "list", "apiece")
-    return {str(node.get("name")): node for node in answer.get("nodes", [])}
+def registered(connection: Connection) -> dict[str, str]:
+    """The state of each registered node by its number; Flower's list has no names."""
+    nodes = called(connection, "supernode", "list", "apiece").get("nodes", [])
+    return {str(node["node-id"]): str(node["status"]) for node in nodes if node.get("deleted-at") in (None, "N/A")}
 
 
-def unregister(number: Any, connection: Connection) -> None:
+def unregister(number: str, connection: Connection) -> None:
     """Let a node in no longer."""
-    called(connection, "supernode", "unregister", str(number), "apiece")
+    called(connection, "supernode", "unregister", number, "apiece")
 
 
 def submit(connection: Connection, request: Path) -> str:

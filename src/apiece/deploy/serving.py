@@ -21,7 +21,7 @@ from apiece.system import files
 
 LOOK, LISTED = 0.5, 5.0  # seconds: between looks, and between looks at who is admitted
 SUBMITTED, AT_ONCE = 90.0, 3.0  # seconds until a run is submitted again that has not begun, and one that has
-HERE = "serve.json"  # in a coordinator's folder: how its commands reach it
+HERE, REGISTERED = "serve.json", "registered.json"  # in a coordinator's folder: how to reach it; who is let in
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Coordinator:
                 self.listed = time.monotonic()
             for request in requests(self.state):
                 last = self.submitted.get(request.name, -SUBMITTED)
-                if request.ended() is None and not running(request):
+                if request.due() and not running(request):
                     if time.monotonic() - last > (AT_ONCE if request.begun() else SUBMITTED):
                         request.clear_begun()
                         number = flower.submit(self.connection, request.path)
@@ -102,24 +102,29 @@ class Coordinator:
 
     def _admit(self) -> None:
         """Make the registered keys those of the consortium's list."""
-        wanted = {node.name: node.public_key for node in admitted(self.consortium)}
+        wanted = {node.name: node.public_key.strip() for node in admitted(self.consortium)}
         if wanted == self.known:
             return
-        there = flower.registered(self.connection)
-        files.make_folder(self.state / "keys")
-        kept_keys = {name: self.state / "keys" / f"{name}.pub" for name in {*wanted, *there}}
-        for name, node in there.items():
-            path = kept_keys[name]
-            if name not in wanted or not path.is_file() or path.read_text().strip() != wanted[name].strip():
-                flower.unregister(node["node-id"], self.connection)
-                self.say(f"node {name!r} is let in no longer.")
-        for name, key in wanted.items():
-            path = kept_keys[name]
-            if name not in there or path.read_text().strip() != key.strip():
-                files.atomic_write(path, (key.strip() + "\n").encode())
-                flower.register(path, name, self.connection)
-                self.say(f"node {name!r} is let in.")
+        there, records = flower.registered(self.connection), recorded(self.state)
+        keep = {n: r for n, r in records.items() if wanted.get(n) == r["key"] and r["number"] in there}
+        for number in there.keys() - {record["number"] for record in keep.values()}:
+            flower.unregister(number, self.connection)
+            name = next((n for n, r in records.items() if r["number"] == number), number)
+            self.say(f"node {name!r} is let in no longer.")
+        for name in wanted.keys() - keep.keys():
+            path = self.state / "key.pub"
+            files.atomic_write(path, f"{wanted[name]}\n".encode())
+            keep[name] = {"key": wanted[name], "number": flower.register(path, name, self.connection)}
+            files.atomic_write(self.state / REGISTERED, json.dumps(keep).encode())
+            self.say(f"node {name!r} is let in.")
+        files.atomic_write(self.state / REGISTERED, json.dumps(keep).encode())
         self.known = wanted
+
+
+def recorded(state: Path) -> dict[str, dict[str, str]]:
+    """The registered nodes by name: each one's key, and its number at Flower."""
+    path = state / REGISTERED
+    return json.loads(path.read_bytes()) if path.is_file() else {}
 
 
 def running(request: Request) -> bool:
