@@ -129,7 +129,6 @@ class Coordinator:
         self.known = wanted
 
 
-
 def running(request: Request) -> bool:
     """Whether a process is at work on a request."""
     lock = FileLock(request.lock, timeout=0)
