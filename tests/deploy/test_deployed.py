@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
+import torch
 
+from apiece.config.model import make_model
 from apiece.config.settings import Config
 from apiece.deploy import following, frames, phases, rehearsal
 from apiece.deploy.coordinator import coordinate, settled
@@ -191,3 +194,24 @@ def test_a_run_is_stopped_and_goes_on(tmp_path):
     assert request.ended() == "done" and following.go_on(request).startswith("run 'deployed' is done")
     wired(config, tmp_path)
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fedper", "pefll"])
+def test_every_node_has_its_model_and_a_newcomer_gets_one(algorithm, tmp_path):
+    config = replace(USUAL, algorithm=algorithm)
+    grid, request = dealt(config, tmp_path), asked(config, tmp_path, Terms(2, 2, 60.0))
+    grid.away = {"client-1"}
+    coordinate(request, grid)
+    grid.away = set()
+    request.newcomers.touch()
+    coordinate(request, grid)
+    assert request.ended() == "done" and not request.newcomers.exists()
+    assert "node 'client-1', which was not in training, has a model: accuracy 0." in request.log.read_text()
+    (run,) = (grid.folders["client-0"] / "runs").iterdir()
+    folders = [folder / "runs" / run.name for folder in grid.folders.values()]
+    models = [safetensors.torch.load_file(folder / "model.safetensors") for folder in folders]
+    whole = make_model("auto", (1, 8, 8), 10)
+    for model in models:
+        whole.load_state_dict(model)
+    assert any(not torch.equal(models[0][name], models[2][name]) for name in models[0])

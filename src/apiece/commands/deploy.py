@@ -166,6 +166,20 @@ class ResumeNodes:
 
 
 @dataclass(frozen=True)
+class Newcomers:
+    """Give every node that is there, and was not in a run's training, a model made for it by the run's algorithm."""
+
+    name: Positional[Name]
+    state: State = STATE
+
+    def __call__(self) -> None:
+        from apiece.deploy.following import named, personalize
+
+        for line in personalize(named(Path(self.state), self.name)):
+            print(line)
+
+
+@dataclass(frozen=True)
 class Rehearse:
     """Deploy on this machine alone, with certificates and keys: a server and nodes, to whose folders the data of a run
     are dealt, and compare the result with that of `apiece run --lift wired`. It takes the settings of `apiece run`.
@@ -194,4 +208,4 @@ def _say(text: str) -> None:
     print(f"apiece: {text}", flush=True)
 
 
-RUNNING = {"run": RunNodes, "status": Status, "stop": Stop, "resume": ResumeNodes}
+RUNNING = {"run": RunNodes, "status": Status, "stop": Stop, "resume": ResumeNodes, "personalize": Newcomers}

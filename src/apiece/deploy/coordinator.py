@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from apiece.algebra.generators import Table
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.data.catalog import OWN
-from apiece.deploy.facts import Facts, federation, united
-from apiece.deploy.phases import TELLING, Nodes, Phases, gathered, telling
+from apiece.deploy.facts import Facts, federation
+from apiece.deploy.newcomers import newcomers, personalized
+from apiece.deploy.phases import Nodes, Phases, gathered
 from apiece.deploy.request import Request
 from apiece.errors import UserError
 from apiece.experiment import folders
@@ -61,6 +62,9 @@ def coordinate(request: Request, nodes: Nodes) -> None:
                 except Joined as joined:
                     request.keep_told([*(request.told() or []), *map(asdict, joined.facts)])
                     request.say(f"{', '.join(facts.name for facts in joined.facts)} takes part from now on.")
+            if request.newcomers.exists():
+                personalized(request, nodes)
+                request.newcomers.unlink()
     except Timeout:
         return  # another process is at work on it
     except UserError as error:
@@ -105,26 +109,6 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
     taken = {"floor": floor, "phases": [phase for phases in timed for phase in phases.taken]}
     files.atomic_write(request.path.with_suffix(".taken"), json.dumps(taken).encode())
     request.end(f"stopped after round {result.server.round}" if request.stop.exists() else "done")
-
-
-def newcomers(nodes: Nodes, facts: list[Facts], turned_away: set[str], say: Callable[[str], None]) -> list[Facts]:
-    """What nodes tell that are there and do not take part yet; those whose data do not fit are turned away."""
-    strangers = sorted(set(nodes.online()) - {each.name for each in facts} - turned_away)
-    if not strangers:
-        return []
-    found = []
-    for name, told in telling(nodes, strangers, time.monotonic() + TELLING, say).items():
-        try:
-            federation([*facts, told], lambda *_: Phases(nodes, [], "", "", 1, 1.0, say))
-            if unknown := set(told.labels) - set(united(facts)):
-                raise UserError(f"the run does not know its classes {sorted(map(str, unknown))}.")
-        except UserError as error:
-            turned_away.add(name)
-            say(f"node {name!r} cannot join: {error}")
-        else:
-            found.append(told)
-    turned_away |= set(strangers) - {told.name for told in found}
-    return found
 
 
 def _clear_unbegun(folder: Path) -> None:

@@ -123,9 +123,9 @@ def called(connection: Connection, *words: str) -> Any:
     return answer
 
 
-def register(public_key: Path, name: str, connection: Connection) -> None:
-    """Let a node with this key in, by this name."""
-    called(connection, "supernode", "register", str(public_key), "apiece", "--name", name)
+def register(public_key: Path, name: str, connection: Connection) -> str:
+    """Let a node with this key in, by this name; gives its number."""
+    return str(called(connection, "supernode", "register", str(public_key), "apiece", "--name", name)["node-id"])
 
 
 class Registered(NamedTuple):
@@ -156,7 +156,7 @@ def registered(connection: Connection) -> tuple[Registered, ...]:
     return tuple(Registered(i.name, key(i.public_key).decode(), i.node_id, i.status) for i in there)
 
 
-def unregister(number: Any, connection: Connection) -> None:
+def unregister(number: int, connection: Connection) -> None:
     """Let a node in no longer."""
     called(connection, "supernode", "unregister", str(number), "apiece")
 

@@ -54,6 +54,21 @@ def go_on(request: Request) -> str:
     return f"run {request.name!r} goes on from its last checkpoint."
 
 
+def personalize(request: Request) -> list[str]:
+    """Give each node that was not in training a model; gives what the run's log says of it."""
+    if request.ended() != "done":
+        raise UserError(f"run {request.name!r} is not done: wait for its end, or nodes join it between rounds.")
+    before = len(_log(request))
+    request.newcomers.touch()
+    while request.newcomers.exists():
+        time.sleep(LOOK)
+    return _log(request)[before:]
+
+
+def _log(request: Request) -> list[str]:
+    return request.log.read_text().splitlines() if request.log.is_file() else []
+
+
 def follow(request: Request, quiet: bool) -> None:
     """Print the rounds of a run as they come, until it ends; raises UserError if it fails."""
     shown, folder = 0, Path(str(request.read()[0].out))
@@ -79,13 +94,14 @@ def _show(folder: Path, shown: int, quiet: bool) -> int:
 def _rounds(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.is_file() else []
-    found = []
+    found: dict[int, dict[str, Any]] = {}  # a run that is stopped writes its last round once more
     for line in lines:
         try:
-            found.append(json.loads(line))
+            info = json.loads(line)
         except ValueError:  # it is being written
             break
-    return found
+        found[info["round"]] = info
+    return list(found.values())
 
 
 def status(state: Path) -> list[str]:
@@ -101,6 +117,5 @@ def status(state: Path) -> list[str]:
         ended = request.ended()
         where = ended or ("at work" if running(request) else "waits for the server")
         told.append(f"run {request.name}: {where}, {done} of {config.rounds} rounds, {config.algorithm}, {config.out}")
-        if request.log.is_file() and (last := request.log.read_text().splitlines()[-1:]):
-            told.append(f"    {last[0]}")
+        told += [f"    {line}" for line in _log(request)[-1:]]
     return told

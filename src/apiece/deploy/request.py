@@ -75,6 +75,15 @@ class Request:
         return self._beside("stop")
 
     @property
+    def newcomers(self) -> Path:
+        """The file that asks for a model for each node that was not in training."""
+        return self._beside("newcomers")
+
+    def due(self) -> bool:
+        """Whether there is something to do."""
+        return self.ended() is None or self.newcomers.exists()
+
+    @property
     def lock(self) -> Path:
         """What the process that is at work on the run holds."""
         return self._beside("lock")

@@ -101,7 +101,7 @@ class Coordinator:
                 self.listed = time.monotonic()
             for request in requests(self.state):
                 last = self.submitted.get(request.name, -SUBMITTED)
-                if request.ended() is None and not running(request):
+                if request.due() and not running(request):
                     if time.monotonic() - last > (AT_ONCE if request.begun() else SUBMITTED):
                         request.clear_begun()
                         number = flower.submit(self.connection, request.path)
@@ -112,7 +112,7 @@ class Coordinator:
 
     def _admit(self) -> None:
         """Make the registered keys those of the consortium's list."""
-        wanted = {node.name: node.public_key for node in admitted(self.consortium)}
+        wanted = {node.name: node.public_key.strip() for node in admitted(self.consortium)}
         if wanted == self.known:
             return
         there = flower.registered(self.connection)

@@ -45,7 +45,7 @@ from apiece.storage.row_format import Row, StoreError
 from apiece.system import files, signals
 from apiece.wired import client_folder
 from apiece.wired.client_folder import PHASE
-from apiece.wired.measuring import MEASURING
+from apiece.wired.measuring import MEASURING, own_model
 
 NOT_FINITE, REFUSED, FAILED = "not finite", "refused", "failed"  # what an answer's header says instead of the operation
 
@@ -105,6 +105,9 @@ class Client:
         each = self._each(header, sent)
         if header.operation in MEASURING:
             said = MEASURING[header.operation](self.federated.setup, shared, each, self.tests)
+            if header.operation == "evaluate":
+                model = messages.save(own_model(self.federated.setup, shared, each))
+                files.atomic_write(self.folder / client_folder.MODEL, model)
             return messages.pack(header, said)
         reply = OPERATIONS[header.operation](self.federated.setup, Loop(), shared, each)
         if not bool(reply.finite):

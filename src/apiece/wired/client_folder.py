@@ -2,7 +2,8 @@
 
 `data.message` is the client's data, written once; a real client would have its data already.
 `phase.message` is the first phase of a pipeline, stored until the last. `round-000012-89abcdef.message` is the client's
-memory of one round, named by the round and its checksum, so that no memory ever overwrites another.
+memory of one round, named by the round and its checksum, so that no memory ever overwrites another. On a node,
+`model.safetensors` is the model that it predicts with, by the names of its module.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from apiece.storage.trees import numbered
 from apiece.system import files
 
 DATA, PHASE = "data.message", "phase.message"
+MODEL = "model.safetensors"  # what the client predicts with, since it was last measured
 MEMORY = re.compile(r"round-(\d+)-[0-9a-f]{8}\.message(\.tmp)?")
 EARLIER = ": `apiece resume` continues from the last checkpoint whose memories are whole"
 

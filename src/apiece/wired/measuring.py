@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.generators import Pipeline
 from apiece.algebra.place import Shared
-from apiece.engine.predicting import predictors
+from apiece.engine.predicting import predicting, predictors
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Loop
@@ -47,6 +47,12 @@ def evaluate(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said
                 values[place, column], defined[place, column] = own[metric.name], True
     sent = score(task, lambda x: task.space.outputs(shared.vector, x, shared.buffers), tests, rows)
     return {"count": sent.targets.sum(), "values": values, "defined": defined} | _sums(sent, metrics)
+
+
+def own_model(setup: Setup, shared: Shared, each: ClientTask) -> Said:
+    """The model that the client itself predicts with, by the names of its module's state."""
+    theta, buffers = predicting(setup, Loop(), shared.vector, shared.buffers, shared, each)
+    return setup.task.space.state_dict(theta, buffers)
 
 
 def describe(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said:

@@ -78,6 +78,10 @@ class RemoteEvaluation:
                 found |= mean_of(metric, (o[name] for o in by_way.values()), f"personal_{metric.name}_{name}")
         return found, {client: own[""] for client, own in by_way.items()}
 
+    def of(self, server: Server, lr: float, asked: list[int]) -> dict[int, Values]:
+        """The values of these clients, each of which keeps the model that it predicts with."""
+        return {client: self._values(own)[""] for client, own in self._evaluated(server, lr, asked).items()}
+
     def adapted(self, server: Server, lr: float, most: int) -> dict[str, float]:
         """Nothing: what clients gain by a further round's work is not measured on nodes."""
         return {}

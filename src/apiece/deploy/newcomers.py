@@ -1,0 +1,68 @@
+"""Nodes that come after others: what they tell, who fits, and a model for one that was not in training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from apiece.config.assemble import assemble
+from apiece.deploy.facts import Facts, federation, united
+from apiece.deploy.phases import TELLING, Nodes, Phases, telling
+from apiece.deploy.request import Request
+from apiece.errors import UserError
+from apiece.experiment import identity
+from apiece.experiment.run import trained
+from apiece.measure.evaluate import Panel
+from apiece.wired.remote import Remote
+from apiece.wired.remote_clients import RemoteClients, RemoteEvaluation
+from apiece.wired.server import Wired
+
+Say = Callable[[str], None]
+
+
+def newcomers(nodes: Nodes, facts: list[Facts], turned_away: set[str], say: Say) -> list[Facts]:
+    """What nodes tell that are there and do not take part yet; those whose data do not fit are turned away."""
+    strangers = sorted(set(nodes.online()) - {each.name for each in facts} - turned_away)
+    if not strangers:
+        return []
+    found = []
+    for name, told in telling(nodes, strangers, time.monotonic() + TELLING, say).items():
+        try:
+            federation([*facts, told], lambda *_: Phases(nodes, [], "", "", 1, 1.0, say))
+            if unknown := set(told.labels) - set(united(facts)):
+                raise UserError(f"the run does not know its classes {sorted(map(str, unknown))}.")
+        except UserError as error:
+            say(f"node {name!r} cannot join: {error}")
+        else:
+            found.append(told)
+    turned_away |= set(strangers) - {told.name for told in found}
+    return found
+
+
+def personalized(request: Request, nodes: Nodes) -> None:
+    """Give every node that is there and was not in training a model made for it, by the message that measures: it keeps
+    the model, and tells its values.
+    """
+    config, terms = request.read()
+    facts = [Facts.of(each) for each in request.told() or []]
+    new, folder = newcomers(nodes, facts, set(), request.say), Path(str(config.out))
+    if not new:
+        return request.say("no node is there that was not in training and whose data fit.")
+
+    def place(of: list[Facts]) -> Remote:
+        names = [each.name for each in of]
+        return federation(of, lambda run, text: Phases(nodes, names, run, text, 1, terms.deadline, request.say))
+
+    everyone = place([*facts, *new])
+    config = replace(config, task=facts[0].task)
+    result = trained(assemble(config, clients=place(facts)), folder)
+    experiment: Any = replace(result.experiment, federation=everyone, training=everyone)
+    clients = RemoteClients(experiment, folder, identity.digest(config, folder), Wired(1))
+    measure = RemoteEvaluation(experiment.federated, everyone, clients, Panel(1))
+    lr = result.experiment.plan(max(result.server.round - 1, 0)).lr
+    for client, values in measure.of(result.server, lr, list(range(len(facts), len(facts) + len(new)))).items():
+        told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        request.say(f"node {everyone.names[client]!r}, which was not in training, has a model: {told}.")
