@@ -18,6 +18,7 @@ class Deploy:
     """A consortium on real machines: its keys and certificates, and its runs."""
 
     command: OmitSubcommandPrefixes[Chosen]  # pyright: ignore
+    """What is to be done."""
 
     def __call__(self) -> None:
         self.command()
