@@ -60,7 +60,8 @@ def personalized(request: Request, nodes: Nodes) -> None:
     config = replace(config, task=facts[0].task)
     result = trained(assemble(config, clients=place(facts)), folder)
     experiment: Any = replace(result.experiment, federation=everyone, training=everyone)
-    clients = RemoteClients(experiment, folder, identity.digest(config, folder), Wired(1))
+    digest = identity.digest(experiment.config, folder)
+    clients = RemoteClients(experiment, folder, digest, Wired(1))
     measure = RemoteEvaluation(experiment.federated, everyone, clients, Panel(1))
     lr = result.experiment.plan(max(result.server.round - 1, 0)).lr
     for client, values in measure.of(result.server, lr, list(range(len(facts), len(facts) + len(new)))).items():
