@@ -164,6 +164,6 @@ def test_threads_on_a_gpu_have_streams_and_those_of_the_cpu_none():
             config=config, federated=SimpleNamespace(setup=SimpleNamespace(task=SimpleNamespace(space=None)))
         )
 
-    assert type(lift_of(experiment("cuda:1"))) is Streamed and type(lift_of(experiment("cpu"))) is Threaded
+    assert type(lift_of(experiment("cuda:1")).lift) is Streamed and type(lift_of(experiment("cpu")).lift) is Threaded
     convolutional = SimpleNamespace(parameters=[SimpleNamespace(shape=(1, 1, 3, 3))], size=1000)
     assert type(by_rule(convolutional, "cpu", 9, 2)) is Threaded

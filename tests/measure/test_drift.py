@@ -31,7 +31,7 @@ def test_divergence_and_consensus_are_the_direct_sums(algorithm, absent):
     """Over the cohort that answered, and over all clients, those that never trained at the initial model."""
     experiment = assemble(config(algorithm=algorithm, absent=absent, **SETTINGS))
     federated = experiment.federated
-    clients = clients_of(experiment, None, "", lift_of(experiment))
+    clients = clients_of(experiment, None, "", lift_of(experiment).lift)
     state = run.first(experiment)
     shared, layers = federated.setup.periods.shared, federated.setup.task.space.layer_index()
 

@@ -12,6 +12,6 @@ def misspelled(piece: Piece) -> str:
     slots = [name for name in vars(Piece) if not name.startswith("_")]
     own = {name for kind in type(piece).__mro__ if kind not in Piece.__mro__ for name in vars(kind)}
     for name in sorted(own.difference(slots)):
-        if callable(getattr(piece, name)) and (near := get_close_matches(name, slots, n=1, cutoff=0.75)):
+        if callable(getattr(piece, name)) and (near := get_close_matches(name, slots, n=1, cutoff=0.85)):
             return f"{type(piece).__name__}.{name} is no slot, and nothing calls it; did you mean {near[0]!r}?"
     return ""

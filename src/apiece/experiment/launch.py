@@ -92,7 +92,7 @@ def federate(
 
     Raises UserError for what cannot be run.
 
-    >>> result = federate(algorithm="scaffold", clients=10, split="dirichlet(0.5)", rounds=8, steps=10)
+    >>> result = federate(algorithm="scaffold", clients=10, split="dirichlet(0.5)", rounds=12, steps=10)
     >>> result.metrics[-1]["global_accuracy"] > 0.8  # of the bundled digits; chance is 0.1
     True
     """
