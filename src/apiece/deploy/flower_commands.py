@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
-from apiece.errors import UserError, said
+from apiece.errors import UserError, said, with_extra
 from apiece.system import files
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
@@ -66,7 +66,7 @@ def program(name: str) -> str:
     """A program of Flower's, beside our own interpreter; UserError if it is not installed."""
     path = Path(sys.executable).parent / name
     if not path.exists():
-        raise UserError("nodes are reached through Flower, which is not here: pip install 'apiece[flower]'.")
+        raise UserError(f"nodes are reached through Flower, which is not here: {with_extra('flower')}.")
     return str(path)
 
 

@@ -1,0 +1,83 @@
+"""Who a server lets in: exactly the keys of the consortium's list, also after a revocation, a new key and a restart."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from apiece.consortium.admission import admit, revoke
+from apiece.consortium.folder import make
+from apiece.consortium.keys import make_key
+from apiece.consortium.naming import Server
+from apiece.deploy import flower_commands
+from apiece.deploy.flower_commands import Registered
+from apiece.deploy.serving import Coordinator
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+class SuperLink:
+    """The three commands about nodes, with what Flower does with them: it numbers nodes, and takes no key twice."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Registered] = []
+        self.ever: list[str] = []
+
+    def registered(self, connection):
+        return tuple(self.nodes)
+
+    def register(self, path: Path, name: str, connection):
+        key = path.read_text().strip()
+        assert key not in self.ever, "Flower refuses a key that it had before"
+        self.ever.append(key)
+        self.nodes.append(Registered(name, key, 7000 + len(self.ever), "online"))
+
+    def unregister(self, number: int, connection):
+        assert number in {node.number for node in self.nodes}
+        self.nodes = [node for node in self.nodes if node.number != number]
+
+
+@pytest.fixture
+def link(monkeypatch):
+    made = SuperLink()
+    for name in ("registered", "register", "unregister"):
+        monkeypatch.setattr(flower_commands, name, getattr(made, name))
+    return made
+
+
+def joined(folder: Path, name: str, **words) -> str:
+    """A node's key is made and admitted; gives its public key."""
+    node = folder / "nodes" / name
+    for old in ("node.key", "request.toml"):
+        (node / old).unlink(missing_ok=True)
+    make_key(node)
+    return admit(folder, node / "request.toml", NOW, **words).public_key.strip()
+
+
+def test_the_keys_of_the_list_are_let_in_and_no_others(tmp_path, link):
+    folder = tmp_path / "consortium"
+    make(folder, ["north", "south"], Server("localhost", 8443), NOW)
+    north, south = joined(folder, "north"), joined(folder, "south")
+    said: list[str] = []
+    server = Coordinator(folder, tmp_path / "state", "127.0.0.1", 8000, said.append)
+    let_in = lambda: {(node.name, node.public_key) for node in link.nodes}
+
+    server._admit()
+    assert let_in() == {("north", north), ("south", south)}
+
+    revoke(folder, "north", NOW)
+    server._admit()
+    assert let_in() == {("south", south)}, "the node that was revoked, and not another"
+    assert any("'north'" in line and "no longer" in line for line in said)
+
+    again = Coordinator(folder, tmp_path / "state", "127.0.0.1", 8000, said.append)  # it was killed, and knows nothing
+    again._admit()
+    assert let_in() == {("south", south)}
+
+    new = joined(folder, "south", replace=True)
+    again._admit()
+    assert let_in() == {("south", new)} and new != south
