@@ -151,6 +151,9 @@ def test_only_names_rows_and_columns(place):
     assert chosen(CARD, "cpu", "With mu(0.1,2), MNIST") == [("with mu(0.1, 2)", "mnist")]
     assert chosen(CARD, "cpu", "mnist") == [("plain", "mnist"), ("with mu(0.1, 2)", "mnist")]
     assert len(chosen(CARD, "cpu", " ")) == 4
+    commas = replace(CARD, columns={"mnist, sorted": {"data": "mnist"}, "mnist": {"data": "mnist"}})
+    assert chosen(commas, "cpu", "plain, MNIST, sorted") == [("plain", "mnist, sorted")]
+    assert chosen(commas, "cpu", "mnist,plain") == [("plain", "mnist")]
     with pytest.raises(UserError, match="no row or column is 'plane'; did you mean 'plain'"):
         chosen(CARD, "cpu", "plane")
     with pytest.raises(UserError, match="has no scale 'paper'"):

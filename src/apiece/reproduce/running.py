@@ -112,15 +112,22 @@ def chosen(card: Card, scale: str, only: str) -> list[tuple[str, str]]:
     """The cells whose row and column `only` names."""
     rows, columns = card.places(scale)
     known = {_plain(name): name for name in (*rows, *columns)}
-    words = [word for word in re.split(r",(?![^()]*\))", only) if word.strip()]
-    for word in words:
-        if _plain(word) not in known:
-            raise UserError(
-                f"--only {only!r}: no row or column is {word.strip()!r}; {nearest(word.strip(), known.values())}"
-            )
-    named = {known[_plain(word)] for word in words}
+    named = set(_names(only, known))
     of_rows, of_columns = named & set(rows) or set(rows), named & set(columns) or set(columns)
     return [(row, column) for row, column in card.cells(scale) if row in of_rows and column in of_columns]
+
+
+def _names(only: str, known: Mapping[str, str]) -> Iterator[str]:
+    """The names in a text with commas between them; a name may have commas of its own, and the longest is taken."""
+    words = re.split(r",(?![^()]*\))", only)
+    while words:
+        lengths = range(len(words), 0, -1)
+        length = next((n for n in lengths if _plain(",".join(words[:n])) in known), 0)
+        if not length and (word := words[0].strip()):
+            raise UserError(f"--only {only!r}: no row or column is {word!r}; {nearest(word, known.values())}")
+        if length:
+            yield known[_plain(",".join(words[:length]))]
+        words = words[length or 1 :]
 
 
 def verify(name: str, number: int, place: Place) -> str:
