@@ -167,7 +167,8 @@ def _refuse_unknown(words: list[str]) -> None:
     """Refuse an unknown name in a run's own flags, for which the command line need not be parsed: that takes as long as
     all else. `Run.check` refuses every other one, as a file's, and those of a run with plug-ins.
     """
-    if words[:1] != ["run"] or {"-h", "--help"} & {*words} or _given(words, "plugin"):
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1  # ranks agree on who says it, once they have met
+    if several or words[:1] != ["run"] or {"-h", "--help"} & {*words} or _given(words, "plugin"):
         return
     flags = {f"--{name}": name for name in ("algorithm", *SOURCES)}
     refuse_unknown(replace(Config(), **{flags[name]: value for name, value in _flags(words) if name in flags}))

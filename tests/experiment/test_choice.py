@@ -42,6 +42,16 @@ def test_what_is_not_compiled_however_long(change, why):
     assert compiling(facts).pays and not (found := compiling(facts._replace(**change))).pays and why in found.why
 
 
+@pytest.fixture(autouse=True)
+def short_runs_count(monkeypatch):
+    monkeypatch.setattr(choice, "FEW", 0)
+
+
+def test_a_run_of_few_steps_is_not_looked_at(monkeypatch):
+    monkeypatch.setattr(choice, "FEW", 17)  # it has 16
+    assert choice.facts_of(assemble(Config(**QUICK))) is None
+
+
 @pytest.mark.parametrize(
     "settings, alike",
     [({}, True), ({"steps": "uniform(1,3)"}, False), ({"split": "dirichlet(0.1)"}, True),

@@ -164,7 +164,7 @@ def test_ctrl_c_ends_any_lift_while_clients_are_at_work(begin, tmp_path, lift, h
 
 
 def test_ctrl_c_ends_a_run_that_measures_which_lift_is_fastest(begin, tmp_path):
-    run = begin("run", *SMALL, *LONG, "--out", tmp_path / "run")
+    run = begin("run", *SMALL, *LONG, "--precision", "float64", "--out", tmp_path / "run")  # auto compiles float32
     until(lambda: len(os.listdir(f"/proc/{run.pid}/task")) >= 4)  # its own, that which waits for signals, and two
     code, said, seconds = run.ended(signal.SIGINT)
     assert (code, said.strip()) == (130, "apiece: interrupted; nothing had begun yet.") and seconds < FIVE
@@ -301,18 +301,18 @@ def test_wired_clients_that_hang_are_replaced(monkeypatch, caplog):
 
     def watched(*given: Any) -> WiredClients:
         clients = opened(*given)
-        take = clients.processes._take
+        take = clients.transport.processes._take
 
         def stop(folder: Path) -> processes.Live:
             live = take(folder)
             if folder in seen and not stopped:
                 stopped.append(folder.name)
-                clients.processes._pool.patience = 2.0  # beyond the slowest answer until now
+                clients.transport.processes._pool.patience = 2.0  # beyond the slowest answer until now
                 os.kill(live.process.pid, signal.SIGSTOP)
             seen.add(folder)
             return live
 
-        clients.processes._take = stop
+        clients.transport.processes._take = stop
         return clients
 
     monkeypatch.setattr(WiredClients, "open", watched)

@@ -1,7 +1,7 @@
 """The choice of a lift: a static rule decides between the two classes, a measurement within the exact class.
 
-No clock ever chooses a lift of the rounding class, so that one seed stays one run; within the exact class every lift
-gives bitwise the same run, and the fastest may be taken. `worth.py` has the rule by which local steps are compiled.
+No clock ever chooses a lift of the rounding class, so that one seed stays one run. Within the exact class all runs are
+bitwise the same, and the fastest lift may be taken. `worth.py` says when local steps are compiled.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ LEAST, MOST = 8, 128  # clients per vectorized call
 TOGETHER = 1 << 20  # parameters per vectorized call
 CACHED = 32  # clients per compiled call
 WORTH = 60.0  # seconds of training above which worker processes can make up for their start
+FEW = 1000  # local steps of a whole run, of all clients, below which nothing is compiled
 TRIALS = 3  # measurements of each candidate; the best counts
 
 
@@ -57,15 +58,14 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
     if kept:
         return Chosen(_uncompiled(experiment, kept), "the run began with its kind")
     facts = facts_of(experiment) if compilable(experiment) else None
-    pays, why = worth.compiling(facts) if facts else worth.Worth(False, "only what has been measured is compiled")
+    pays, why = worth.compiling(facts) if facts else worth.Worth(False, "it is short, or was not measured")
     if pays:
         tell(f"auto compiles the local steps, which takes up to two minutes once: {why}.")
         lift, left = tried(experiment)
         if not left:
             return Chosen(lift, why)
         lift.close()
-        why = f"the steps are not compiled, although it would pay: {left}"
-        tell(f"{why}.")
+        tell(f"{(why := f'the steps are not compiled, although it would pay: {left}')}.")
     return Chosen(_uncompiled(experiment, kept), why)
 
 
@@ -114,34 +114,35 @@ def compilable(experiment: Experiment) -> bool:
 
 
 def facts_of(experiment: Experiment) -> worth.Facts | None:
-    """What decides whether compiling pays. The operations of a step are counted in one that is taken and discarded;
-    None if it cannot be taken, which the run itself will report.
+    """What decides whether compiling pays: a step is taken, counted and discarded. None if none can be taken, as the
+    run itself will report, and for a run of few steps, which the counter's import alone would slow down.
     """
-    from torch.utils.flop_counter import FlopCounterMode
-
     work, place, space = experiment.work, experiment.training, experiment.federated.setup.task.space
-    some, workers = _first(experiment, 1), experiment.config.workers or cores()
-    if not some:
+    workers = experiment.config.workers or cores()
+    if not (some := _first(experiment, 1)):
         return None
     sizes = {place.size(client) for client in place.participants}
     alike = len(sizes) == 1 and min(sizes) % work.batch == 0 if work.epochs else work.equal and min(sizes) >= work.batch
     steps = experiment.clients(Sequential()).steps(some[0], experiment.federated.setup.lead)
+    if (total := steps * experiment.cohort * experiment.config.rounds) < FEW:
+        return None
+    from torch.utils.flop_counter import FlopCounterMode
+
     try:
         with FlopCounterMode(display=False) as counter:
             seconds(replace(experiment, work=replace(work, steps=1, epochs=None)), Sequential(), some)
     except Exception:
         return None
-    lift = compiled(space, "cpu", experiment.cohort, workers)
     return worth.Facts(
         operations=counter.get_total_flops(),
-        steps=steps * experiment.cohort * experiment.config.rounds,
+        steps=total,
         layers=sum(len(entry.shape) > 1 for entry in space.parameters),
         size=space.size,
         convolves=_convolves(space),
         vectorized=isinstance(by_rule(space, "cpu", experiment.cohort, workers), Vectorized),
         alike=alike and not experiment.federated.setup.lead,
         workers=min(workers, experiment.cohort),
-        calls=-(-experiment.cohort // lift.chunk),
+        calls=-(-experiment.cohort // compiled(space, "cpu", experiment.cohort, workers).chunk),
     )
 
 
@@ -149,9 +150,8 @@ def tried(experiment: Experiment) -> tuple[Compiled, str]:
     """The compiled lift with the programs of the run's first call, and why something in it is not compiled ("" if all
     is). It follows from the recording and from whether there is a C++ compiler, not from a clock.
     """
-    config, space, left = experiment.config, experiment.federated.setup.task.space, list[str]()
-    lift = compiled(space, "cpu", experiment.cohort, config.workers or cores())
-    lift.told = left.append
+    space, left, workers = experiment.federated.setup.task.space, list[str](), experiment.config.workers or cores()
+    (lift := compiled(space, "cpu", experiment.cohort, workers)).told = left.append
     try:
         seconds(experiment, lift, _first(experiment, lift.chunk))
     except Exception as error:  # vmap may raise anything for an operation that it does not know
