@@ -46,7 +46,6 @@ def asked(state: Path, frame: bytes) -> bytes | None:
         return connection.recv_bytes()
 
 
-
 def place(state: Path) -> Path:
     """The doorway of a folder. A system takes short names alone, so that of a deep folder lies elsewhere."""
     path = state.absolute() / NAME

@@ -65,7 +65,8 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
         if not left:
             return Chosen(lift, why)
         lift.close()
-        tell(f"{(why := f'the steps are not compiled, although it would pay: {left}')}.")
+        why = f"the steps are not compiled, although it would pay: {left}"
+        tell(f"{why}.")
     return Chosen(_uncompiled(experiment, kept), why)
 
 
@@ -104,9 +105,7 @@ def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
 
 
 def compilable(experiment: Experiment) -> bool:
-    """Whether compiling this kind of run has been measured: in one process on the CPU, in float32, with our own pieces,
-    model and loss.
-    """
+    """Whether compiling such a run was measured: on the CPU, one process, float32, our own pieces, model and loss."""
     config, setup = experiment.config, experiment.federated.setup
     ours = config.model != OWN and setup.task.loss in LOSSES and not config.plugin
     here = config.device == "cpu" and config.precision == "float32" and join().world == 1
@@ -151,7 +150,8 @@ def tried(experiment: Experiment) -> tuple[Compiled, str]:
     is). It follows from the recording and from whether there is a C++ compiler, not from a clock.
     """
     space, left, workers = experiment.federated.setup.task.space, list[str](), experiment.config.workers or cores()
-    (lift := compiled(space, "cpu", experiment.cohort, workers)).told = left.append
+    lift = compiled(space, "cpu", experiment.cohort, workers)
+    lift.told = left.append
     try:
         seconds(experiment, lift, _first(experiment, lift.chunk))
     except Exception as error:  # vmap may raise anything for an operation that it does not know
