@@ -8,8 +8,10 @@ it draws follows from a key of such a stream (`vector/draws.py`).
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 
 def generator(seed: int, *purpose: object) -> np.random.Generator:
@@ -20,5 +22,17 @@ def generator(seed: int, *purpose: object) -> np.random.Generator:
     True
     """
     words = "\x1f".join(str(word) for word in (seed, *purpose))
-    key = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=16).digest(), "little")
-    return np.random.Generator(np.random.Philox(key=key))
+    key: Any = _Key(hashlib.blake2b(words.encode(), digest_size=16).digest())
+    return np.random.Generator(np.random.Philox(key))
+
+
+class _Key(ISeedSequence):
+    """A key of Philox as it is. Given as `Philox(key=...)` it costs three times as much: entropy is drawn that no one
+    uses.
+    """
+
+    def __init__(self, key: bytes):
+        self.key = key
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> np.ndarray:
+        return np.frombuffer(self.key, "<u8").astype(np.uint64)

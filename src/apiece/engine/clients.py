@@ -74,7 +74,7 @@ class Clients:
     def __post_init__(self) -> None:
         self.first = row.fresh(self.federated.setup)  # of a client that never took part
         self.fresh = row.write(self.first)
-        self.write, self.read = row.writer(self.first), row.reader(self.federated.setup)
+        self.write, self.read = row.writer(self.first), row.reader(self.first)
         self.operations = operations(self.federated.setup)
         if not isinstance(self.rows, Rows):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.rows = MemoryRows(RowFormat.of(self.fresh))

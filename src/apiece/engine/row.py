@@ -40,7 +40,6 @@ class Row(NamedTuple):
 TOLD = "told"  # what `from_server` is called on the disk
 OPTIMIZER = "optimiser"  # codespell:ignore: and `optimizer`
 STORED = {"from_server": TOLD, "optimizer": OPTIMIZER}
-PLAIN = tuple(name for name in Row._fields if name not in ("from_server", "memory", "optimizer"))  # a tensor each
 
 
 def fresh(setup: Setup) -> Row:
@@ -78,20 +77,9 @@ def writer(first: Row) -> Callable[[Row], dict[str, Tensor]]:
     return flattener(first, write(first))
 
 
-def reader(setup: Setup) -> Callable[[Mapping[str, Tensor]], Row]:
+def reader(first: Row) -> Callable[[Mapping[str, Tensor]], Row]:
     """The inverse of `write`, made once for the rows of all clients."""
-    memory = restorer(setup.templates.memory, "memory")
-    optimizer = restorer(setup.templates.optimizer if setup.keeps_optimizer else (), OPTIMIZER)
-
-    def read(named: Mapping[str, Tensor]) -> Row:
-        return Row(
-            **{name: named[name] for name in PLAIN if name in named},
-            from_server={_short(name): leaf for name, leaf in named.items() if name.startswith(f"{TOLD}.")},
-            memory=memory(named),
-            optimizer=optimizer(named),
-        )
-
-    return read
+    return restorer(first, write(first))
 
 
 def _short(name: str) -> str:

@@ -193,7 +193,7 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
     """One tree with a leading client axis; shorter leaves are padded with their last entry."""
     first = trees[0]
     if isinstance(first, Tensor):
-        lengths = {len(t) if t.dim() else 0 for t in trees}
+        lengths = {t.size(0) if t.dim() else 0 for t in trees}
         return torch.stack([padded(t, max(lengths)) for t in trees] if len(lengths) > 1 else list(trees))
     if isinstance(first, tuple | dict) and not first:  # most of a client's row
         return first
@@ -233,4 +233,4 @@ def _like(template: tuple, parts: Iterable[Any]) -> Any:
 
 def padded(t: Tensor, length: int) -> Tensor:
     """The tensor with its last entry repeated up to this length."""
-    return t if len(t) == length else torch.cat([t, t[-1:].expand(length - len(t), *t.shape[1:])])
+    return t if t.size(0) == length else torch.cat([t, t[-1:].expand(length - t.size(0), *t.shape[1:])])

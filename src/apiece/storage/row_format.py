@@ -51,7 +51,11 @@ class RowFormat:
     @cached_property
     def size(self) -> int:
         """The size of a row in bytes."""
-        return sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in self.fields)
+        return sum(self._sizes)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [math.prod(shape) * dtype.itemsize for _, shape, dtype in self.fields]
 
     @property
     def hash(self) -> str:
@@ -61,9 +65,9 @@ class RowFormat:
 
     def pack(self, row: Mapping[str, Tensor]) -> bytes:
         """The row's bytes, field after field; `StoreError` for a row of another layout."""
-        if (
-            row.keys() != {name for name, _, _ in self.fields}
-            or RowFormat.of({n: row[n] for n, _, _ in self.fields}) != self
+        if len(row) != len(self.fields) or any(
+            name not in row or row[name].shape != shape or row[name].dtype != dtype
+            for name, shape, dtype in self.fields
         ):
             raise StoreError(
                 f"a row has the fields {RowFormat.of(row)}, but the store holds {self}; give exactly these."
@@ -72,11 +76,11 @@ class RowFormat:
 
     def unpack(self, data: bytes) -> Row:
         """A fresh row of these bytes."""
-        row, rest = {}, np.frombuffer(data, np.uint8)
-        for name, shape, dtype in self.fields:
-            row[name] = torch.empty(tuple(shape), dtype=dtype)
-            view = _bytes(row[name])
-            view[:], rest = rest[: view.size], rest[view.size :]
+        row, whole, start = {}, np.frombuffer(data, np.uint8), 0
+        for (name, shape, dtype), size in zip(self.fields, self._sizes, strict=True):
+            field = torch.empty(size, dtype=torch.uint8)
+            to_numpy(field)[:] = whole[start : start + size]
+            row[name], start = field.view(dtype).view(shape), start + size
         return row
 
     def __str__(self) -> str:

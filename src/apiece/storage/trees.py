@@ -45,19 +45,18 @@ def _paths(tree: Any) -> list[tuple[Any, ...]]:
     return [(key, *path) for key, part in parts for path in _paths(part)]
 
 
-def restorer(template: Any, prefix: str) -> Callable[[Mapping[str, Tensor]], Any]:
-    """A tree of the template's structure from its leaves by name, also by number: the inverse of `flatten`."""
-    names = list(flatten(prefix, template))
-    build, earlier = _builder(template, iter(names)), _builder(template, numbered(names))
-    if not names:
-        return lambda named: template
-    return lambda named: build(named) if all(name in named for name in names) else earlier(named)
+def restorer(template: Any, names: Iterable[str]) -> Callable[[Mapping[str, Tensor]], Any]:
+    """A tree of the template's structure from its leaves by these names: the inverse of `flattener`. It is made once
+    for the rows of many clients, for each of which a walk would cost too much.
+    """
+    return _builder(template, iter(names))
 
 
 def _builder(template: Any, names: Iterator[str]) -> Callable[[Mapping[str, Tensor]], Any]:
-    """What makes such a tree, whose leaves have these names: for the rows of many clients, a walk costs too much."""
     if not isinstance(template, (tuple, list, dict)):
         return itemgetter(next(names))
+    if not template:
+        return lambda named: template
     if isinstance(template, dict):
         parts = {key: _builder(part, names) for key, part in template.items()}
         return lambda named: {key: build(named) for key, build in parts.items()}
@@ -67,5 +66,6 @@ def _builder(template: Any, names: Iterator[str]) -> Callable[[Mapping[str, Tens
 
 
 def restore(template: Any, named: Mapping[str, Tensor], prefix: str) -> Any:
-    """The same, for one tree."""
-    return restorer(template, prefix)(named)
+    """A tree of the template's structure from its leaves by name, also by number: the inverse of `flatten`."""
+    names = list(flatten(prefix, template))
+    return restorer(template, names if all(name in named for name in names) else numbered(names))(named)

@@ -123,7 +123,7 @@ class Client:
 
     def _each(self, header: Header, sent: Any) -> ClientTask:
         """All that this client works on in the round of this header."""
-        kept = row.reader(self.federated.setup)(self._recall(header))
+        kept = row.reader(row.fresh(self.federated.setup))(self._recall(header))
         at = self.name, self.who, header.accepted, kept
         return local_work(self.federated.setup, self.samples, *at, self.work, self.seed, header.round, sent)
 
