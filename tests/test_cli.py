@@ -62,7 +62,7 @@ def test_what_needs_no_torch_loads_none(words):
 @pytest.mark.slow
 def test_a_run_loads_only_what_it_computes_with():
     """scikit-learn, whose digits a run reads, takes as long to import as torch does."""
-    assert "round 1 of 1" in asked(HEAVY, "run", "--rounds", "1", "--steps", "1").stdout
+    assert "round 1 of 1" in asked(HEAVY, "run", "--rounds", "1").stdout
 
 
 def test_listings():

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from apiece import Config
 from apiece.config.assemble import assemble
@@ -15,6 +17,8 @@ from apiece.experiment.launch import resume, run_config
 from apiece.experiment.worth import Facts, compiling
 from apiece.lifts.compiled import Compiled
 from apiece.lifts.lift import Threaded
+from apiece.networks import models
+from apiece.networks.attention import attention
 
 FACTS = {  # of the works of benchmarks/training.py, a round each, with the seconds of a round that auto took there
     "softmax regression": (Facts(1.5e6, 10_000, 1, 7_850, False, True, True, 2, 34), 0.80),
@@ -42,14 +46,23 @@ def test_what_is_not_compiled_however_long(change, why):
     assert compiling(facts).pays and not (found := compiling(facts._replace(**change))).pays and why in found.why
 
 
-@pytest.fixture(autouse=True)
-def short_runs_count(monkeypatch):
-    monkeypatch.setattr(choice, "FEW", 0)
+@pytest.mark.parametrize(
+    "model, shape",
+    [("mlp", (8, 8)), ("cnn", (1, 8, 8)), ("lenet", (3, 32, 32)), ("resnet20", (3, 16, 16)),
+     ("resnet18_gn", (3, 16, 16))],
+)  # fmt: skip
+def test_operations_are_those_that_torch_counts_forward(model, shape):
+    built, x = getattr(models, model)(shape, 10), torch.zeros(2, *shape)
+    with FlopCounterMode(display=False) as theirs, worth.Counter() as ours:
+        built(x)
+    assert ours.operations == theirs.get_total_flops() > 0
 
 
-def test_a_run_of_few_steps_is_not_looked_at(monkeypatch):
-    monkeypatch.setattr(choice, "FEW", 17)  # it has 16
-    assert choice.facts_of(assemble(Config(**QUICK))) is None
+def test_attention_is_counted():
+    heads, mask = torch.zeros(2, 4, 5, 8), torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    with worth.Counter() as counter:
+        attention(torch.nn.Identity(), heads, heads, heads, mask, 1.0)
+    assert counter.operations == 2 * (2 * 2 * 4 * 5 * 5 * 8)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +73,9 @@ def test_a_run_of_few_steps_is_not_looked_at(monkeypatch):
 def test_the_facts_of_a_run(settings, alike):
     facts = choice.facts_of(assemble(Config(**QUICK | settings)))
     assert facts is not None and facts.alike == alike
-    if not settings:  # forward, and the gradients of weights, of images and of the hidden layer
-        products = 64 * 8 + 8 * 10
-        assert facts.operations == 2 * 8 * (2 * products + 8 * 10) and facts.steps == 4 * 2 * 2 and facts.layers == 2
+    if not settings:  # forward, and as much for the gradients of the inputs and for those of the weights
+        assert facts.operations == 3 * 2 * 8 * (64 * 8 + 8 * 10)
+        assert facts.steps == 4 * 2 * 2 and facts.layers == 2
 
 
 def test_other_precisions_and_models_of_a_program_are_not_compiled():

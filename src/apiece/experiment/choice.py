@@ -35,7 +35,6 @@ LEAST, MOST = 8, 128  # clients per vectorized call
 TOGETHER = 1 << 20  # parameters per vectorized call
 CACHED = 32  # clients per compiled call
 WORTH = 60.0  # seconds of training above which worker processes can make up for their start
-FEW = 1000  # local steps of a whole run, of all clients, below which nothing is compiled
 TRIALS = 3  # measurements of each candidate; the best counts
 
 
@@ -58,7 +57,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
     if kept:
         return Chosen(_uncompiled(experiment, kept), "the run began with its kind")
     facts = facts_of(experiment) if compilable(experiment) else None
-    pays, why = worth.compiling(facts) if facts else worth.Worth(False, "it is short, or was not measured")
+    pays, why = worth.compiling(facts) if facts else worth.Worth(False, "such runs were not measured")
     if pays:
         tell(f"auto compiles the local steps, which takes up to two minutes once: {why}.")
         lift, left = tried(experiment)
@@ -114,7 +113,7 @@ def compilable(experiment: Experiment) -> bool:
 
 def facts_of(experiment: Experiment) -> worth.Facts | None:
     """What decides whether compiling pays: a step is taken, counted and discarded. None if none can be taken, as the
-    run itself will report, and for a run of few steps, which the counter's import alone would slow down.
+    run itself will report.
     """
     work, place, space = experiment.work, experiment.training, experiment.federated.setup.task.space
     workers = experiment.config.workers or cores()
@@ -123,18 +122,14 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
     sizes = {place.size(client) for client in place.participants}
     alike = len(sizes) == 1 and min(sizes) % work.batch == 0 if work.epochs else work.equal and min(sizes) >= work.batch
     steps = experiment.clients(Sequential()).steps(some[0], experiment.federated.setup.lead)
-    if (total := steps * experiment.cohort * experiment.config.rounds) < FEW:
-        return None
-    from torch.utils.flop_counter import FlopCounterMode
-
     try:
-        with FlopCounterMode(display=False) as counter:
+        with worth.Counter() as counter:
             seconds(replace(experiment, work=replace(work, steps=1, epochs=None)), Sequential(), some)
     except Exception:
         return None
     return worth.Facts(
-        operations=counter.get_total_flops(),
-        steps=total,
+        operations=worth.PASSES * counter.operations,
+        steps=steps * experiment.cohort * experiment.config.rounds,
         layers=sum(len(entry.shape) > 1 for entry in space.parameters),
         size=space.size,
         convolves=_convolves(space),

@@ -6,13 +6,45 @@ is low and the price high: a run that compiles must not lose. A faster machine t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 SPEED = 55e9  # floating-point operations of a core in a second
 STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
 ONCE = 90.0  # seconds of training, without compiling, from which a compiler's start pays
 LAYER = {"convolutions": 54.0, "products": 10.0}  # further seconds, for each layer
 MEASURED = 1 << 21  # parameters; larger models have not been measured
+PASSES = 3  # forward, and backward once for the inputs and once for the weights
+
+LENGTH: dict[Callable, Callable[[Tensor, Tensor], int]] = {  # of the sums of which a product's entries consist
+    **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), lambda x, w: w[0].numel()),
+    **dict.fromkeys((F.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__), lambda x, w: x.shape[-1]),
+}
+
+
+class Counter(TorchFunctionMode):
+    """Counts the floating-point operations of convolutions and products of matrices, forward, while it is entered.
+
+    torch's own counter sees the backward pass as well, but takes a second to import.
+
+    >>> with Counter() as counter:
+    ...     _ = torch.nn.Linear(3, 5)(torch.zeros(2, 3))
+    >>> counter.operations
+    60
+    """
+
+    operations = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in LENGTH:
+            self.operations += 2 * out.numel() * LENGTH[func](*args[:2])
+        return out
 
 
 class Facts(NamedTuple):
