@@ -33,7 +33,7 @@ NEEDS = {  # what the command needs beside the name: the bundled data and `mlp` 
     **dict.fromkeys(("fedit", "ffa_lora", "fedsa_lora", "rolora"), ADAPTED),
     "fed_dpa": ADAPTED.replace("train", "local=4, train"),
 }
-SMALLER = {"fedcog": '"fedcog(samples=32)"'}  # its default makes 256 images on every client
+SMALLER = {"fedcog": '"fedcog(samples=32, steps=20)"'}  # by default every client makes 256 images in 100 steps
 CONFORMANCE = Path(__file__).parents[1] / "conformance.md"
 _REASON = re.compile(r"none \((\d+)\)")
 

@@ -46,7 +46,7 @@ def test_every_algorithm_has_a_page_and_stands_in_one_group(making, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
-def test_the_command_of_a_page_runs(making, name):
+def test_the_command_of_a_page_runs(making, name, no_report):
     words = shlex.split(making.command(name))
     ended = cli(*words[1:])
     assert words[0] == "apiece" and ended.code == 0, ended.err
