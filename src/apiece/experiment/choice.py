@@ -50,23 +50,23 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
     far (`kept`, empty for a new run): the same if it is compiled or vectorized, of its kind in the exact class.
     """
     if experiment.config.lift != "auto":
-        return Chosen(_uncompiled(experiment, kept), "it was asked for")
+        return Chosen(_uncompiled(experiment, kept), "as it was asked for")
     if kept.startswith(Compiled.__name__) and experiment.config.device.startswith("cpu"):
         space, workers = experiment.federated.setup.task.space, experiment.config.workers or cores()
-        return Chosen(compiled(space, "cpu", experiment.cohort, workers), "the run began with it")
+        return Chosen(compiled(space, "cpu", experiment.cohort, workers), "as the run began")
     if kept:
-        return Chosen(_uncompiled(experiment, kept), "the run began with its kind")
+        return Chosen(_uncompiled(experiment, kept), "of the kind that the run began with")
     facts = facts_of(experiment) if compilable(experiment) else None
     pays, why = worth.compiling(facts) if facts else worth.Worth(False, "such runs were not measured")
     if pays:
         tell(f"auto compiles the local steps, which takes up to two minutes once: {why}.")
         lift, left = tried(experiment)
         if not left:
-            return Chosen(lift, why)
+            return Chosen(lift, f"compiled: {why}")
         lift.close()
-        why = f"the steps are not compiled, although it would pay: {left}"
-        tell(f"{why}.")
-    return Chosen(_uncompiled(experiment, kept), why)
+        why = f"although it would pay: {left}"
+        tell(f"the steps are not compiled, {why}.")
+    return Chosen(_uncompiled(experiment, kept), f"not compiled: {why}")
 
 
 def _uncompiled(experiment: Experiment, kept: str = "") -> Any:

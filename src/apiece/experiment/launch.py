@@ -284,11 +284,11 @@ def watched(
         folders.say_once(hint)
     with ExitStack() as stack:
         stack.enter_context(going_on(_goes_on(folder), folder))
-        told = [on_round] if on_round else []
-        told += stack.enter_context(shown(experiment, ranks.leads and progress))
+        showing = stack.enter_context(shown(experiment, ranks.leads and progress))
+        told = [*([on_round] if on_round else []), *showing.rounds]
         tracking = stack.enter_context(Tracking(experiment, folder, ranks.leads))
         with enough("the run"):
-            return tracking.end(execute(experiment, folder, [*told, tracking], resume, watchers))
+            return tracking.end(execute(experiment, folder, [*told, tracking], resume, watchers, showing.lift))
 
 
 def _goes_on(folder: Path | None) -> str:

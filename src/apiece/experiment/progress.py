@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from apiece.config.assemble import Experiment
+from apiece.experiment.choice import Chosen
 from apiece.experiment.result import Info, Told, measures_of
 from apiece.report.metrics import Number, numbers
 from apiece.storage.log import without_infinities
@@ -30,19 +31,26 @@ class Shown(NamedTuple):
     left: float | None  # estimated seconds to the end
 
 
+class Showing(NamedTuple):
+    """What shows a run while it goes on."""
+
+    rounds: list[Callable[[Info], None]] = []  # each is called with a round's record
+    lift: Callable[[Chosen], None] = lambda chosen: None  # called before the first round
+
+
 @contextmanager
-def shown(experiment: Experiment, progress: Progress) -> Iterator[list[Callable[[Info], None]]]:
-    """In this context, functions of a round's record that show it; none if nothing is asked for."""
+def shown(experiment: Experiment, progress: Progress) -> Iterator[Showing]:
+    """In this context, what shows the run as it is asked for."""
     if progress == "json":
-        yield [lambda info: _as_json(experiment, info)]
+        yield Showing([lambda info: _as_json(experiment, info)])
     elif progress:
         from rich.console import Console
 
         console = Console()
-        with _bar(experiment, console) if console.is_terminal else _lines(experiment) as show:
-            yield [show]
+        with _bar(experiment, console) if console.is_terminal else _lines(experiment) as showing:
+            yield showing
     else:
-        yield []
+        yield Showing()
 
 
 def _as_json(experiment: Experiment, info: Mapping[str, Any]) -> None:
@@ -52,7 +60,7 @@ def _as_json(experiment: Experiment, info: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _lines(experiment: Experiment) -> Iterator[Callable[[Info], None]]:
+def _lines(experiment: Experiment) -> Iterator[Showing]:
     read, rounds = _reader(experiment), experiment.config.rounds
     print(f"{_title(experiment)}: {_asked(experiment)}", flush=True)
 
@@ -61,11 +69,11 @@ def _lines(experiment: Experiment) -> Iterator[Callable[[Info], None]]:
         left = f", {_clock(now.left)} left" if now.left is not None and now.round < rounds else ""
         print(f"round {now.round} of {rounds}{now.value and ': ' + now.value}{left}", flush=True)
 
-    yield show
+    yield Showing([show], lambda chosen: print(_taken(chosen), flush=True))
 
 
 @contextmanager
-def _bar(experiment: Experiment, console: Console) -> Iterator[Callable[[Info], None]]:
+def _bar(experiment: Experiment, console: Console) -> Iterator[Showing]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
 
@@ -82,7 +90,7 @@ def _bar(experiment: Experiment, console: Console) -> Iterator[Callable[[Info], 
             small = curve(now.curve) if console.width >= WIDE else ""
             bars.update(task, completed=now.round, said=now.value, curve=small, left=left)
 
-        yield show
+        yield Showing([show], lambda chosen: console.print(_taken(chosen), highlight=False))
 
 
 def _title(experiment: Experiment) -> str:
@@ -93,6 +101,11 @@ def _asked(experiment: Experiment) -> str:
     """How many clients a round asks."""
     about = "about " if experiment.config.sampling != "fixed" else ""
     return f"{about}{experiment.cohort} of {len(experiment.training.participants)} clients a round"
+
+
+def _taken(chosen: Chosen) -> str:
+    """Which lift the run has, and why."""
+    return f"clients run under {chosen.lift!r}, {chosen.why}"
 
 
 def _reader(experiment: Experiment) -> Callable[[Info], Shown]:

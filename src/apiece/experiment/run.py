@@ -23,7 +23,7 @@ from apiece.engine.clients import Clients, NotFinite
 from apiece.engine.state import Plan, finite
 from apiece.errors import UserError
 from apiece.experiment import folders, identity, lifecycle
-from apiece.experiment.choice import lift_of, wired
+from apiece.experiment.choice import Chosen, lift_of, wired
 from apiece.experiment.clients import as_measured, clients_of
 from apiece.experiment.result import Info, Result, Round, State
 from apiece.experiment.saved import Saves, first, go_on, unpacked
@@ -55,14 +55,15 @@ def execute(
     on_round: Sequence[Callable[[Info], object]] = (),
     resume: bool = False,
     watchers: Sequence[Watcher] = (),
+    on_lift: Callable[[Chosen], object] = lambda chosen: None,
 ) -> Result:
     """Run to the end. With `resume`, continue from the folder's newest whole checkpoint; without, the folder must be
     new.
 
     Each of `watchers` is called with the `Round` once it is measured, and before it is written; numbers that it returns
     by name join the round's record. Each of `on_round` is called with that record, once the round is saved. If one of
-    them returns "stop", that round is the last. Raises UserError for a folder that exists or belongs to another run,
-    and NotFinite (everything until then is saved).
+    them returns "stop", that round is the last. `on_lift` is called with the lift before the first round. Raises
+    UserError for a folder that exists or belongs to another run, and NotFinite (everything until then is saved).
 
     >>> from apiece import Config
     >>> from apiece.config.assemble import assemble
@@ -71,7 +72,7 @@ def execute(
     """
     ranks, rounds = join(), experiment.config.rounds
     with ExitStack() as stack:
-        state, metrics, clients, saves = _opened(experiment, folder, resume, stack)
+        state, metrics, clients, saves = _opened(experiment, folder, resume, stack, on_lift)
         measured = as_measured(experiment, clients)
         evaluate = Evaluate(experiment, measured)
         ending = Ending.of(experiment, folder, [*watchers, *on_round])
@@ -106,12 +107,20 @@ def execute(
         return result
 
 
-def _opened(experiment: Experiment, folder: Path | None, resume: bool, stack: ExitStack) -> Opened:
+def _opened(
+    experiment: Experiment,
+    folder: Path | None,
+    resume: bool,
+    stack: ExitStack,
+    on_lift: Callable[[Chosen], object],
+) -> Opened:
     """The run at its beginning in a new folder, or with `resume` at its newest whole checkpoint. `stack` closes it."""
     torch.set_num_threads(1)
     keep_freed()
     config, ranks = experiment.config, join()
-    lift, why = lift_of(experiment, folders.noted(folder).get("lift", "") if folder is not None and resume else "")
+    chosen = lift_of(experiment, folders.noted(folder).get("lift", "") if folder is not None and resume else "")
+    on_lift(chosen)
+    lift, why = chosen
     digest = identity.digest(config, folder)
     if folder is not None and not resume:
         ranks.first(lambda: lifecycle.begin(folder, experiment, lift, why))
