@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 
 import pytest
 import torch
 from support import TESTS
 from support.workers import federated, images, left, net, rounds
-from torch import nn
+from torch import Tensor, nn
 
 import apiece
 from apiece.data.federation import Federation
@@ -56,6 +57,23 @@ def test_a_programs_own_loss_and_layout(lift):
     subject = federated(algorithms.fedavg(), loss)
     for pool in (data, last):
         assert torch.equal(rounds(subject, Sequential(), pool)[0].params, rounds(subject, lift, pool)[0].params)
+
+
+@pytest.mark.parametrize(
+    "laid_out",
+    [Tensor.contiguous, lambda x: x.to(memory_format=torch.channels_last), lambda x: x.mT, lambda x: x.transpose(0, 3),
+     lambda x: x[::2]],
+    ids=["plain", "channels last", "turned", "another axis first", "every second"],
+)  # fmt: skip
+def test_a_pool_is_read_from_its_file_as_it_was(monkeypatch, laid_out):
+    monkeypatch.setattr(processes, "PART", 2)
+    pool, shelf = laid_out(torch.arange(5.0 * 3 * 4 * 7).reshape(5, 3, 4, 7)), processes.Shelf()
+    number, *form = shelf.place(pool)
+    shelf.files[number].flush()
+    with mmap(shelf.files[number].fileno(), 0, access=ACCESS_COPY) as found:
+        monkeypatch.setattr(processes, "_maps", [found])
+        read = processes._mapped(number, *form).clone()
+        assert torch.equal(read, pool) and read.stride() == pool.clone().stride()
 
 
 def test_a_pool_is_put_on_the_shelf_once(monkeypatch):

@@ -33,6 +33,7 @@ from apiece.system.device import to_numpy
 
 PRELOAD = ("apiece.lifts.workers", "apiece.engine.federated", "apiece.networks.models", "numpy.random", "torch")
 LARGE = 1 << 20  # bytes; a pool of many clients' samples of this size or more is put into a file
+PART = 1024  # samples that are written at once
 
 
 class Processes(Threaded):
@@ -125,10 +126,11 @@ class Shelf:
         """Where the tensor lies: the number of its file, its type, shape and strides."""
         with self._lock:
             if id(tensor) not in self._known:
-                file, dense = tempfile.TemporaryFile(), tensor.clone()
+                file, like = tempfile.TemporaryFile(), torch.empty_like(tensor, device="meta")  # dense
                 weakref.finalize(self, file.close)
-                to_numpy(dense.as_strided((dense.numel(),), (1,))).tofile(file)
-                where = len(self.files), dense.dtype, tuple(dense.shape), dense.stride()
+                for part in tensor.split(PART) if like.stride(0) == max(like.stride()) else [tensor]:
+                    to_numpy(part.clone().as_strided((part.numel(),), (1,))).tofile(file)
+                where = len(self.files), like.dtype, tuple(like.shape), like.stride()
                 self.files.append(file)
                 self._known[id(tensor)] = tensor, where  # keeps the tensor, and so its id
             return self._known[id(tensor)][1]
@@ -147,13 +149,13 @@ class _Pickler(cloudpickle.Pickler):
         return _tensor, (to_numpy(obj.detach()),)
 
 
-def dumps(message: Any, shelf: Shelf | None = None) -> bytes:
+def dumps(message: Any, shelf: Shelf | None = None) -> memoryview:
     """The bytes of a tree of tensors; with a shelf, of (operation, shared, client), whose pool stays on the shelf."""
     file = io.BytesIO()
     samples = message[-1].samples if shelf is not None else None
     pool = [leaf for leaf in tree_leaves(samples.pool) if _of_many(leaf, samples)] if samples is not None else []
     _Pickler(file, shelf, pool).dump(message)
-    return file.getvalue()
+    return file.getbuffer()
 
 
 def _of_many(leaf: Tensor, samples: Any) -> bool:

@@ -13,7 +13,7 @@ they are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -97,11 +97,16 @@ def of_round(setup: Setup, before: Tensor, after: Tensor, answer: Answer) -> dic
     }
 
 
-def dissimilarity(gradients: list[Tensor]) -> float:
-    """mean ||g_i||^2 / ||mean g_i||^2 of the clients' gradients at the server's model: 1 where clients agree."""
-    stack = torch.stack(gradients).double()
-    mean = stack.mean(0)
-    return float((stack * stack).sum(1).mean() / (mean @ mean).clamp(min=1e-30))
+def dissimilarity(gradients: Iterable[Tensor]) -> float | None:
+    """mean ||g_i||^2 / ||mean g_i||^2 of the clients' gradients at the server's model: 1 where clients agree. None if
+    there is no gradient. One gradient is held at a time.
+    """
+    total, squares, count = None, 0.0, 0
+    for gradient in gradients:
+        g = gradient.double()
+        squares, count = squares + float(g @ g), count + 1
+        total = g.clone() if total is None else total.add_(g)
+    return None if total is None else count * squares / max(float(total @ total), 1e-30)
 
 
 def diverged(metrics: Sequence[Mapping[str, Any]], usual: bool) -> str:

@@ -248,13 +248,12 @@ class Evaluation:
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:
         """The dissimilarity of a few clients' gradients at the global model, if there is one."""
         probes = _spread(list(self.federation.participants), PROBED) if self.federated.setup.broadcast.common else []
-        gradients = [g for c in probes if (g := self._gradient(c, theta, buffers)) is not None]
-        return {"gradient_dissimilarity": dissimilarity(gradients)} if gradients else {}
+        able = (client for client in probes if self.federation.samples(client).size)
+        found = dissimilarity(self._gradient(client, theta, buffers) for client in able)
+        return {} if found is None else {"gradient_dissimilarity": found}
 
-    def _gradient(self, client: int, theta: Tensor, buffers: Tensor) -> Tensor | None:
+    def _gradient(self, client: int, theta: Tensor, buffers: Tensor) -> Tensor:
         samples = self.federation.samples(client)
-        if not samples.size:
-            return None
         passes = Passes(self.federated.setup.task, buffers)
         batch = samples.batch(torch.arange(min(PROBE, int(samples.size)), device=samples.index.device))
         gradient = Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0]

@@ -23,7 +23,11 @@ def map_trees(function: Callable[[Tensor, Tensor], Any], one: Any, two: Any) -> 
 
 
 def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(the distinct values of x in ascending order, the position of each entry of x among them)."""
+    """(the distinct values of x in ascending order, the position of each entry of x among them). Of equal entries,
+    which are most of a schedule's, the positions take no memory.
+    """
+    if len(x) and bool((x == x[0]).all()):
+        return x[:1], torch.zeros(1, dtype=torch.int64, device=x.device).expand(len(x))
     values, places = torch.unique(x, return_inverse=True)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     return values, places  # pyright: ignore[reportUnknownVariableType]
 
