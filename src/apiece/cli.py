@@ -87,6 +87,11 @@ def main(arguments: list[str] | None = None) -> None:
         _end(error)
     except KeyboardInterrupt as stop:
         _interrupted(stop)
+    except Exception as error:
+        plugins = sys.modules.get("apiece.language.plugins")  # which is imported only where one may have been loaded
+        if (fault := plugins and plugins.at_fault(error)) is None:
+            raise
+        _end(fault)
 
 
 def _do(command: Any) -> None:

@@ -82,8 +82,8 @@ def model() -> nn.Module:
 def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, **settings: Any) -> Report:
     """Check that an algorithm obeys the laws; a piece is checked alone, and beside a slow and a personal group.
 
-    `module` makes another model than the contract's own, for instance one with norm layers. `settings` go to `Setup`:
-    client, server, weighting, clip, optimizer_state. Raises AssertionError, which names the law that is broken.
+    `module` makes another model than the contract's own, say with norm layers; `settings` go to `Setup`. Raises
+    AssertionError, which names the law that is broken, and UserError for a slot that returns what no round can use.
 
     >>> from apiece import Period
     >>> check(algorithm(Period("body", 2), name="slow body")).neutral

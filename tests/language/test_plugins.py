@@ -129,6 +129,29 @@ def test_what_a_constructor_does_wrong_is_said_in_one_sentence(tmp_path, content
     sentence(run(plugin=tmp_path / "mine.py", algorithm=text), told)
 
 
+SLOT = """from apiece import Piece, algorithm
+
+class Mine(Piece):
+    def {slot}:
+        return {returned}
+
+def mine():
+    return algorithm(Mine(), name="mine")
+"""
+RUNS = {
+    "a wrong return": ("learn(self, memory, g, report, share)", "2 * g", ": Mine.learn returned a tensor of"),
+    "other parameters": ("learn(self, memory, g)", "g, memory", "loaded: line 3: Mine.learn takes (self, mem"),
+    "a name that is not there": ("keep(self, view, theta)", "theta + mean", "fails: line 5: NameError: name"),
+    "a shape that does not fit": ("keep(self, view, theta)", "theta + view.data.pool[0]", "fails: line 5: RuntimeE"),
+}
+
+
+@pytest.mark.parametrize("slot, returned, told", RUNS.values(), ids=RUNS)
+def test_what_a_piece_does_wrong_is_said_in_one_sentence(tmp_path, slot, returned, told):
+    (tmp_path / "mine.py").write_text(SLOT.format(slot=slot, returned=returned))
+    sentence(run(plugin=tmp_path / "mine.py", algorithm="mine", lift="sequential"), told)
+
+
 def test_files_that_are_not_there(tmp_path):
     sentence(cli("algorithms", "--plugin", tmp_path / "no.py"), "no.py cannot be read (No such file", "give the path")
     sentence(run(plugin=tmp_path), "cannot be read (Is a directory)")

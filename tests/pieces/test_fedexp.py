@@ -62,7 +62,7 @@ def test_a_log_takes_single_numbers(said):
         def log(self, memory, g, report, share):
             return {"said": said}
 
-    with pytest.raises(UserError, match="Talking.log gives 'said' as a"):
+    with pytest.raises(UserError, match="Talking.log returned {'said': .*}: it must return single numbers"):
         run(federate(algorithm(Talking(), name="talking"), mlp()), clusters(), FullBatch(1), [(0, 1)])
 
 

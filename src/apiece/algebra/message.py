@@ -100,6 +100,9 @@ class PerClient(NamedTuple):
     x: Any
 
 
+MARKS = (Uniform, Weighted, Sum, PerClient)
+
+
 class Message(NamedTuple):
     """All that leaves a client at the end of its training.
 

@@ -13,6 +13,7 @@ from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.draws import Draw
 from apiece.algebra.message import Message
 from apiece.algebra.optim import Optimizer
+from apiece.algebra.returned import hold
 from apiece.algebra.view import Loss, Predict, Rule, View
 from apiece.vector.space import Space
 
@@ -41,6 +42,10 @@ class Piece:
     serves: ClassVar[str] = "all"  # whose model `personal` may change: of "members" of the training, "newcomers" or all
     asks_all: ClassVar[bool] = False  # the first round of a run asks every client
     keeps_optimizer: ClassVar[bool] = False  # clients keep their optimizer's state, whatever the run's setting
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        hold(cls, Piece)  # slots that take or return something else are refused by name
 
     @property
     def stream(self) -> str:

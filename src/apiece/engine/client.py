@@ -11,7 +11,7 @@ from apiece.engine import row as rows
 from apiece.engine.descend import descend
 from apiece.engine.diagnostics import diagnostics
 from apiece.engine.interval import Interval
-from apiece.engine.reduce import marked, with_marks
+from apiece.engine.reduce import with_marks
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask, Reply, finite
 from apiece.engine.stepping import Stepping
@@ -53,7 +53,7 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
     kept = last.theta
     for piece, mine in views.of(view, last.scratch):
         kept = piece.keep(mine, kept)
-    reports = tuple(marked(piece.report(mine), piece) for piece, mine in views.of(view, last.scratch))
+    reports = tuple(piece.report(mine) for piece, mine in views.of(view, last.scratch))
     message = at.due(setup, shared, client, kept, last, reports)
     for piece, mine in views.of(view, last.scratch):
         message = piece.upload(mine, message)

@@ -274,9 +274,10 @@ def _cause(home: Clients, client: int, round: int, lr: float) -> BadClient:
     setup, name = home.federated.setup, home.federation.names[client]
     pieces = ", ".join(repr(p) for p in setup.pieces)
     suspects = f"the step size {setup.lr_in(lr, name):g}" + (f" or a value of {pieces}" if pieces else "")
+    own = setup.suspects("start", "objective", "correct", "keep", "report", "upload", "client_memory", "remember")
     return BadClient(
         f"client {name!r} became non-finite in round {round + 1}: most likely {suspects} is "
-        f"too large; lower it or clip gradients with --clip 10 in a new run, or leave such clients out with "
+        f"too large{own}; lower it or clip gradients with --clip 10 in a new run, or leave such clients out with "
         f"--on-bad-client skip."
     )
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from apiece.algebra.periods import select
 from apiece.algebra.place import Answer, Home, Shared
-from apiece.engine.logged import numbers
 from apiece.engine.reduce import with_rows
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan, Server
@@ -61,7 +60,8 @@ class Federated:
         logged: dict[str, float] = {}
         for piece in sorted(setup.pieces, key=lambda piece: not piece.runs_last):
             name = piece.stream
-            logged |= numbers(piece, piece.log(memory[name], g, reports[name], share))
+            said = piece.log(memory[name], g, reports[name], share)
+            logged |= {f"{name}.{key}": float(number) for key, number in said.items()}
             g, memory[name] = piece.learn(memory[name], g, reports[name], share)
         params, optimizer = setup.server_optimizer.step(g, server.params, server.optimizer, 1.0)
         memory = setup.by_piece(p.settle(memory[p.stream], server.params, params) for p in setup.pieces)

@@ -12,27 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from apiece.algebra.message import Message, PerClient, Sum, Uniform, Weighted
-from apiece.errors import UserError
+from apiece.algebra.message import MARKS, Message, PerClient, Sum, Uniform, Weighted
 from apiece.system.ranks import Ranks
 from apiece.system.typed import divided, map_tree, map_trees
-
-MARKS = (Uniform, Weighted, Sum, PerClient)
 
 
 def _marked(node: Any) -> bool:
     return isinstance(node, MARKS)
-
-
-def marked(said: Any, who: Any) -> Any:
-    """A piece's report, each leaf of which has to bear a mark."""
-    for leaf in tree_leaves(said, is_leaf=_marked):
-        if not _marked(leaf):
-            raise UserError(
-                f"{type(who).__name__}'s report has a {type(leaf).__name__} without a mark: "
-                "wrap it in Uniform, Weighted, Sum or PerClient, which say what the server makes of it."
-            )
-    return said
 
 
 def _leaves(tree: Any) -> list[Any]:

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from dataclasses import replace
+from inspect import unwrap
 from itertools import chain, islice
 from traceback import walk_tb
 from types import FunctionType
@@ -194,9 +195,9 @@ def _culprit(experiment: Experiment, error: Exception) -> str:
 
 def _file(piece: Piece) -> str:
     """The file that a piece's class was written in, as its code names it."""
-    functions = (thing for thing in vars(type(piece)).values() if isinstance(thing, FunctionType))
-    own = (thing.__code__ for thing in functions if thing.__module__ == type(piece).__module__)
-    return next((code.co_filename for code in own if code.co_filename != "<string>"), "")
+    functions = [unwrap(thing) for thing in vars(type(piece)).values() if isinstance(thing, FunctionType)]
+    files = (one.__code__.co_filename for one in functions if one.__module__ == type(piece).__module__)
+    return next((file for file in files if file != "<string>"), "")
 
 
 def wired(experiment: Experiment) -> bool:
@@ -282,14 +283,13 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
 def _first(experiment: Experiment, most: int) -> list[int]:
     """The first clients of the run that have steps to take, at most `most` of them."""
     clients = experiment.clients(Sequential())
-    able = (c for c in chain(experiment.plan(0).cohort, experiment.training.participants) if clients.steps(c, 0))
-    return list(dict.fromkeys(islice(able, most)))
+    everyone = chain(experiment.plan(0).cohort, experiment.training.participants)
+    return list(dict.fromkeys(islice((client for client in everyone if clients.steps(client, 0)), most)))
 
 
 def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
     """The seconds that these clients take for the first round; its result is discarded."""
-    federated, clients = experiment.federated, experiment.clients(lift, on_bad_client="skip")
-    server, plan = federated.start(), Plan(some, frozenset(), experiment.plan(0).lr)
-    began = time.perf_counter()
-    federated.round(server, clients, plan)
+    clients, plan = experiment.clients(lift, on_bad_client="skip"), Plan(some, frozenset(), experiment.plan(0).lr)
+    server, began = experiment.federated.start(), time.perf_counter()
+    experiment.federated.round(server, clients, plan)
     return time.perf_counter() - began

@@ -168,8 +168,8 @@ def _round(experiment: Experiment, clients: Clients, state: State, plan: Plan) -
     if not bool(finite(server)):
         raise NotFinite(
             f"the server became non-finite in round {t + 1}, though every answer it counted was finite: most likely "
-            f"the step size of {setup.server_optimizer!r} or a value of {setup.algorithm.name!r} is too large; "
-            "lower it in a new run."
+            f"the step size of {setup.server_optimizer!r} or a value of {setup.algorithm.name!r} is too "
+            f"large{setup.suspects('server_memory', 'learn', 'settle')}; lower it in a new run."
         )
     clients.commit(t)
     info: Info = {

@@ -25,6 +25,7 @@ from apiece.language.names import Constructor, Names
 from apiece.system.provenance import GROUP
 
 MARK = "#sha256="  # between a plug-in's path and the hash of its content
+MODULE = "apiece_plugin_"  # how the modules of plug-ins are named, before the hash
 
 
 def names(builtin: Names, files: Sequence[str] = ()) -> Names:
@@ -108,7 +109,7 @@ def _read(entry: str) -> tuple[Path, bytes, str]:
 def _load(entry: str) -> tuple[Path, ModuleType]:
     """The module of a plug-in file; it is run once, for the same content is the same module."""
     path, content, digest = _read(entry)
-    name = f"apiece_plugin_{digest[:16]}"
+    name = f"{MODULE}{digest[:16]}"
     if name not in sys.modules:
         import cloudpickle
 
@@ -159,6 +160,13 @@ def _checked(function: Constructor, source: str) -> Constructor:
     return made
 
 
+def at_fault(error: Exception) -> UserError | None:
+    """The error in one sentence with the line of the plug-in in which it was raised; None if no plug-in has a part."""
+    files = {module.__file__ for name, module in sys.modules.items() if name.startswith(MODULE)}
+    path = next((name for name, *_ in reversed(traceback.extract_tb(error.__traceback__)) if name in files), "")
+    return _fault(f"the plugin {path} fails", error, path) if path else None
+
+
 def _refuse(problem: str) -> Constructor:
     raise UserError(problem)
 
@@ -177,4 +185,5 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
     where, line = places[-1] if places else ("", 0)
     place = "" if not places else f"line {line}: " if where in source else f"{where}, line {line}: "
     said = error.msg if isinstance(error, SyntaxError) else str(error).strip().rstrip(".")
-    return UserError(f"{source}: {place}{type(error).__name__}: {said}.")
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return UserError(f"{source}: {place}{kind}{said}.")

@@ -1,0 +1,279 @@
+"""What each slot must return. Every class of pieces is held to it where it is defined: what an own piece returns by
+mistake is said in one sentence, instead of failing somewhere in the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import getattr_static, signature
+from types import FunctionType
+from typing import Any, NoReturn, cast
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from apiece.algebra.draws import Draw
+from apiece.algebra.message import MARKS, Message
+from apiece.errors import UserError
+
+FEW = 4  # parts of a tuple or a dict that a sentence names
+Given = Sequence[Any]  # a slot's arguments without the piece
+Held = Callable[[str, Given, Any], Any]  # (who returned it, what it was given, what it returned) -> what is used of it
+
+
+def hold(kind: type, base: type) -> None:
+    """Hold a class to what its slots must take and return; `base` has all slots and fills none.
+
+    Raises UserError where a slot takes other arguments; what it returns is looked at whenever it is called.
+    """
+    for slot, held in SLOTS.items():
+        found, empty = getattr_static(kind, slot), vars(base)[slot]
+        if not callable(found) and not isinstance(found, staticmethod | classmethod):
+            raise UserError(f"{kind.__name__}.{slot} is {described(found)}, but {slot!r} is a slot: rename it.")
+        if isinstance(found, FunctionType) and found is not empty and not hasattr(found, "slot"):
+            _refuse_signature(kind, found, empty)
+            setattr(kind, slot, _holding(slot, found, held))
+
+
+def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any]:
+    @wraps(function)
+    def filled(piece: Any, *given: Any, **named: Any) -> Any:
+        returned = function(piece, *given, **named)
+        if named:
+            given = signature(function).bind(piece, *given, **named).args[1:]
+        return held(f"{type(piece).__name__}.{slot}", given, returned)
+
+    cast("Any", filled).slot = slot  # a class that inherits it does not hold it again
+    return filled
+
+
+def _refuse_signature(kind: type, function: FunctionType, empty: FunctionType) -> None:
+    called = list(signature(empty).parameters)
+    try:
+        signature(function).bind(*called)
+    except TypeError:
+        takes = ", ".join(map(str, signature(function).parameters))
+        raise UserError(
+            f"{kind.__name__}.{empty.__name__} takes ({takes}), but a round calls it with ({', '.join(called)}): give "
+            "it these parameters."
+        ) from None
+
+
+# --- trees of tensors -------------------------------------------------------------------------------------------------
+def _parts(tree: Any) -> list[Any] | None:
+    """What a tuple, a list or a dict consists of, in the order of its keys; None for anything else, which is a leaf."""
+    if isinstance(tree, dict):
+        return [part for _, part in sorted(cast("dict[Any, Any]", tree).items(), key=lambda pair: repr(pair[0]))]
+    return list(cast("Sequence[Any]", tree)) if isinstance(tree, tuple | list) else None
+
+
+def _leaves(holds: Callable[[Any], bool], tree: Any) -> bool:
+    """Whether this holds of every leaf, or of a tree as a whole that it is in."""
+    parts = _parts(tree)
+    return holds(tree) or (parts is not None and all(_leaves(holds, part) for part in parts))
+
+
+def _of_tensors(tree: Any) -> bool:
+    return _leaves(lambda leaf: isinstance(leaf, Tensor), tree)
+
+
+def _of_marks(tree: Any) -> bool:
+    return _leaves(lambda part: isinstance(part, MARKS) and _of_tensors(part.x), tree)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two trees of tensors have one structure, and everywhere the same shapes and types."""
+    if one is other:
+        return True
+    if isinstance(other, Tensor):
+        return isinstance(one, Tensor) and one.shape == other.shape and one.dtype == other.dtype
+    parts, usual = _parts(one), _parts(other)
+    if type(one) is not type(other) or parts is None or usual is None or len(parts) != len(usual):
+        return False
+    return (not isinstance(one, dict) or one.keys() == other.keys()) and all(map(alike, parts, usual))
+
+
+def described(value: Any) -> str:
+    """A value in words: a tensor's shape and type, what a tuple or a dict consists of, or else the value's type."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)} and type {str(value.dtype).removeprefix('torch.')}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value) if value is None else f"{value!r:.40} ({_a(value)})"
+    parts, name = _parts(value), type(value).__name__
+    if parts is None or len(parts) > FEW:
+        return "a function" if isinstance(value, FunctionType) else _a(value)
+    if isinstance(value, dict):
+        named = zip(sorted(map(repr, cast("dict[Any, Any]", value))), map(described, parts), strict=True)
+        return f"{{{', '.join(map(': '.join, named))}}}"
+    return f"{name if hasattr(value, '_fields') else ''}({', '.join(map(described, parts))})"
+
+
+def _a(value: Any) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def _refuse(who: str, returned: Any, must: str) -> NoReturn:
+    raise UserError(f"{who} returned {described(returned)}: it must return {must}.")
+
+
+# --- what slots of each kind must return ------------------------------------------------------------------------------
+def _model(who: str, given: Given, returned: Any) -> Any:
+    """A vector like theta, the last argument."""
+    if not alike(returned, given[-1]):
+        _refuse(who, returned, f"a model like the theta that it is given, {described(given[-1])}")
+    return returned
+
+
+def _memory(who: str, given: Given, returned: Any) -> Any:
+    if not _of_tensors(returned):
+        _refuse(who, returned, "tensors: one, or a tuple, a NamedTuple, a list or a dict of them, or () for nothing")
+    return returned
+
+
+def _remembered(who: str, given: Given, returned: Any) -> Any:
+    """A memory like the one before: that of the client's view, or the first argument."""
+    before = given[0].client if len(given) == 1 else given[0]
+    if not alike(returned, before):
+        _refuse(who, returned, f"a memory like the one before, {described(before)}")
+    return returned
+
+
+def _objective(who: str, given: Given, returned: Any) -> Any:
+    if returned is given[1]:
+        return returned
+    if not callable(returned):
+        _refuse(who, returned, "a loss, which is a function of (theta, batch)")
+
+    def loss(theta: Tensor, batch: Any) -> Tensor:
+        value = returned(theta, batch)
+        if not isinstance(value, Tensor) or value.dim() or not value.is_floating_point():
+            _refuse(f"the loss of {who}", value, "a tensor of shape [], computed from theta")
+        if theta.requires_grad and not value.requires_grad:
+            raise UserError(
+                f"the loss of {who} returned a number that does not depend on theta: compute it from theta, without "
+                "detach(), item() or no_grad()."
+            )
+        return value
+
+    return loss
+
+
+def _correction(who: str, given: Given, returned: Any) -> Any:
+    if returned is None:
+        return None
+    parts = _parts(returned) or []
+    if not isinstance(returned, tuple) or len(parts) != 2 or not callable(parts[1]) or not _of_tensors(parts[0]):
+        _refuse(
+            who,
+            returned,
+            "(scratch, rule) or None, rule being a function of (scratch, g, theta, batch), and scratch what it carries "
+            "from step to step: () or tensors",
+        )
+    first, rule = parts
+
+    def held(scratch: Any, g: Tensor, theta: Tensor, batch: Any) -> Any:
+        found = rule(scratch, g, theta, batch)
+        if not alike(found, (scratch, g)):
+            _refuse(f"the rule of {who}", found, f"(scratch, g), each like its own: {described((scratch, g))}")
+        return found
+
+    return first, held
+
+
+def _report(who: str, given: Given, returned: Any) -> Any:
+    if not _of_marks(returned):
+        _refuse(
+            who,
+            returned,
+            "tensors, each wrapped in Uniform, Weighted, Sum or PerClient, which say what the server makes of it, or "
+            "() for nothing",
+        )
+    return returned
+
+
+def _message(who: str, given: Given, returned: Any) -> Any:
+    if not isinstance(returned, Message):
+        _refuse(who, returned, "a Message: message._replace(delta=...) is the one that it is given with another delta")
+    for part, one, other in zip(Message._fields, returned, given[1], strict=True):
+        if not alike(one, other):
+            _refuse(f"the {part} of {who}", one, f"one like that of the message that it is given, {described(other)}")
+    return returned
+
+
+def _learned(who: str, given: Given, returned: Any) -> Any:
+    memory, g = given[0], given[1]
+    if not alike(returned, (g, memory)):
+        _refuse(who, returned, f"(g, memory), each like the one that it is given: {described((g, memory))}")
+    return returned
+
+
+def _figures(who: str, given: Given, returned: Any) -> Any:
+    if not isinstance(returned, dict) or not all(isinstance(name, str) for name in cast("dict[Any, Any]", returned)):
+        _refuse(who, returned, "a dict with a name for each value, {} for nothing")
+    return cast("dict[str, Any]", returned)
+
+
+def _numbers(who: str, given: Given, returned: Any) -> Any:
+    for value in _figures(who, given, returned).values():
+        if not (value.dim() == 0 if isinstance(value, Tensor) else isinstance(value, int | float)):
+            _refuse(who, returned, "single numbers by name: each a number, or a tensor of shape []")
+    return returned
+
+
+def _predictor(who: str, given: Given, returned: Any) -> Any:
+    if returned is None:
+        return None
+    if not callable(returned):
+        _refuse(who, returned, "a function x -> scores, or None to predict with the model alone")
+
+    def predict(x: Any) -> Tensor:
+        found, count = returned(x), len(tree_leaves(x)[0])
+        if not isinstance(found, Tensor) or not found.is_floating_point() or not found.dim() or len(found) != count:
+            _refuse(f"the function of {who}", found, f"scores of {count} samples: a tensor like the model's outputs")
+        return found
+
+    return predict
+
+
+def _draws(who: str, given: Given, returned: Any) -> Any:
+    if not isinstance(returned, tuple) or not _leaves(lambda part: isinstance(part, Draw), returned):
+        _refuse(who, returned, 'a tuple of Draw, such as (Draw("noise", (3,)),)')
+    return cast("tuple[Draw, ...]", returned)
+
+
+def _piece(who: str, given: Given, returned: Any) -> Any:
+    if who != f"{type(returned).__name__}.complete":
+        _refuse(who, returned, "a piece of its own class: self, or dataclasses.replace(self, ...)")
+    return returned
+
+
+def _module(who: str, given: Given, returned: Any) -> Any:
+    if not isinstance(returned, nn.Module):
+        _refuse(who, returned, "the module that is trained, an nn.Module")
+    return returned
+
+
+SLOTS: dict[str, Held] = {
+    "complete": _piece,
+    "prepare": _module,
+    "server_memory": _memory,
+    "client_memory": _memory,
+    "tell": _memory,
+    "draws": _draws,
+    "start": _model,
+    "objective": _objective,
+    "correct": _correction,
+    "keep": _model,
+    "report": _report,
+    "upload": _message,
+    "remember": _remembered,
+    "log": _numbers,
+    "learn": _learned,
+    "settle": _remembered,
+    "evaluate": _model,
+    "personal": _model,
+    "predict": _predictor,
+    "observe": _figures,
+}
