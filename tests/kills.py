@@ -23,7 +23,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rehearsal import ALGORITHMS, USUAL  # of this folder
+from rehearsal import USUAL  # of this folder
+from support.slots import SLOTS
 
 from apiece.deploy import rehearsal
 from apiece.deploy.rehearsal import Deployment
@@ -107,14 +108,14 @@ def main() -> None:
     flags.add_argument("--log", default="")
     given = flags.parse_args()
     drawn, counted, runs, bad = random.Random(given.seed), Counter[str](), 0, list[str]()
-    chosen = [name for name in ALGORITHMS if given.only in name]
+    chosen = [name for name in SLOTS if given.only in name]
     with tempfile.TemporaryDirectory(prefix="apiece-kills-") as folder:
         home, usual = Path(folder), rehearsal.both(replace(USUAL, rounds=given.rounds), 3)
         names = rehearsal.deal(usual, home)
         with rehearsal.deployment(home, names, print) as made:
             while sum(counted.values()) < given.kills:
                 algorithm = chosen[runs % len(chosen)]
-                config = replace(usual, algorithm=algorithm, **ALGORITHMS[algorithm])
+                config = replace(usual, algorithm=algorithm, **SLOTS[algorithm])
                 killer = Killer(made, given.each, drawn)
                 request = rehearsal.ask_for(config, home, f"deployed-{runs}", Terms(3, 3, 600.0))
                 began = time.monotonic()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from support.slots import SLOTS
 
 from apiece.config.model import make_model
 from apiece.config.settings import Config
@@ -23,17 +24,6 @@ from apiece.deploy.request import FOLDER, Request, Terms
 from apiece.engine import messages
 from apiece.experiment.launch import run_config
 
-EIGHT = {
-    "scaffold + relaxed_init(0.1)": {},
-    "fedals(alpha=2, head=1)": {"rounds": 4},
-    "fedals(alpha=2, head=1, cohort=redrawn)": {"rounds": 4, "cohort": 2},
-    "scaffold_p": {},
-    "fedcog": {},
-    "pefll": {},
-    "feddyn": {},
-    "fednova": {"steps": "uniform(2,5)"},
-    "knn_per": {"model": "mlp"},
-}
 ALL = Terms(3, 3, 60.0)
 USUAL = Config(rounds=2, steps="3", split="iid", eval_every=9)
 
@@ -107,9 +97,10 @@ def deployed(config: Config, home: Path, grid: Grid, terms: Terms = ALL) -> Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", EIGHT)
+@pytest.mark.parametrize("algorithm", SLOTS)
 def test_a_deployed_run_is_bitwise_the_wired_one(algorithm, tmp_path):
-    config = replace(USUAL, algorithm=algorithm, **EIGHT[algorithm])
+    rounds = 4 if algorithm.startswith("fedals") else 2  # two intervals of its body
+    config = replace(USUAL, algorithm=algorithm, rounds=rounds, **SLOTS[algorithm])
     one = deployed(config, tmp_path, dealt(config, tmp_path))
     two = wired(config, tmp_path)
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
