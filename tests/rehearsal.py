@@ -23,6 +23,7 @@ from support.slots import SLOTS
 from apiece.config.settings import Config
 from apiece.deploy import rehearsal
 from apiece.deploy.rehearsal import Outcome
+from apiece.deploy.request import Terms
 
 NODES = 3
 USUAL = Config(steps="3", split="iid", eval_every=99)
@@ -61,8 +62,8 @@ def main() -> None:
                 if given.only and given.only not in algorithm:
                     continue
                 config = replace(usual, algorithm=algorithm, **settings)
-                outcome = rehearsal.tried(config, made, 600.0, print, f"-{place}")
-                rows.append(row(config, outcome, 2 if algorithm.startswith("pefll") else 1))
+                outcome = rehearsal.tried(config, made, Terms(NODES, NODES, 600.0), print, f"-{place}")
+                rows.append(row(config, outcome, 4 if algorithm.startswith("pefll") else 2))
                 print(rows[-1], flush=True)
                 Path(given.out).write_text(page(rows, began, given.rounds))
     if any("**no**" in line for line in rows):

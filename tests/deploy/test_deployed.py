@@ -105,8 +105,9 @@ def test_a_deployed_run_is_bitwise_the_wired_one(algorithm, tmp_path):
     two = wired(config, tmp_path)
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
     last = [json.loads((path / "metrics.jsonl").read_text().splitlines()[-1]) for path in (one, two)]
-    shared = [name for name in last[0] if name.startswith("personal_")]
-    assert shared and all(last[0][name] == pytest.approx(last[1][name], abs=1e-6) for name in shared)
+    shared = [name for name in last[0] if name.startswith(("personal_", "adapted_"))]
+    assert {"personal_accuracy_mean", "adapted_accuracy"} <= {*shared}
+    assert all(last[0][name] == pytest.approx(last[1][name], abs=1e-6) for name in shared)
 
 
 @pytest.mark.slow

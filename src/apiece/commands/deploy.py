@@ -182,9 +182,11 @@ class Newcomers:
 @dataclass(frozen=True)
 class Rehearse:
     """Deploy on this machine alone, with certificates and keys: a server and nodes, to whose folders the data of a run
-    are dealt, and compare the result with that of `apiece run --lift wired`. It takes the settings of `apiece run`.
+    are dealt, and compare the result with that of `apiece run --lift wired`. It takes the settings of `apiece run`, or
+    those of a run's folder, which flags override.
     """
 
+    run: Positional[Annotated[str | None, arg(metavar="RUN", help="The folder of a run with these settings.")]] = None
     nodes: int = 3
     """How many nodes."""
     folder: str | None = None

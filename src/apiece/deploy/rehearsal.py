@@ -32,7 +32,7 @@ from apiece.experiment.folders import noted
 from apiece.experiment.launch import run_config
 from apiece.system.device import to_numpy
 
-READY = 90.0  # seconds in which the processes must be ready
+READY = 300.0  # seconds in which the processes must be ready
 Say = Callable[[str], None]
 
 
@@ -160,6 +160,7 @@ def differences(home: Path, names: list[str], deployed: str = "deployed", wired:
 
 def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, say: Say) -> Outcome:
     """Deploy, run, and compare with the run of `--lift wired`; see `Outcome`."""
+    terms = Terms(nodes, nodes, deadline)
     with ExitStack() as stack:
         if folder is None:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiece-rehearsal-")))
@@ -170,7 +171,7 @@ def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, s
         config = both(config, nodes)
         names = deal(config, home)
         with deployment(home, names, say) as made:
-            outcome = tried(config, made, deadline, say)
+            outcome = tried(config, made, terms, say)
         for difference in outcome.differences[:10]:
             say(difference)
         what = "are the same to the bit" if not outcome.differences else "are not the same"
@@ -183,10 +184,10 @@ def both(config: Config, nodes: int) -> Config:
     return replace(config, clients=nodes, lift="wired", on_bad_client="skip", seeds=())
 
 
-def tried(config: Config, made: Deployment, deadline: float, say: Say, word: str = "") -> Outcome:
+def tried(config: Config, made: Deployment, terms: Terms, say: Say, word: str = "") -> Outcome:
     """Run a configuration in a deployment and in processes of this machine: folders `deployed` and `wired`."""
     home, names, began = made.home, made.names, time.monotonic()
-    request = ask_for(config, home, f"deployed{word}", Terms(len(names), len(names), deadline))
+    request = ask_for(config, home, f"deployed{word}", terms)
     say(f"the run begins: {config.algorithm}, {config.rounds} rounds")
     made.wait(request)
     seconds = time.monotonic() - began
