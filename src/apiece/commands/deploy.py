@@ -76,18 +76,20 @@ class Join:
         from apiece.consortium import library
 
         library()
+        from apiece.consortium import naming
         from apiece.deploy.joining import join, node_of
         from apiece.deploy.node import Settings as Own
         from apiece.experiment.folders import alone
 
         folder, state = Path(self.folder), Path(self.state)
         name, server = node_of(folder)
+        server = server if self.server is None else str(naming.server(self.server))
         given = {name: getattr(self, name) for name in ("input", "target_column", "prepare", "resize", "task")}
         plugin = tuple(str(Path(file).absolute()) for file in self.plugin)
         own = Own(name, str(Path(self.data).absolute()), self.model, plugin, **given)
         state.mkdir(parents=True, exist_ok=True)
         with alone(state):
-            join(folder, state, own, self.server or server, _say, lambda: False)
+            join(folder, state, own, server, _say, lambda: False)
 
 
 @dataclass(frozen=True)
