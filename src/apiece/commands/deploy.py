@@ -195,6 +195,9 @@ class Rehearse:
     """A new folder, in which everything stays to be looked at; without it, nothing stays."""
     deadline: float = 300.0
     """Seconds that a node may take for an answer."""
+    virtual: bool = False
+    """Virtual nodes of Flower's simulation, without certificates and keys: a hundred of them fit one machine; needs
+    ray."""
     config: Settings = field(default_factory=Config)
 
     def __call__(self) -> None:
@@ -202,10 +205,13 @@ class Rehearse:
 
         library()
         from apiece.deploy.rehearsal import rehearse
+        from apiece.deploy.simulation import rehearse_virtually
 
         check(self.config)
         refuse_unknown(self.config)
-        rehearse(self.config, self.nodes, self.deadline, None if self.folder is None else Path(self.folder), _say)
+        folder = None if self.folder is None else Path(self.folder)
+        begin = rehearse_virtually if self.virtual else rehearse
+        begin(self.config, self.nodes, self.deadline, folder, _say)
 
 
 def _say(text: str) -> None:
