@@ -6,7 +6,7 @@ SOURCES := src tests benchmarks examples docs/conf.py docs/making
 SITE := $(RUN)/sphinx-build --fail-on-warning --quiet --jobs auto --doctree-dir build/docs/doctrees
 TESTS := $(RUN)/python -m pytest -q -n auto --dist loadgroup --ignore tests/lint
 
-.PHONY: demo test check docs docs-links bench torture lint rehearsal results all-algorithms conformance
+.PHONY: demo test check docs docs-links bench torture lint rehearsal kills results all-algorithms conformance
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,9 @@ torture: $(VENV)/ready  ## SIGKILL at random moments, for every algorithm; write
 
 rehearsal: $(VENV)/ready  ## deployed runs on this machine against --lift wired; writes docs/results/rehearsal.md (half an hour)
 	$(RUN)/python tests/rehearsal.py --out docs/results/rehearsal.md
+
+kills: $(VENV)/ready  ## SIGKILL at random moments of deployed runs; writes docs/results/kills.md (an hour; goes on where it was ended)
+	$(RUN)/python tests/kills.py --out docs/results/kills.md
 
 conformance: $(VENV)/ready  ## docs/conformance.md, from what the tests measure of every algorithm and composition
 	$(RUN)/python tests/conformance.py

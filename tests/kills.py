@@ -1,10 +1,12 @@
-"""Deployed runs whose processes are killed at random moments: each must be the run that nobody killed.
+"""`make kills`: deployed runs whose processes are killed at random moments; each must be the run that nobody killed.
 
-    python tests/kills.py [--kills 10] [--rounds 4] [--seed 0] [--only scaffold] [--out docs/results/kills.md]
+    python tests/kills.py [--kills 100] [--each 10] [--rounds 5] [--seed 0] [--only scaffold]
+                          [--lines build/kills.jsonl] [--out docs/results/kills.md]
 
-A victim is a node's processes (`apiece join`, its SuperNode, the process of a message), or the coordinator's (`apiece
-serve`, SuperLink, SuperExec, the server's app); sometimes two at once. `apiece join` and `serve` start again after
-fifteen seconds, as systemd starts them; all other processes are theirs to start again.
+A victim is a node's process (`apiece join`, its SuperNode, the process that is started for a message), or the
+coordinator's (`apiece serve`, SuperLink, the server's app), or a SuperExec of either; sometimes two at once. `apiece
+join` and `serve` start again after fifteen seconds, as systemd starts them; all other processes are theirs to start
+again. Each run adds a line to `--lines`, and the page is made of all lines there: a command that is ended goes on.
 """
 
 from __future__ import annotations
@@ -12,25 +14,33 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import random
 import signal
+import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from rehearsal import ALGORITHMS, USUAL  # of this folder
+from rehearsal import USUAL  # of this folder
+from support.slots import SLOTS
 
+from apiece.config.settings import Config
 from apiece.deploy import rehearsal
 from apiece.deploy.rehearsal import Deployment
 from apiece.deploy.request import Terms
 from apiece.experiment.launch import run_config
 
-AGAIN, APART = 15.0, (10.0, 45.0)  # seconds: until systemd starts a process again, between kills
+AGAIN, APART = 15.0, (5.0, 30.0)  # seconds: until systemd starts a process again, between kills
+LONGEST = 1800.0  # seconds of a run
 KINDS = {
     "apiece join": "apiece join",
     "apiece serve": "apiece serve",
@@ -40,6 +50,7 @@ KINDS = {
     "flower-superexec": "SuperExec",
     "flwr-serverapp": "server's app",
 }
+COORDINATOR = ("apiece serve", "SuperLink", "server's app")
 
 
 def family(roots: list[int]) -> dict[int, str]:
@@ -63,84 +74,167 @@ def family(roots: list[int]) -> dict[int, str]:
     return found
 
 
+@dataclass(eq=False)
 class Killer(threading.Thread):
-    """Kills until so many died, and starts again what nobody else does."""
+    """Kills until so many died, starts again what nobody else does, and notes when rounds were done."""
 
-    def __init__(self, made: Deployment, most: int, drawn: random.Random) -> None:
+    made: Deployment
+    metrics: Path
+    most: int
+    drawn: random.Random
+    over: bool = False
+    killed: list[tuple[str, float]] = field(default_factory=list)  # what, and when
+    rounds: list[float] = field(default_factory=list)  # when each was done
+
+    def __post_init__(self) -> None:
         super().__init__(daemon=True)
-        self.made, self.most, self.drawn, self.over = made, most, drawn, False
-        self.killed: list[str] = []
 
     def run(self) -> None:
-        due, ended = time.monotonic() + self.drawn.uniform(*APART), {}
+        due, ended = time.monotonic() + self.drawn.uniform(*APART), dict[str, float]()
         while not self.over:
-            for name, process in self.made.processes.items():
-                if process.poll() is not None:
-                    ended.setdefault(name, time.monotonic())
-                    if time.monotonic() - ended[name] > AGAIN:
-                        self.made.begin(name)
-                        del ended[name]
+            self._restart(ended)
+            self._note()
             if time.monotonic() > due and len(self.killed) < self.most:
-                self._kill(1 if self.drawn.random() < 0.7 else 2)
+                for kind in self.drawn.sample(sorted(KINDS.values()), 1 if self.drawn.random() < 0.7 else 2):
+                    self._kill(kind)
                 due = time.monotonic() + self.drawn.uniform(*APART)
-            time.sleep(0.2)
+            time.sleep(0.1)
 
-    def _kill(self, count: int) -> None:
-        by_kind: dict[str, list[int]] = {}
-        for number, kind in family([p.pid for p in self.made.processes.values()]).items():
-            by_kind.setdefault(kind, []).append(number)
-        for kind in self.drawn.sample(sorted(by_kind), min(count, len(by_kind))):
-            with suppress(ProcessLookupError):
-                os.kill(self.drawn.choice(sorted(by_kind[kind])), signal.SIGKILL)
-                self.killed.append(kind)
+    def _restart(self, ended: dict[str, float]) -> None:
+        for name, process in self.made.processes.items():
+            if process.poll() is not None:
+                ended.setdefault(name, time.monotonic())
+                if time.monotonic() - ended[name] > AGAIN:
+                    self.made.begin(name)
+                    del ended[name]
+
+    def _note(self) -> None:
+        """Note the moment of each round that is done for the first time."""
+        lines = self.metrics.read_text().splitlines() if self.metrics.is_file() else []
+        with suppress(ValueError):  # the last line is being written
+            done = max((json.loads(line)["round"] for line in lines), default=0)
+            self.rounds += [time.monotonic()] * (done - len(self.rounds))
+
+    def _kill(self, kind: str) -> None:
+        """Kill a process of this kind, if there is one within a while: that of a message lives for seconds alone."""
+        end, into = time.monotonic() + 20.0, self.drawn.uniform(0.0, 2.0)
+        while time.monotonic() < end and not self.over:
+            there = [n for n, of in family([p.pid for p in self.made.processes.values()]).items() if of == kind]
+            if there and kind == "process of a message":
+                time.sleep(into)
+            with suppress(ProcessLookupError, IndexError):
+                os.kill(self.drawn.choice(sorted(there)), signal.SIGKILL)
+                self.killed.append((kind, time.monotonic()))
                 print(f"{time.strftime('%H:%M:%S')} killed: {kind}", flush=True)
+                return
+            self._note()
+            time.sleep(0.1)
+
+    def after(self) -> list[tuple[str, float]]:
+        """For each death of the coordinator's, the seconds until the next round was done, if one was."""
+        found = [(kind, min((r - when for r in self.rounds if r > when), default=None)) for kind, when in self.killed]
+        return [(kind, round(seconds, 1)) for kind, seconds in found if seconds is not None and kind in COORDINATOR]
+
+    def usual(self) -> list[float]:
+        """The seconds of each round in which, and in the round before which, nothing was killed."""
+        quiet = lambda begin, end: not any(begin < when < end for _, when in self.killed)
+        starts = [float("-inf"), *self.rounds]
+        return [round(b - a, 1) for i, (a, b) in enumerate(pairwise(self.rounds)) if quiet(starts[i], b)]
+
+
+def struck(made: Deployment, config: Config, number: str, most: int, drawn: random.Random) -> dict[str, Any]:
+    """A run with kills, as a line: what was killed, and in what it differs from the run that nobody killed."""
+    home, names, began = made.home, made.names, time.monotonic()
+    request = rehearsal.ask_for(config, home, f"deployed-{number}", Terms(3, 3, 600.0))
+    killer = Killer(made, home / f"deployed-{number}" / "metrics.jsonl", most, drawn)
+    killer.start()
+    while (ended := request.ended()) is None and time.monotonic() - began < LONGEST:
+        time.sleep(0.5)
+    killer.over = True
+    killer.join()
+    killer._note()
+    seconds = round(time.monotonic() - began)
+    for name in {"serve", *names}:
+        if made.processes[name].poll() is not None:
+            made.begin(name)
+    run_config(replace(config, out=str(home / f"wired-{number}")), progress=False)
+    folders = f"deployed-{number}", f"wired-{number}"
+    found = rehearsal.differences(home, names, *folders) if ended == "done" else [ended or "it did not end"]
+    line = {"algorithm": config.algorithm, "rounds": config.rounds, "killed": [kind for kind, _ in killer.killed]}
+    return line | {"seconds": seconds, "after": killer.after(), "usual": killer.usual(), "differ": found[:3]}
 
 
 def main() -> None:
-    """Runs with kills, one after the other, until the last has had its share."""
+    """Runs with kills, one after the other, until so many died; the page is written after each."""
     flags = argparse.ArgumentParser()
-    flags.add_argument("--kills", type=int, default=10)
-    flags.add_argument("--each", type=int, default=5)
-    flags.add_argument("--rounds", type=int, default=4)
+    flags.add_argument("--kills", type=int, default=100)
+    flags.add_argument("--each", type=int, default=10)
+    flags.add_argument("--rounds", type=int, default=5)
     flags.add_argument("--seed", type=int, default=0)
     flags.add_argument("--only", default="")
-    flags.add_argument("--log", default="")
+    flags.add_argument("--lines", type=Path, default=Path("build/kills.jsonl"))
+    flags.add_argument("--out", type=Path, default=Path("docs/results/kills.md"))
     given = flags.parse_args()
-    drawn, counted, runs, bad = random.Random(given.seed), Counter[str](), 0, list[str]()
-    chosen = [name for name in ALGORITHMS if given.only in name]
+    lines = [json.loads(line) for line in given.lines.read_text().splitlines()] if given.lines.exists() else []
+    given.lines.parent.mkdir(parents=True, exist_ok=True)
+    chosen = [name for name in SLOTS if given.only in name]
     with tempfile.TemporaryDirectory(prefix="apiece-kills-") as folder:
         home, usual = Path(folder), rehearsal.both(replace(USUAL, rounds=given.rounds), 3)
-        names = rehearsal.deal(usual, home)
-        with rehearsal.deployment(home, names, print) as made:
-            while sum(counted.values()) < given.kills:
-                algorithm = chosen[runs % len(chosen)]
-                config = replace(usual, algorithm=algorithm, **ALGORITHMS[algorithm])
-                killer = Killer(made, given.each, drawn)
-                request = rehearsal.ask_for(config, home, f"deployed-{runs}", Terms(3, 3, 600.0))
-                began = time.monotonic()
-                killer.start()
-                while (ended := request.ended()) is None:
-                    time.sleep(0.5)
-                killer.over = True
-                killer.join()
-                for name in {"serve", *names}:
-                    if made.processes[name].poll() is not None:
-                        made.begin(name)
-                run_config(replace(config, out=str(home / f"wired-{runs}")), progress=False)
-                seconds = round(time.monotonic() - began)
-                folders = f"deployed-{runs}", f"wired-{runs}"
-                found = [ended] if ended != "done" else rehearsal.differences(home, names, *folders)
-                bad += found
-                counted.update(killer.killed)
-                said = {"algorithm": algorithm, "killed": killer.killed, "seconds": seconds, "differ": found[:3]}
-                print(json.dumps(said), flush=True)
-                if given.log:
-                    with open(given.log, "a") as log:
-                        log.write(json.dumps(said) + "\n")
-                runs += 1
-    print(f"{sum(counted.values())} kills in {runs} runs: {dict(counted)}; {len(bad)} differences")
-    if bad:
+        with rehearsal.deployment(home, rehearsal.deal(usual, home), print) as made:
+            while sum(len(line["killed"]) for line in lines) < given.kills:
+                number, algorithm = len(lines), chosen[len(lines) % len(chosen)]
+                drawn = random.Random(f"{given.seed} {number}")
+                config = replace(usual, algorithm=algorithm, **SLOTS[algorithm])
+                lines.append(struck(made, config, str(number), given.each, drawn))
+                print(json.dumps(lines[-1]), flush=True)
+                with open(given.lines, "a") as log:
+                    log.write(json.dumps(lines[-1]) + "\n")
+                given.out.write_text(page(lines))
+    if any(line["differ"] for line in lines):
         sys.exit("a run with kills is another run")
+
+
+def page(lines: list[dict[str, Any]]) -> str:
+    """The page of these runs."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    packages = ", ".join(f"{name} {version(name)}" for name in ("apiece", "torch", "flwr"))
+    killed, differing = [kind for line in lines for kind in line["killed"]], [line for line in lines if line["differ"]]
+    usual = [seconds for line in lines for seconds in line["usual"]]
+    rows = [
+        f"| `{name}` | {len(own)} | {sum(len(line['killed']) for line in own)} | "
+        f"{'**no**' if any(line['differ'] for line in own) else 'yes'} |"
+        for name in SLOTS
+        if (own := [line for line in lines if line["algorithm"] == name])
+    ]
+    kinds = []
+    for kind in KINDS.values():
+        after = [seconds for line in lines for of, seconds in line["after"] if of == kind]
+        told = f"{statistics.median(after):.0f} | {max(after):.0f}" if after else "– | –"
+        kinds.append(f"| {kind} | {killed.count(kind)} | {told} |")
+    return f"""# Deployed runs whose processes are killed
+
+`make kills` wrote this page, last at commit {commit.strip()} on {time.strftime("%Y-%m-%d")}: {packages},
+Python {platform.python_version()}, {os.cpu_count()} cores that other programs used, too. A server and three
+nodes run on one machine, with TLS and a key for each node. At random moments, {APART[0]:g} to
+{APART[1]:g} seconds apart, SIGKILL ends a process that is drawn, in three of ten cases two. `apiece join`
+and `apiece serve` start again after {AGAIN:g} seconds, as systemd starts them. The quorum is three and the deadline ten
+minutes, so that all nodes are back in time, and each run must be the run that nobody killed: the server's whole state,
+what each node remembers, and the ledger of every round, to the bit.
+
+**{len(killed)} kills in {len(lines)} runs; {len(differing)} runs differed.**
+
+| algorithm | runs | kills | the same to the bit |
+|---|---:|---:|---|
+{chr(10).join(rows)}
+
+From the death of a process of the coordinator's to the end of the next round, whatever else was killed meanwhile, and
+with the rest of the round in which it died. A round in which, and before which, nothing was killed takes
+{f"{statistics.median(usual):.0f}" if usual else "–"} seconds (median of {len(usual)}).
+
+| what was killed | kills | seconds to the next round, median | longest |
+|---|---:|---:|---:|
+{chr(10).join(kinds)}
+""" + "".join(f"\n`{line['algorithm']}`: {line['differ'][0]}.\n" for line in differing)
 
 
 if __name__ == "__main__":

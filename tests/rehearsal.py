@@ -18,22 +18,14 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from support.slots import SLOTS
+
 from apiece.config.settings import Config
 from apiece.deploy import rehearsal
 from apiece.deploy.rehearsal import Outcome
+from apiece.deploy.request import Terms
 
 NODES = 3
-ALGORITHMS = {  # together they fill every slot of a piece
-    "scaffold + relaxed_init(0.1)": {},
-    "fedals(alpha=2, head=1)": {},
-    "fedals(alpha=2, head=1, cohort=redrawn)": {"cohort": 2},
-    "scaffold_p": {},
-    "fedcog": {},
-    "pefll": {},
-    "feddyn": {},
-    "fednova": {"steps": "uniform(2,5)"},
-    "knn_per": {"model": "mlp"},
-}
 USUAL = Config(steps="3", split="iid", eval_every=99)
 COLUMNS = (
     "algorithm, the same to the bit, rounds, phases, seconds a phase, a phase without work, bytes by the ledger, "
@@ -66,12 +58,12 @@ def main() -> None:
         home, usual = Path(folder), rehearsal.both(replace(USUAL, rounds=given.rounds), NODES)
         names = rehearsal.deal(usual, home)
         with rehearsal.deployment(home, names, print) as made:
-            for place, (algorithm, settings) in enumerate(ALGORITHMS.items()):
+            for place, (algorithm, settings) in enumerate(SLOTS.items()):
                 if given.only and given.only not in algorithm:
                     continue
                 config = replace(usual, algorithm=algorithm, **settings)
-                outcome = rehearsal.tried(config, made, 600.0, print, f"-{place}")
-                rows.append(row(config, outcome, 2 if algorithm.startswith("pefll") else 1))
+                outcome = rehearsal.tried(config, made, Terms(NODES, NODES, 600.0), print, f"-{place}")
+                rows.append(row(config, outcome, 4 if algorithm.startswith("pefll") else 2))
                 print(rows[-1], flush=True)
                 Path(given.out).write_text(page(rows, began, given.rounds))
     if any("**no**" in line for line in rows):

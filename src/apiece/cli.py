@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from pathlib import Path
 from signal import SIGINT, SIGTERM, Signals
 from typing import Annotated, Any, NoReturn, get_type_hints
 from warnings import catch_warnings, filterwarnings
@@ -25,7 +26,7 @@ from tyro.constructors import (
 )
 
 from apiece import __version__
-from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Run, Tune
+from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Rehearse, Run, Tune
 from apiece.commands.runs import Settings
 from apiece.config.names import SOURCES, refuse_unknown
 from apiece.config.settings import GROUPS, Config, about
@@ -42,7 +43,7 @@ SEVERAL = {
     "--seeds": "--seeds 0,1",
     "--input": "--input age income",
 }  # flags that take several values at once
-SETTLED = ("run", "grid", "tune")  # the commands that take a run's settings
+SETTLED = ("run", "grid", "tune", "rehearse")  # the commands that take a run's settings
 EITHER = (("steps", "epochs"), ("seed", "seeds"))  # pairs of settings that exclude each other
 
 
@@ -254,7 +255,13 @@ def _registry() -> ConstructorRegistry:
 
 
 def _config_file(words: list[str]) -> tuple[str | None, list[str]]:
-    """Take `--config FILE` out of the arguments of `run`, `grid` or `tune`: flags override its values."""
+    """Take `--config FILE` out of the arguments of a command that takes settings: flags override its values. The run
+    that is rehearsed is such a file, too.
+    """
+    if words[:1] == ["rehearse"] and words[1:] and not words[1].startswith("-"):
+        if not (path := Path(words[1]) / "run.toml").is_file():
+            raise UserError(f"{words[1]} is no folder of a run, without run.toml: give one, or flags alone.")
+        return str(path), words
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
         if words[0] in SETTLED and name == "--config":
@@ -286,7 +293,11 @@ def _with_defaults(defaults: Config) -> dict[str, type]:
     class TuneFrom(Tune):
         config: Settings = field(default_factory=lambda: defaults)
 
-    return {"run": RunFrom, "grid": GridFrom, "tune": TuneFrom}
+    @dataclass(frozen=True)
+    class RehearseFrom(Rehearse):
+        config: Settings = field(default_factory=lambda: defaults)
+
+    return {"run": RunFrom, "grid": GridFrom, "tune": TuneFrom, "rehearse": RehearseFrom}
 
 
 if __name__ == "__main__":

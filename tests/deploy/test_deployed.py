@@ -12,28 +12,21 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from support.slots import SLOTS
 
 from apiece.config.model import make_model
 from apiece.config.settings import Config
 from apiece.deploy import following, frames, phases, rehearsal
+from apiece.deploy.comparing import differing
 from apiece.deploy.coordinator import coordinate, settled
 from apiece.deploy.failure import Failure
 from apiece.deploy.node import Node, Settings
 from apiece.deploy.request import FOLDER, Request, Terms
 from apiece.engine import messages
+from apiece.engine.messages import Header
 from apiece.experiment.launch import run_config
+from apiece.storage.checkpoint_files import path_of
 
-EIGHT = {
-    "scaffold + relaxed_init(0.1)": {},
-    "fedals(alpha=2, head=1)": {"rounds": 4},
-    "fedals(alpha=2, head=1, cohort=redrawn)": {"rounds": 4, "cohort": 2},
-    "scaffold_p": {},
-    "fedcog": {},
-    "pefll": {},
-    "feddyn": {},
-    "fednova": {"steps": "uniform(2,5)"},
-    "knn_per": {"model": "mlp"},
-}
 ALL = Terms(3, 3, 60.0)
 USUAL = Config(rounds=2, steps="3", split="iid", eval_every=9)
 
@@ -44,6 +37,7 @@ class Grid:
 
     folders: dict[str, Path]
     heard: Callable[[str, bytes], bytes | Failure | None] = lambda name, frame: frame
+    answered: Callable[[str, bytes], bytes] = lambda name, frame: frame
     said: list[tuple[str, bytes]] = field(default_factory=list)
     marks: Any = field(default_factory=itertools.count)
     waiting: dict[str, bytes | Failure] = field(default_factory=dict)
@@ -63,7 +57,7 @@ class Grid:
             self.waiting[mark] = heard
         elif heard is not None:
             state = self.folders[name]
-            self.waiting[mark] = Node(state, Settings.of(state)).answer(heard)
+            self.waiting[mark] = self.answered(name, Node(state, Settings.of(state)).answer(heard))
         return mark
 
     def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
@@ -107,15 +101,17 @@ def deployed(config: Config, home: Path, grid: Grid, terms: Terms = ALL) -> Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", EIGHT)
+@pytest.mark.parametrize("algorithm", SLOTS)
 def test_a_deployed_run_is_bitwise_the_wired_one(algorithm, tmp_path):
-    config = replace(USUAL, algorithm=algorithm, **EIGHT[algorithm])
+    rounds = 4 if algorithm.startswith("fedals") else 2  # two intervals of its body
+    config = replace(USUAL, algorithm=algorithm, rounds=rounds, **SLOTS[algorithm])
     one = deployed(config, tmp_path, dealt(config, tmp_path))
     two = wired(config, tmp_path)
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
     last = [json.loads((path / "metrics.jsonl").read_text().splitlines()[-1]) for path in (one, two)]
-    shared = [name for name in last[0] if name.startswith("personal_")]
-    assert shared and all(last[0][name] == pytest.approx(last[1][name], abs=1e-6) for name in shared)
+    shared = [name for name in last[0] if name.startswith(("personal_", "adapted_"))]
+    assert {"personal_accuracy_mean", "adapted_accuracy"} <= {*shared}
+    assert all(last[0][name] == pytest.approx(last[1][name], abs=1e-6) for name in shared)
 
 
 @pytest.mark.slow
@@ -215,3 +211,84 @@ def test_every_node_has_its_model_and_a_newcomer_gets_one(algorithm, tmp_path):
     for model in models:
         whole.load_state_dict(model)
     assert any(not torch.equal(models[0][name], models[2][name]) for name in models[0])
+
+
+def round_of(frame: bytes) -> int:
+    """The round that a frame is about, counted from 0; -1 where it is about none."""
+    head, body = frames.unpack(frame)
+    return messages.unpack(body)[0].round if {head.get("ask"), head.get("is")} & {"answer"} else -1
+
+
+def changed(how: Callable[[Header, dict[str, Any]], tuple[Header, dict[str, Any]]]) -> Callable[[bytes], bytes]:
+    """What makes another answer of an answer, with a checksum that is right."""
+
+    def change(frame: bytes) -> bytes:
+        head, body = frames.unpack(frame)
+        return frames.pack(head, messages.pack(*how(*messages.unpack(body))))
+
+    return change
+
+
+LIES = {
+    "not finite": lambda h, t: (h, t | {"delta": torch.full_like(t["delta"], float("nan"))}),
+    "another shape": lambda h, t: (h, t | {"delta": t["delta"][:-1]}),
+    "a part less": lambda h, t: (h, {name: part for name, part in t.items() if name != "delta"}),
+    "a million times the weight": lambda h, t: (h._replace(number=1e6 * h.number), t),
+    "another's name": lambda h, t: (h._replace(client=0), t),
+    "another round": lambda h, t: (h._replace(round=0), t),
+    "another run": lambda h, t: (h._replace(run="0" * 16), t),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", LIES)
+def test_an_answer_that_lies_does_not_count_and_the_log_says_whose_it_was(lie, tmp_path, monkeypatch):
+    """Of three nodes client-1 lies in round 2: the run is the one in which it was absent, and it counts again after."""
+    config, change = replace(USUAL, algorithm="scaffold", rounds=3), changed(LIES[lie])
+    grid = dealt(config, tmp_path)
+    grid.answered = lambda name, frame: change(frame) if name == "client-1" and round_of(frame) == 1 else frame
+    folder = deployed(config, tmp_path, grid)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["answered"] for line in lines] == [3, 2, 3]
+    (said,) = (line for line in asked_log(tmp_path).splitlines() if "does not count" in line)
+    assert "node 'client-1' does not count: client 'client-1'" in said and "round 2" in said and "resume" not in said
+
+    monkeypatch.setattr("apiece.config.assemble.absent", lambda seed, round, *_: frozenset({1} if round == 1 else ()))
+    wired(config, tmp_path)
+    states = [safetensors.torch.load_file(path_of(tmp_path / name, 3)) for name in ("deployed", "wired")]
+    assert differing(*states) == ["traffic"]  # the bytes of the lie were sent
+
+
+def asked_log(home: Path) -> str:
+    return (home / "serve" / FOLDER / "deployed.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["to nodes", "from nodes"])
+def test_what_is_replayed_and_reordered_changes_nothing(way, tmp_path):
+    """Every earlier message comes once more before each new one, in the reverse order; or, in place of a node's answer,
+    first the one that it gave a round before.
+    """
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid, before, last = dealt(config, tmp_path), dict[str, list[bytes]](), dict[str, bytes]()
+
+    def heard(name: str, frame: bytes) -> bytes:
+        node = Node(grid.folders[name], Settings.of(grid.folders[name]))
+        for old in reversed(before.setdefault(name, [])):
+            node.answer(old)
+        before[name].append(frame)
+        return frame
+
+    def answered(name: str, frame: bytes) -> bytes:
+        old, last[name] = last.get(name), frame
+        return old if old is not None and name == "client-1" and round_of(frame) == 1 else frame
+
+    grid.heard, grid.answered = (heard, grid.answered) if way == "to nodes" else (grid.heard, answered)
+    folder = deployed(config, tmp_path, grid)
+    if way == "to nodes":
+        wired(config, tmp_path)
+        assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+    else:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert [line["answered"] for line in lines] == [3, 2, 3]
+        assert "node 'client-1' does not count: client 'client-1' sent what is no answer to" in asked_log(tmp_path)

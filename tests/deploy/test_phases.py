@@ -16,6 +16,7 @@ from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.failure import Failure
 from apiece.deploy.node import Node, Settings
 from apiece.deploy.phases import Phases, gathered
+from apiece.deploy.request import Terms
 from apiece.engine import messages
 from apiece.errors import UserError
 from apiece.wired.client import REFUSED
@@ -206,3 +207,9 @@ def test_a_run_without_its_parts_is_refused_as_an_answer(node):
     for text in ("x = 1", "[config]\n[resolved]\ndigest = 'another'", "not toml ["):
         head, body = frames.unpack(node.answer(frames.pack(asked | {"text": text})))
         assert head == {"is": "answer"} and messages.unpack(body)[0].operation == REFUSED
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"quorum": 0}, {"quorum": 3}, {"deadline": 0.0}, {"deadline": -1.0}])
+def test_terms_that_cannot_be_met_are_refused(wrong):
+    with pytest.raises(UserError, match=f"--{next(iter(wrong))} .* must be"):
+        Terms(**wrong)

@@ -8,6 +8,7 @@ import pytest
 
 from apiece.config.settings import Config
 from apiece.deploy import rehearsal
+from apiece.deploy.request import Terms
 
 USUAL = Config(rounds=2, steps="2", split="iid", eval_every=99)
 
@@ -19,9 +20,9 @@ def test_two_algorithms_on_real_nodes_are_bitwise_the_wired_ones(tmp_path):
     usual = rehearsal.both(USUAL, 2)
     with rehearsal.deployment(tmp_path, rehearsal.deal(usual, tmp_path), print) as made:
         for place, algorithm in enumerate(("scaffold", "pefll")):
-            outcome = rehearsal.tried(replace(usual, algorithm=algorithm), made, 300.0, print, f"-{place}")
+            outcome = rehearsal.tried(replace(usual, algorithm=algorithm), made, Terms(2, 2, 300.0), print, f"-{place}")
             assert outcome.differences == [] and len(outcome.rounds) == 2
             ledger = outcome.rounds[-1]["bytes_down"] + outcome.rounds[-1]["bytes_up"]
-            trained = outcome.phases[: len(outcome.phases) - (1 if algorithm == "scaffold" else 2)]
+            trained = outcome.phases[: len(outcome.phases) - (2 if algorithm == "scaffold" else 4)]
             frames = sum(phase.down + phase.up for phase in trained)
             assert ledger < frames < 1.03 * ledger

@@ -9,13 +9,16 @@ import pytest
 
 pytest.importorskip("cryptography")
 
+from apiece.config.settings import Config
 from apiece.consortium.admission import admit, revoke
 from apiece.consortium.folder import make
 from apiece.consortium.keys import make_key
 from apiece.consortium.naming import Server
 from apiece.deploy import flower_commands
 from apiece.deploy.flower_commands import Registered
+from apiece.deploy.request import FOLDER, Request, Terms
 from apiece.deploy.serving import Coordinator
+from apiece.errors import UserError
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -81,3 +84,38 @@ def test_the_keys_of_the_list_are_let_in_and_no_others(tmp_path, link):
     new = joined(folder, "south", replace=True)
     again._admit()
     assert let_in() == {("south", new)} and new != south
+
+
+def asked(state: Path, out: Path) -> Request:
+    request = Request(state / FOLDER / "run.toml")
+    request.write(Config(out=str(out)), Terms())
+    return request
+
+
+def test_a_run_whose_folder_the_server_cannot_write_is_refused_before_anything_starts(tmp_path, link, monkeypatch):
+    folder, submitted = tmp_path / "consortium", list[str]()
+    make(folder, ["north"], Server("localhost", 8443), NOW)
+    monkeypatch.setattr(flower_commands, "submit", lambda connection, path: submitted.append(path.stem))
+    server = Coordinator(folder, tmp_path / "state", "127.0.0.1", 8000, lambda line: None)
+
+    request = asked(tmp_path / "state", Path("/proc/runs/first"))  # nobody writes there
+    server._goes_on()
+    assert not submitted and "cannot write there; give a folder that both reach, such as" in str(request.ended())
+
+    request.path.unlink()
+    request.reopen()
+    request = asked(tmp_path / "state", tmp_path / "runs" / "first")
+    (tmp_path / "runs").mkdir()  # another run has begun meanwhile
+    server.submitted.clear()
+    server._goes_on()
+    assert submitted == ["run"] and request.ended() is None
+
+
+def test_a_server_that_is_shown_another_folder_of_that_name_refuses_the_run(tmp_path):
+    request = asked(tmp_path / "state", tmp_path / "home" / "me" / "first")
+    request.refuse_out_of_reach()
+    tmp_path.rename(tmp_path.with_name("hidden"))  # as ProtectHome and PrivateTmp do
+    tmp_path.mkdir()
+    hidden = Request(tmp_path.with_name("hidden") / "state" / FOLDER / "run.toml")
+    with pytest.raises(UserError, match="is shown another folder by that name"):
+        hidden.refuse_out_of_reach()

@@ -10,6 +10,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 Consortium = Annotated[str, arg(metavar="CONSORTIUM", help="The consortium's folder.")]
+Name = Annotated[str, arg(metavar="NAME", help="The node's name.")]
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,9 @@ class Init:
     """Where nodes will reach the server; the default serves to try it on one machine."""
 
     def __call__(self) -> None:
-        from apiece.consortium import library, naming
+        from apiece.consortium import certificates, folder, naming
 
         names, server = naming.nodes(self.nodes), naming.server(self.server)
-        library()
-        from apiece.consortium import certificates, folder
-
         where = Path(self.folder)
         ends = folder.make(where, names, server, _now())
         print(f"{where}: an authority until {ends.authority:%Y-%m-%d}, and a certificate for {server.host} until")
@@ -43,12 +41,9 @@ class Add:
     """Make the folder of one more node."""
 
     folder: Positional[Consortium]
-    name: Positional[Annotated[str, arg(metavar="NAME", help="The node's name.")]]
+    name: Positional[Name]
 
     def __call__(self) -> None:
-        from apiece.consortium import library
-
-        library()
         from apiece.consortium import folder
 
         folder.add(Path(self.folder), self.name)
@@ -67,9 +62,6 @@ class Admit:
     """Revoke the key that the node has, and take the new one."""
 
     def __call__(self) -> None:
-        from apiece.consortium import library
-
-        library()
         from apiece.consortium import admission
 
         node = admission.admit(Path(self.folder), Path(self.request), _now(), self.replace, self.fingerprint)
@@ -83,12 +75,9 @@ class Revoke:
     """Take a node off the list: its key is never admitted again."""
 
     folder: Positional[Consortium]
-    name: Positional[Annotated[str, arg(metavar="NAME", help="The node's name.")]]
+    name: Positional[Name]
 
     def __call__(self) -> None:
-        from apiece.consortium import library
-
-        library()
         from apiece.consortium import admission
 
         admission.revoke(Path(self.folder), self.name, _now())
@@ -102,9 +91,6 @@ class Renew:
     folder: Positional[Consortium]
 
     def __call__(self) -> None:
-        from apiece.consortium import library
-
-        library()
         from apiece.consortium import folder
 
         ends = folder.renew(Path(self.folder), _now())
@@ -118,9 +104,6 @@ class Key:
     folder: Positional[Annotated[str, arg(metavar="FOLDER", help="The node's folder, as the coordinator sent it.")]]
 
     def __call__(self) -> None:
-        from apiece.consortium import library
-
-        library()
         from apiece.consortium import certificates, keys
 
         where = Path(self.folder)

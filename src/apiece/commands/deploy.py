@@ -76,18 +76,20 @@ class Join:
         from apiece.consortium import library
 
         library()
+        from apiece.consortium import naming
         from apiece.deploy.joining import join, node_of
         from apiece.deploy.node import Settings as Own
         from apiece.experiment.folders import alone
 
         folder, state = Path(self.folder), Path(self.state)
         name, server = node_of(folder)
+        server = server if self.server is None else str(naming.server(self.server))
         given = {name: getattr(self, name) for name in ("input", "target_column", "prepare", "resize", "task")}
         plugin = tuple(str(Path(file).absolute()) for file in self.plugin)
         own = Own(name, str(Path(self.data).absolute()), self.model, plugin, **given)
         state.mkdir(parents=True, exist_ok=True)
         with alone(state):
-            join(folder, state, own, self.server or server, _say, lambda: False)
+            join(folder, state, own, server, _say, lambda: False)
 
 
 @dataclass(frozen=True)
@@ -182,15 +184,20 @@ class Newcomers:
 @dataclass(frozen=True)
 class Rehearse:
     """Deploy on this machine alone, with certificates and keys: a server and nodes, to whose folders the data of a run
-    are dealt, and compare the result with that of `apiece run --lift wired`. It takes the settings of `apiece run`.
+    are dealt, and compare the result with that of `apiece run --lift wired`. It takes the settings of `apiece run`, or
+    those of a run's folder, which flags override.
     """
 
+    run: Positional[Annotated[str | None, arg(metavar="RUN", help="The folder of a run with these settings.")]] = None
     nodes: int = 3
     """How many nodes."""
     folder: str | None = None
     """A new folder, in which everything stays to be looked at; without it, nothing stays."""
     deadline: float = 300.0
     """Seconds that a node may take for an answer."""
+    virtual: bool = False
+    """Virtual nodes of Flower's simulation, without certificates and keys: a hundred of them fit one machine; needs
+    ray."""
     config: Settings = field(default_factory=Config)
 
     def __call__(self) -> None:
@@ -198,10 +205,13 @@ class Rehearse:
 
         library()
         from apiece.deploy.rehearsal import rehearse
+        from apiece.deploy.simulation import rehearse_virtually
 
         check(self.config)
         refuse_unknown(self.config)
-        rehearse(self.config, self.nodes, self.deadline, None if self.folder is None else Path(self.folder), _say)
+        folder = None if self.folder is None else Path(self.folder)
+        begin = rehearse_virtually if self.virtual else rehearse
+        begin(self.config, self.nodes, self.deadline, folder, _say)
 
 
 def _say(text: str) -> None:

@@ -21,4 +21,7 @@ class Deploy:
     """What is to be done."""
 
     def __call__(self) -> None:
+        from apiece.consortium import library
+
+        library()
         self.command()

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from apiece.consortium import naming
 from apiece.consortium.certificates import spoken
+from apiece.consortium.naming import Server
 from apiece.consortium.private import PRIVATE, PUBLIC, groups, text
 from apiece.errors import UserError
 from apiece.system.files import atomic_write, read_toml
@@ -38,7 +39,7 @@ def make_key(folder: Path) -> Request:
 
     Writes `node.key` (mode 0600) and `request.toml`. UserError if there is a key, or if the folder is no node's.
     """
-    name, authority = _node(folder)
+    name, authority = node_of(folder)[0], spoken(folder / "ca.crt")
     if (folder / KEY).exists():
         raise UserError(f"{folder / KEY} exists and is not made anew: send request.toml, or remove both.")
     key = ec.generate_private_key(ec.SECP384R1())
@@ -113,11 +114,15 @@ def _signed(request: Request, authority: str) -> bytes:
     return b"\n".join((SIGNED, request.name.encode(), request.public_key.encode(), authority.encode()))
 
 
-def _node(folder: Path) -> tuple[str, str]:
-    """A node's name and the fingerprint of the consortium's authority, from the node's folder."""
+def node_of(folder: Path) -> tuple[str, Server]:
+    """A node's name and its server, from the node's folder; UserError if it is none."""
     if not (folder / "node.toml").is_file():
         raise UserError(f"{folder} is no folder of a node, without node.toml: give the one that the coordinator sent.")
-    name = read_toml(folder / "node.toml").get("name")
+    table = read_toml(folder / "node.toml")
+    name, server = table.get("name"), table.get("server")
+    again = "ask the coordinator for the folder again"
     if not isinstance(name, str):
-        raise UserError(f"{folder / 'node.toml'} has no name: ask the coordinator for the folder again.")
-    return naming.node(name), spoken(folder / "ca.crt")
+        raise UserError(f"{folder / 'node.toml'} has no name: {again}.")
+    if not isinstance(server, str):
+        raise UserError(f"{folder / 'node.toml'} of {naming.node(name)} has no server: {again}.")
+    return naming.node(name), naming.server(server)

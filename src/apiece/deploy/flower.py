@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
@@ -37,14 +37,14 @@ def unpacked(content: RecordDict) -> bytes:
 
 
 class Consortium:
-    """The nodes of a grid by the names they are registered with, or by their numbers where they have none."""
+    """The nodes of a grid by the names they are registered with; virtual nodes of a simulation tell their own."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    def __init__(self, grid: Grid, virtual: bool) -> None:
+        self.grid, self.told = grid, told_names(grid) if virtual else {}
 
     def online(self) -> Mapping[str, int]:
         """The number of each node that is there now."""
-        return {node.name or f"node-{node.node_id}": node.node_id for node in self.grid.get_nodes()}
+        return {self.told.get(node.node_id, node.name): node.node_id for node in self.grid.get_nodes()}
 
     def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
         made = [Message(packed(f), dst_node_id=to, message_type=MessageType.TRAIN, ttl=seconds) for to, f in messages]
@@ -61,22 +61,46 @@ class Consortium:
         return found
 
 
+def told_names(grid: Grid) -> dict[int, str]:
+    """What each node says that it is called, by its number."""
+    numbers = [node.node_id for node in grid.get_nodes()]
+    asked = [Message(RecordDict(), dst_node_id=number, message_type=MessageType.QUERY) for number in numbers]
+    replies = [reply for reply in grid.send_and_receive(asked) if not reply.has_error()]
+    return {reply.metadata.src_node_id: str(reply.content.config_records["is"]["name"]) for reply in replies}
+
+
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run what the request names."""
     from apiece.deploy.coordinator import coordinate
     from apiece.deploy.request import Request
 
-    coordinate(Request(Path(str(context.run_config["request"]))), Consortium(grid))
+    virtual = bool(context.run_config["virtual_nodes"])
+    coordinate(Request(Path(str(context.run_config["request"]))), Consortium(grid, virtual))
 
 
 @client_app.train()
 def answer(message: Message, context: Context) -> Message:
     """The node's answer to a frame."""
-    state, frame = Path(str(context.node_config["state"])), unpacked(message.content)
+    state, frame = folder_of(context), unpacked(message.content)
     said = doorway.asked(state, frame)
     if said is None:  # no `apiece join` is there, as in Flower's simulation
         from apiece.deploy.node import Node, Settings
 
         said = Node(state, Settings.of(state)).answer(frame)
     return Message(packed(said), reply_to=message)
+
+
+@client_app.query()
+def called(message: Message, context: Context) -> Message:
+    """What the node is called."""
+    return Message(RecordDict({"is": ConfigRecord({"name": folder_of(context).name})}), reply_to=message)
+
+
+def folder_of(context: Context) -> Path:
+    """The node's folder, which its own configuration names. A virtual node has none: its folder is that of its number
+    among those that the run names.
+    """
+    if "state" in context.node_config:
+        return Path(str(context.node_config["state"]))
+    return Path(str(context.run_config["virtual_nodes"])) / f"client-{context.node_config['partition-id']}"

@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,12 @@ import tomli_w
 from apiece.errors import UserError, said, with_extra
 from apiece.system import files
 
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 PATIENCE = 120.0  # seconds for a command
 APP = {
     "project": {"name": "apiece-deployed", "version": "1.0.0", "license": "MIT", "dependencies": []},
@@ -27,7 +33,7 @@ APP = {
                     "serverapp": "apiece.deploy.flower:server_app",
                     "clientapp": "apiece.deploy.flower:client_app",
                 },
-                "config": {"request": ""},
+                "config": {"request": "", "virtual_nodes": ""},
             }
         }
     },
@@ -36,12 +42,12 @@ APP = {
 
 class Connection(NamedTuple):
     """How the coordinator's own commands reach its SuperLink: by the loopback address, with the authority's
-    certificate. `home` is a folder of ours for Flower's configuration.
+    certificate, or without where there is none. `home` is a folder of ours for Flower's configuration.
     """
 
     home: Path
     port: int
-    ca: Path
+    ca: Path | None
 
     @property
     def address(self) -> str:
@@ -50,8 +56,8 @@ class Connection(NamedTuple):
     def write(self) -> None:
         """Make the folder: Flower's configuration, and the app that names ours."""
         files.make_folder(self.home / "app")
-        link = {"address": self.address, "root-certificates": str(self.ca.absolute())}
-        table = {"superlink": {"default": "apiece", "apiece": link}}
+        trust = {"insecure": True} if self.ca is None else {"root-certificates": str(self.ca.absolute())}
+        table = {"superlink": {"default": "apiece", "apiece": {"address": self.address} | trust}}
         files.atomic_write(self.home / "config.toml", tomli_w.dumps(table).encode())
         files.atomic_write(self.home / "app" / "pyproject.toml", tomli_w.dumps(APP).encode())
 
@@ -76,6 +82,14 @@ def superlink(port: int, host: str, ca: Path, certificate: Path, key: Path, stat
     kept = ["--database", str(state / "superlink.db"), "--superexec-auth-secret-file", str(state / "secret")]
     only = ["--enable-supernode-auth", "--isolation", "process", "--disable-runtime-dependency-installation"]
     return [program("flower-superlink"), "--host", host, "--port", str(port), *tls, *kept, *only]
+
+
+def simulating(port: int) -> list[str]:
+    """What receives runs, and runs each on virtual nodes of this machine."""
+    if find_spec("ray") is None:
+        raise UserError("Flower's simulation needs ray, which is not here: run pip install 'flwr[simulation]'.")
+    only = ["--simulation", "--insecure", "--disable-runtime-dependency-installation"]
+    return [program("flower-superlink"), *only, "--host", "127.0.0.1", "--port", str(port)]
 
 
 def superexec(connection: Connection, state: Path) -> list[str]:
@@ -144,6 +158,7 @@ def registered(connection: Connection) -> tuple[Registered, ...]:
     from flwr.proto.control_pb2 import ListNodesRequest
     from flwr.supercore.control.control_http_client import ControlHttpClient
 
+    assert connection.ca is not None, "a server of nodes has certificates"
     client = ControlHttpClient.from_server_address(connection.address, False, connection.ca.read_bytes(), ())
     try:
         infos = client.ListNodes(ListNodesRequest()).nodes_info
@@ -165,3 +180,12 @@ def submit(connection: Connection, request: Path) -> str:
     """Submit a request to the SuperLink; gives the run's number there."""
     told = f"request={json.dumps(str(request.absolute()))}"
     return str(called(connection, "run", str(connection.home / "app"), "apiece", "-c", told).get("run-id"))
+
+
+def submit_virtual(connection: Connection, request: Path, nodes: Path, count: int) -> str:
+    """Submit a request for so many virtual nodes, whose folders are in `nodes`; gives the run's number."""
+    told = f"request={json.dumps(str(request.absolute()))} virtual_nodes={json.dumps(str(nodes.absolute()))}"
+    cores = os.cpu_count() or 1
+    much = f"num-supernodes={count} client-resources-num-cpus=1 init-args-num-cpus={cores}"
+    words = ["run", str(connection.home / "app"), "apiece", "-c", told, "--federation-config", much]
+    return str(called(connection, *words).get("run-id"))

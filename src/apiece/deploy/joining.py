@@ -6,32 +6,30 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from apiece.consortium import keys
 from apiece.consortium.private import load
 from apiece.deploy import doorway, own_data
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.node import Node, Settings
+from apiece.deploy.refusals import why_ended
 from apiece.deploy.serving import free_port
 from apiece.deploy.supervise import Kept, kept
 from apiece.errors import UserError
 from apiece.system import files
-from apiece.system.files import read_toml
 
 LOOK, EXPIRY = 0.5, 15.0  # seconds: between looks, and before a node whose old session has not expired tries again
 
 
 def node_of(folder: Path) -> tuple[str, str]:
     """(the name, the server) of a node's folder, as the coordinator sent it; raises UserError for what is missing."""
-    table = read_toml(folder / "node.toml")
-    name, server = table.get("name"), table.get("server")
-    if not isinstance(name, str) or not isinstance(server, str):
-        raise UserError(f"{folder / 'node.toml'} has no name and server: ask the coordinator for the folder again.")
+    name, server = keys.node_of(folder)
     again, made = "ask the coordinator for the folder again", f"`apiece deploy key {folder}` makes it"
     needed = {"ca.crt": again, "node.key": made}
     for file, do in needed.items():
         if not (folder / file).is_file():
             raise UserError(f"{folder / file} is missing: {do}.")
     load(folder / "node.key")
-    return name, server
+    return name, str(server)
 
 
 def join(
@@ -49,8 +47,9 @@ def join(
     flower.secret(state)
     logs, environment = state / "log", flower.environment(home)
     node_log, executor_log = logs / "supernode.log", logs / "superexec.log"
+    explain = lambda written: why_ended(written, server, folder / "ca.crt")
     processes = [
-        Kept("the SuperNode", command, environment, node_log, say, often=EXPIRY, quick=60.0),
+        Kept("the SuperNode", command, environment, node_log, say, often=EXPIRY, quick=60.0, explain=explain),
         Kept("its SuperExec", flower.node_superexec(state, port), environment, executor_log, say),
     ]
     classes = f", {len(told.labels)} classes" if told.labels else ""

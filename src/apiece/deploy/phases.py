@@ -149,6 +149,10 @@ class Phases:
         for client in clients:
             yield answers.pop(self.names[client], None)
 
+    def declined(self, client: int, why: str) -> None:
+        """Say why an answer does not count."""
+        self.say(f"node {self.names[client]!r} does not count: {why}")
+
     def close(self) -> None:
         """Do nothing: the nodes go on without this process."""
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from apiece.experiment.folders import noted
 from apiece.experiment.launch import run_config
 from apiece.system.device import to_numpy
 
-READY = 90.0  # seconds in which the processes must be ready
+READY = 300.0  # seconds in which the processes must be ready
 Say = Callable[[str], None]
 
 
@@ -160,22 +160,34 @@ def differences(home: Path, names: list[str], deployed: str = "deployed", wired:
 
 def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, say: Say) -> Outcome:
     """Deploy, run, and compare with the run of `--lift wired`; see `Outcome`."""
-    with ExitStack() as stack:
-        if folder is None:
-            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiece-rehearsal-")))
-        elif folder.exists():
-            raise UserError(f"{folder} exists: give a new --folder.")
-        else:
-            home = folder
+    terms = Terms(nodes, nodes, deadline)
+    with home_of(folder) as home:
         config = both(config, nodes)
         names = deal(config, home)
         with deployment(home, names, say) as made:
-            outcome = tried(config, made, deadline, say)
-        for difference in outcome.differences[:10]:
-            say(difference)
-        what = "are the same to the bit" if not outcome.differences else "are not the same"
-        say(f"the deployed run and `apiece run --lift wired` {what}.")
+            outcome = tried(config, made, terms, say)
+        told(outcome.differences, say)
         return outcome
+
+
+@contextmanager
+def home_of(folder: Path | None) -> Iterator[Path]:
+    """The folder of a rehearsal, which must be new; without one, a folder that does not stay."""
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="apiece-rehearsal-") as made:
+            yield Path(made)
+    elif folder.exists():
+        raise UserError(f"{folder} exists: give a new --folder.")
+    else:
+        yield folder
+
+
+def told(differences: list[str], say: Say) -> None:
+    """Say whether the deployed run and the wired one are the same, and in what they differ."""
+    for difference in differences[:10]:
+        say(difference)
+    what = "are the same to the bit" if not differences else "are not the same"
+    say(f"the deployed run and `apiece run --lift wired` {what}.")
 
 
 def both(config: Config, nodes: int) -> Config:
@@ -183,10 +195,10 @@ def both(config: Config, nodes: int) -> Config:
     return replace(config, clients=nodes, lift="wired", on_bad_client="skip", seeds=())
 
 
-def tried(config: Config, made: Deployment, deadline: float, say: Say, word: str = "") -> Outcome:
+def tried(config: Config, made: Deployment, terms: Terms, say: Say, word: str = "") -> Outcome:
     """Run a configuration in a deployment and in processes of this machine: folders `deployed` and `wired`."""
     home, names, began = made.home, made.names, time.monotonic()
-    request = ask_for(config, home, f"deployed{word}", Terms(len(names), len(names), deadline))
+    request = ask_for(config, home, f"deployed{word}", terms)
     say(f"the run begins: {config.algorithm}, {config.rounds} rounds")
     made.wait(request)
     seconds = time.monotonic() - began

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,14 @@ class Terms:
     deadline: float = 300.0
     patience: float = 3600.0
 
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise UserError(f"--nodes {self.nodes} must be 1 or more.")
+        if not 1 <= self.quorum <= self.nodes:
+            raise UserError(f"--quorum {self.quorum} must be at least 1, and at most the {self.nodes} nodes.")
+        if not self.deadline > 0:
+            raise UserError(f"--deadline {self.deadline:g} must be more than 0 seconds.")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -58,13 +68,29 @@ class Request:
         if self.path.exists():
             raise UserError(f"there is a run {self.name!r} already: take another --out, or `apiece deploy resume`.")
         files.make_folder(self.path.parent)
-        table = {"terms": dataclasses.asdict(terms), "config": to_table(config)}
+        above = _above(Path(str(config.out)))
+        table = {"terms": dataclasses.asdict(terms), "config": to_table(config), "above": [str(above), _number(above)]}
         files.atomic_write(self.path, tomli_w.dumps(table).encode())
 
     def read(self) -> tuple[Config, Terms]:
         """The run's settings and terms."""
         table = read_toml(self.path)
         return from_table(table["config"], str(self.path)), Terms(**table["terms"])
+
+    def refuse_out_of_reach(self) -> None:
+        """Raise UserError if this process, which runs the request, cannot write the run's folder, or if it is shown
+        another place by that name than whoever asked: a unit of systemd has a /tmp and a /home of its own.
+        """
+        table = read_toml(self.path)
+        out, (above, number) = Path(table["config"]["out"]), table["above"]
+        if os.path.exists(out):
+            return
+        why = "" if _may_write(_above(out)) else "cannot write there"
+        if not os.path.isdir(above) or _number(Path(above)) != number:
+            why = "is shown another folder by that name, as its unit of systemd says"
+        if why:
+            there = self.path.parents[1] / "runs" / out.name
+            raise UserError(f"--out {out}: the server {why}; give a folder that both reach, such as {there}.")
 
     def _beside(self, kind: str) -> Path:
         return self.path.with_suffix(f".{kind}")
@@ -133,6 +159,24 @@ class Request:
         for path in (self.stop, self._beside("ended")):
             if path.exists():
                 files.remove(path)
+
+
+def _above(folder: Path) -> Path:
+    """The nearest folder above this one that exists."""
+    return next(above for above in folder.absolute().parents if os.path.isdir(above))
+
+
+def _may_write(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _number(folder: Path) -> int:
+    """What tells a folder from others of the same name."""
+    return folder.stat().st_ino
 
 
 def requests(state: Path) -> list[Request]:

@@ -103,12 +103,22 @@ class Coordinator:
                 last = self.submitted.get(request.name, -SUBMITTED)
                 if request.due() and not running(request):
                     if time.monotonic() - last > (AT_ONCE if request.begun() else SUBMITTED):
-                        request.clear_begun()
-                        number = flower.submit(self.connection, request.path)
-                        self.submitted[request.name] = time.monotonic()
-                        self.say(f"run {request.name!r} is submitted, as Flower's run {number}.")
+                        self._submit(request)
         except UserError as error:
             self.say(str(error))
+
+    def _submit(self, request: Request) -> None:
+        """Submit a run, or end it where its folder is out of reach."""
+        self.submitted[request.name] = time.monotonic() - SUBMITTED + LISTED  # if this fails, it is tried again soon
+        request.clear_begun()
+        try:
+            request.refuse_out_of_reach()
+        except UserError as error:
+            request.end(f"failed: {error}")
+            return self.say(f"run {request.name!r} is not begun: {error}")
+        number = flower.submit(self.connection, request.path)
+        self.submitted[request.name] = time.monotonic()
+        self.say(f"run {request.name!r} is submitted, as Flower's run {number}.")
 
     def _admit(self) -> None:
         """Make the registered keys those of the consortium's list."""

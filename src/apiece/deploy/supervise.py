@@ -21,7 +21,8 @@ DEATH = 1  # Linux's prctl: the signal that a process gets when its parent dies
 class Kept:
     """A process that is kept running: its command, its log, how long to wait before it is started again.
 
-    `often` is the wait after an end that came within `quick` seconds of the start.
+    `often` is the wait after an end that came within `quick` seconds of the start. `explain` makes a sentence of what
+    the process wrote before it ended, or nothing.
     """
 
     name: str
@@ -31,10 +32,12 @@ class Kept:
     say: Callable[[str], None]
     often: float = 5.0
     quick: float = 10.0
+    explain: Callable[[str], str] = lambda written: ""
     process: subprocess.Popen | None = None
     begun: float = 0.0
     due: float = 0.0
     restarts: int = field(default=0)
+    written: int = 0  # the length of the log at the start
 
     def look(self) -> None:
         """Start the process if it is due."""
@@ -42,11 +45,13 @@ class Kept:
         if self.process is not None and (code := self.process.poll()) is not None:
             self._end_group()
             wait = self.often if now - self.begun < self.quick else SOON
-            self.say(f"{self.name} ended with {code}, and is started again in {wait:g} seconds; see {self.log}.")
+            why = self.explain(self._written()) or f"{self.name} ended with {code}; see {self.log}."
+            self.say(f"{why} It is started again in {wait:g} seconds.")
             self.process, self.due, self.restarts = None, now + wait, self.restarts + 1
         if self.process is None and now >= self.due:
             self.begun = now
             with open(self.log, "ab") as out:
+                self.written = out.tell()
                 self.process = subprocess.Popen(
                     self.command,
                     env=self.environment,
@@ -56,6 +61,12 @@ class Kept:
                     start_new_session=True,
                     preexec_fn=_with_parent if sys.platform == "linux" else None,
                 )
+
+    def _written(self) -> str:
+        """What the process has written since it started."""
+        with open(self.log, "rb") as log:
+            log.seek(self.written)
+            return log.read(1 << 20).decode(errors="replace")
 
     @property
     def runs(self) -> bool:

@@ -245,7 +245,7 @@ class Place:
             traffic = traffic.plus(crossed)
             if isinstance(reply, BadClient) or not bool(reply.finite):
                 if home.on_bad_client != "skip":
-                    stop = reply if isinstance(reply, BadClient) else _cause(home, client, self.round, shared.lr)
+                    stop = reply if isinstance(reply, BadClient) else not_finite(home, client, self.round, shared.lr)
                     break
                 skipped.append(client)
                 continue
@@ -270,15 +270,16 @@ def _plain(mean: Any) -> Any:  # a message's own vectors without their marks
     return mean._replace(delta=mean.delta.x, buffers=mean.buffers.x) if hasattr(mean, "delta") else mean
 
 
-def _cause(home: Clients, client: int, round: int, lr: float) -> BadClient:
+def not_finite(home: Clients, client: int, round: int, lr: float) -> BadClient:
+    """That a client's answer is not finite, and what the likely causes are."""
     setup, name = home.federated.setup, home.federation.names[client]
     pieces = ", ".join(repr(p) for p in setup.pieces)
     suspects = f"the step size {setup.lr_in(lr, name):g}" + (f" or a value of {pieces}" if pieces else "")
     own = setup.suspects("start", "objective", "correct", "keep", "report", "upload", "client_memory", "remember")
+    other = "" if home.on_bad_client == "skip" else ", or leave such clients out with --on-bad-client skip"
     return BadClient(
         f"client {name!r} became non-finite in round {round + 1}: most likely {suspects} is "
-        f"too large{own}; lower it or clip gradients with --clip 10 in a new run, or leave such clients out with "
-        f"--on-bad-client skip."
+        f"too large{own}; lower it or clip gradients with --clip 10 in a new run{other}."
     )
 
 

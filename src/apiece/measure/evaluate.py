@@ -75,7 +75,7 @@ class Panel(NamedTuple):
 
     def of(self, clients: list[int], round: int) -> list[int]:
         if not self.turns:
-            return _spread(clients, self.size)
+            return spread(clients, self.size)
         parts = max(1, -(-len(clients) // self.size))
         return clients[round // self.turns % parts :: parts]
 
@@ -163,7 +163,7 @@ class Evaluation:
                 jobs = (partial(self._after_work, c, At(theta, buffers, server, lr)) for c in some)
                 return dict(zip(some, self._threads.in_order(jobs), strict=True))
 
-            values = self._shared(_spread(able, most), measure).values()
+            values = self._shared(spread(able, most), measure).values()
             for metric in self.metrics:
                 out |= mean_of(metric, values, f"{prefix}_{metric.name}")
         return out
@@ -247,7 +247,7 @@ class Evaluation:
 
     def _dissimilarity(self, theta: Tensor, buffers: Tensor) -> dict[str, float]:
         """The dissimilarity of a few clients' gradients at the global model, if there is one."""
-        probes = _spread(list(self.federation.participants), PROBED) if self.federated.setup.broadcast.common else []
+        probes = spread(list(self.federation.participants), PROBED) if self.federated.setup.broadcast.common else []
         able = (client for client in probes if self.federation.samples(client).size)
         found = dissimilarity(self._gradient(client, theta, buffers) for client in able)
         return {} if found is None else {"gradient_dissimilarity": found}
@@ -284,7 +284,7 @@ def _groups(asked: Asked, samples: int, clients: int) -> Iterator[list[int]]:
         yield some
 
 
-def _spread(clients: list[int], count: int) -> list[int]:
+def spread(clients: list[int], count: int) -> list[int]:
     """At most `count` clients, evenly spread over the list."""
     if len(clients) <= count:
         return list(clients)

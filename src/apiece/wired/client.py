@@ -45,7 +45,7 @@ from apiece.storage.row_format import Row, StoreError
 from apiece.system import files, signals
 from apiece.wired import client_folder
 from apiece.wired.client_folder import PHASE
-from apiece.wired.measuring import MEASURING, own_model
+from apiece.wired.measuring import MEASURING, SENT_WHOLE, own_model
 
 NOT_FINITE, REFUSED, FAILED = "not finite", "refused", "failed"  # what an answer's header says instead of the operation
 
@@ -140,7 +140,7 @@ class Client:
                 "it to that client."
             )
         pipeline = isinstance(self.federated.setup.broadcast, Pipeline)
-        operations = (*OPERATIONS, *MEASURING) if pipeline else ("train", "evaluate")
+        operations = (*OPERATIONS, *MEASURING) if pipeline else ("train", *SENT_WHOLE)
         if header.operation not in operations:
             known = ", ".join(operations)
             raise UserError(f"client {self.name!r} knows no operation {header.operation!r}: use {known}.")
@@ -170,10 +170,10 @@ class Client:
             phi = phi.new_zeros(setup.broadcast.split)
         told = setup.templates.from_server
         form = Shared(round, header.number, first.get("v", phi), setup.initial_buffers, told)
-        seen = -1 if operation == "evaluate" else header.accepted  # to be measured, a model is sent whole
+        seen = -1 if operation in SENT_WHOLE else header.accepted
         if why := messages.misfit(tensors, down(setup, form, (), seen)):
             raise self._unfit(header, why)
-        if operation in ("train", "evaluate"):
+        if operation in ("train", *SENT_WHOLE):
             return arrived(setup, tensors, round, header.number, seen), ()
         if operation in ("embed", "describe"):
             return form._replace(model=tensors["model"], from_server={}), ()

@@ -2,6 +2,7 @@
 
     evaluate     the model that was sent: sums over the client's test samples; what the client itself predicts with: its
                  value of each metric
+    adapt        its value of each metric after one round's local work, from the model that was sent
     describe     the descriptor of the client's whole training data, of which a pipeline makes its model
 """
 
@@ -15,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.generators import Pipeline
 from apiece.algebra.place import Shared
-from apiece.engine.predicting import predicting, predictors
+from apiece.algebra.view import Predict
+from apiece.engine.predicting import adapted, predicting, predictors
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Loop
@@ -33,20 +35,18 @@ def evaluate(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said
     """Of n test samples: `count` of their targets, the sum of each metric over samples and of the loss for the model
     that was sent, and for each way to predict (`ways`) the value of each metric, with a mask of those that are defined.
     """
-    task, metrics = setup.task, setup.task.metrics
-    rows = torch.arange(0 if tests is None else len(tree_leaves(tests[1])[0]))
+    task, metrics, rows = setup.task, setup.task.metrics, _rows(tests)
     found = predictors(setup, Loop(), shared.vector, shared.buffers, shared, each)
-    values = torch.zeros(len(found), len(metrics), dtype=torch.float64)
-    defined = torch.zeros(len(found), len(metrics), dtype=torch.bool)
+    own = _valued(setup, [found[way] for way in ways(setup)], tests)
     if not len(rows):
-        return {"count": torch.tensor(0), "values": values, "defined": defined}
-    for place, way in enumerate(ways(setup)):
-        own = score(task, found[way], tests, rows).of(metrics)
-        for column, metric in enumerate(metrics):
-            if metric.name in own:
-                values[place, column], defined[place, column] = own[metric.name], True
+        return {"count": torch.tensor(0)} | own
     sent = score(task, lambda x: task.space.outputs(shared.vector, x, shared.buffers), tests, rows)
-    return {"count": sent.targets.sum(), "values": values, "defined": defined} | _sums(sent, metrics)
+    return {"count": sent.targets.sum()} | own | _sums(sent, metrics)
+
+
+def adapt(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said:
+    """The value of each metric once the client has done a round's local work, with a mask of those that are defined."""
+    return _valued(setup, [adapted(setup, Loop(), shared.vector, shared.buffers, shared, each)], tests)
 
 
 def own_model(setup: Setup, shared: Shared, each: ClientTask) -> Said:
@@ -62,7 +62,26 @@ def describe(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said
         return {"v": setup.broadcast.describe(shared.vector, each)}
 
 
-MEASURING = {"evaluate": evaluate, "describe": describe}
+MEASURING = {"evaluate": evaluate, "adapt": adapt, "describe": describe}
+SENT_WHOLE = ("evaluate", "adapt")  # the model that these measure crosses whole, whatever the client has of it
+
+
+def _rows(tests: Any) -> Tensor:
+    """The rows of a client's test samples."""
+    return torch.arange(0 if tests is None else len(tree_leaves(tests[1])[0]))
+
+
+def _valued(setup: Setup, predictors: list[Predict], tests: Any) -> Said:
+    """For each predictor the value of each metric, float64 [predictors, metrics], and which of them are defined."""
+    task, rows = setup.task, _rows(tests)
+    values = torch.zeros(len(predictors), len(task.metrics), dtype=torch.float64)
+    defined = torch.zeros(len(predictors), len(task.metrics), dtype=torch.bool)
+    for place, predict in enumerate(predictors if len(rows) else ()):
+        own = score(task, predict, tests, rows).of(task.metrics)
+        for column, metric in enumerate(task.metrics):
+            if metric.name in own:
+                values[place, column], defined[place, column] = own[metric.name], True
+    return {"values": values, "defined": defined}
 
 
 def _sums(scores: Scores, metrics: Any) -> Said:

@@ -14,7 +14,7 @@ from apiece.engine.federated import Federated
 from apiece.engine.messages import Header
 from apiece.engine.state import Server
 from apiece.engine.traffic import down
-from apiece.measure.evaluate import Panel, mean_of, summary
+from apiece.measure.evaluate import Panel, mean_of, spread, summary
 from apiece.measure.global_average import evaluated
 from apiece.measure.scoring import Values
 from apiece.storage.row_format import Row, RowFormat
@@ -83,10 +83,16 @@ class RemoteEvaluation:
         return {client: self._values(own)[""] for client, own in self._evaluated(server, lr, asked).items()}
 
     def adapted(self, server: Server, lr: float, most: int) -> dict[str, float]:
-        """Nothing: what clients gain by a further round's work is not measured on nodes."""
-        return {}
+        """The metrics after one round's local work, of at most `most` nodes."""
+        able = [c for c in self.federation.participants if self.federation.tests[c]]
+        able = [c for c in able if self.clients.steps(c, server.round)]
+        said = self._evaluated(server, lr, spread(able, most), "adapt")
+        values, found = [self._values(own)[""] for own in said.values()], {}
+        for metric in self.metrics:
+            found |= mean_of(metric, values, f"adapted_{metric.name}")
+        return found
 
-    def _evaluated(self, server: Server, lr: float, asked: list[int]) -> dict[int, Said]:
+    def _evaluated(self, server: Server, lr: float, asked: list[int], operation: str = "evaluate") -> dict[int, Said]:
         setup = self.federated.setup
         shared = self.federated.shared(server, lr)
         models = self._models(server, lr, asked)
@@ -95,8 +101,8 @@ class RemoteEvaluation:
         elif not isinstance(setup.broadcast, Pipeline | Table):
             models = {client: shared.vector for client in asked}
         asked = asked if setup.broadcast.common else list(models)
-        message = lambda c: self._message("evaluate", server, lr, c, down(setup, shared, models.get(c, ()), -1))
-        return self._answers("evaluate", asked, message)
+        message = lambda c: self._message(operation, server, lr, c, down(setup, shared, models.get(c, ()), -1))
+        return self._answers(operation, asked, message)
 
     def _models(self, server: Server, lr: float, asked: list[int]) -> dict[int, Tensor]:
         """The model that each client is sent, where each has its own."""
@@ -142,9 +148,9 @@ class RemoteEvaluation:
         if operation == "describe":
             form: Any = self.clients.forms["embed"]
             return said.keys() == {"v"} and said["v"].shape == form.x.shape
-        shape = (len(ways(setup)), len(self.metrics))
-        whole = {"count", "values", "defined"} <= said.keys() and said["count"].dim() == 0
-        return whole and said["values"].shape == shape == said["defined"].shape
+        shape = (len(ways(setup)) if operation == "evaluate" else 1, len(self.metrics))
+        whole = {"values", "defined"} <= said.keys() and said["values"].shape == shape == said["defined"].shape
+        return whole and (operation == "adapt" or ("count" in said and said["count"].dim() == 0))
 
     def _values(self, said: Said) -> dict[str, Values]:
         """A client's values by the way it predicts, without those that its samples do not define."""
@@ -154,7 +160,7 @@ class RemoteEvaluation:
                 for column, metric in enumerate(self.metrics)
                 if bool(said["defined"][place, column])
             }
-            for place, way in enumerate(ways(self.federated.setup))
+            for place, way in zip(range(len(said["values"])), ways(self.federated.setup), strict=False)
         }
 
     def _overall(self, said: list[Said]) -> dict[str, float]:

@@ -31,7 +31,7 @@ from apiece.data.catalog import OWN
 from apiece.data.samples import Samples
 from apiece.engine import messages, row
 from apiece.engine.client import train
-from apiece.engine.clients import BadClient, Clients, NotFinite, local_work
+from apiece.engine.clients import BadClient, Clients, NotFinite, local_work, not_finite
 from apiece.engine.messages import Header
 from apiece.engine.pipeline import embed, embed_back
 from apiece.engine.state import Reply, finite
@@ -171,6 +171,10 @@ class WiredClients(Clients):
             if answer is not None:
                 header, crossed = asked.pop(client)
                 reply, back = self.answered(header, answer)
+                if isinstance(reply, BadClient):
+                    self.transport.declined(client, str(reply))
+                elif not bool(reply.finite):
+                    self.transport.declined(client, str(not_finite(self, client, round, shared.lr)))
                 yield client, reply, Traffic(*back, *crossed)
 
     def answered(self, asked: Header, answer: bytes) -> tuple[Reply | BadClient, Counts]:
@@ -231,8 +235,8 @@ class WiredClients(Clients):
                 f"{self._named(asked.client)} refused a message of round {asked.round + 1}: {' '.join(said)}"
             )
         bad = BadClient(
-            f"{self._named(asked.client)} failed in round {asked.round + 1} with {said[-1].rstrip('.')}: mend it and "
-            "resume, or go on without such clients: `apiece resume FOLDER --on-bad-client skip`."
+            f"{self._named(asked.client)} failed in round {asked.round + 1} with {said[-1].rstrip('.')}: "
+            f"{self._cure('mend it')}"
         )
         bad.__cause__ = RuntimeError("\n".join(said))
         return bad
@@ -240,9 +244,14 @@ class WiredClients(Clients):
     def _unfit(self, asked: Header, why: str) -> BadClient:
         return BadClient(
             f"{self._named(asked.client)} sent what is no answer to {asked.operation!r} in round {asked.round + 1}, as "
-            f"{why}: find out what changes its messages, or go on without such clients: `apiece resume FOLDER "
-            "--on-bad-client skip`."
+            f"{why}: {self._cure('find out what changes its messages')}"
         )
+
+    def _cure(self, first: str) -> str:
+        """What to do about a client, for a run that ends with it, and for one that goes on without it."""
+        goes_on = self.on_bad_client == "skip"
+        rest = "" if goes_on else ", or go on without such clients: `apiece resume FOLDER --on-bad-client skip`"
+        return f"{first}{rest}."
 
     def _named(self, client: int) -> str:
         return f"client {self.federation.names[client]!r}"

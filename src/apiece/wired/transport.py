@@ -23,6 +23,10 @@ class Transport(Protocol):
         """
         ...
 
+    def declined(self, client: int, why: str) -> None:
+        """Learn why an answer of this client's does not count."""
+        ...
+
     def close(self) -> None:
         """End what the transport has begun; no more messages are sent."""
         ...
@@ -41,6 +45,9 @@ class Local:
             return self.processes.ask(self._delivered(client), made)
 
         return self._threads.run(one, None, (lambda c=c: c for c in clients))
+
+    def declined(self, client: int, why: str) -> None:
+        """Do nothing: the record of the round counts such clients."""
 
     def close(self) -> None:
         """End all processes, and the threads that wait for them."""
