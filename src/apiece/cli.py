@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import field, fields, make_dataclass, replace
 from pathlib import Path
 from signal import SIGINT, SIGTERM, Signals
 from typing import Annotated, Any, NoReturn, get_type_hints
@@ -281,23 +281,13 @@ def _refuse_unnamed(recorded: tuple[str, ...], named: tuple[str, ...], path: str
 def _with_defaults(defaults: Config) -> dict[str, type]:
     """The commands that take settings, with these as defaults; a grid does not take the algorithm among them."""
 
-    @dataclass(frozen=True)
-    class RunFrom(Run):
-        config: Settings = field(default_factory=lambda: defaults)
+    def taking(command: type, own: Config) -> type:
+        config = ("config", Settings, field(default_factory=lambda: own))
+        return make_dataclass(f"{command.__name__}From", [config], bases=(command,), frozen=True)
 
-    @dataclass(frozen=True)
-    class GridFrom(Grid):
-        config: Settings = field(default_factory=lambda: replace(defaults, algorithm=Config().algorithm))
-
-    @dataclass(frozen=True)
-    class TuneFrom(Tune):
-        config: Settings = field(default_factory=lambda: defaults)
-
-    @dataclass(frozen=True)
-    class RehearseFrom(Rehearse):
-        config: Settings = field(default_factory=lambda: defaults)
-
-    return {"run": RunFrom, "grid": GridFrom, "tune": TuneFrom, "rehearse": RehearseFrom}
+    named = {"run": Run, "tune": Tune, "rehearse": Rehearse}
+    grid = taking(Grid, replace(defaults, algorithm=Config().algorithm))
+    return {name: taking(command, defaults) for name, command in named.items()} | {"grid": grid}
 
 
 if __name__ == "__main__":

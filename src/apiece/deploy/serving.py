@@ -43,7 +43,11 @@ class Coordinator:
 
     @property
     def connection(self) -> Connection:
-        return Connection(self.state / "flower", self.port, self.consortium / "ca.crt")
+        return Connection(self.state / "flower", self.port, self.authority)
+
+    @property
+    def authority(self) -> Path:
+        return self.consortium / "ca.crt"
 
     def prepare(self) -> list[Kept]:
         """Make the folder, and the processes that will be kept running; raises UserError for certificates that nodes
@@ -56,10 +60,10 @@ class Coordinator:
         files.make_folder(self.state / FOLDER)
         flower.secret(self.state)
         self.connection.write()
-        files.atomic_write(self.state / HERE, json.dumps({"port": self.port, "ca": str(self.connection.ca)}).encode())
+        files.atomic_write(self.state / HERE, json.dumps({"port": self.port, "ca": str(self.authority)}).encode())
         server = self.consortium / "server"
         link = flower.superlink(
-            self.port, self.host, self.connection.ca, server / "server.pem", server / "server.key", self.state
+            self.port, self.host, self.authority, server / "server.pem", server / "server.key", self.state
         )
         env = flower.environment(self.connection.home)
         executor = flower.superexec(self.connection, self.state)

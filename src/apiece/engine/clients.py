@@ -273,13 +273,12 @@ def _plain(mean: Any) -> Any:  # a message's own vectors without their marks
 def not_finite(home: Clients, client: int, round: int, lr: float) -> BadClient:
     """That a client's answer is not finite, and what the likely causes are."""
     setup, name = home.federated.setup, home.federation.names[client]
-    pieces = ", ".join(repr(p) for p in setup.pieces)
-    suspects = f"the step size {setup.lr_in(lr, name):g}" + (f" or a value of {pieces}" if pieces else "")
+    values = f" or a value of {', '.join(map(repr, setup.pieces))}" if setup.pieces else ""
     own = setup.suspects("start", "objective", "correct", "keep", "report", "upload", "client_memory", "remember")
     other = "" if home.on_bad_client == "skip" else ", or leave such clients out with --on-bad-client skip"
     return BadClient(
-        f"client {name!r} became non-finite in round {round + 1}: most likely {suspects} is "
-        f"too large{own}; lower it or clip gradients with --clip 10 in a new run{other}."
+        f"client {name!r} became non-finite in round {round + 1}: most likely the step size {setup.lr_in(lr, name):g}"
+        f"{values} is too large{own}; lower it or clip gradients with --clip 10 in a new run{other}."
     )
 
 
