@@ -6,7 +6,7 @@ SOURCES := src tests benchmarks examples docs/conf.py docs/making
 SITE := $(RUN)/sphinx-build --fail-on-warning --quiet --jobs auto --doctree-dir build/docs/doctrees
 TESTS := $(RUN)/python -m pytest -q -n auto --dist loadgroup --ignore tests/lint
 
-.PHONY: demo test check docs docs-links bench torture lint rehearsal kills results all-algorithms conformance
+.PHONY: demo test check docs docs-links bench torture lint rehearsal kills hostile results all-algorithms conformance
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -49,6 +49,9 @@ rehearsal: $(VENV)/ready  ## deployed runs on this machine against --lift wired;
 
 kills: $(VENV)/ready  ## SIGKILL at random moments of deployed runs; writes docs/results/kills.md (an hour; goes on where it was ended)
 	$(RUN)/python tests/kills.py --out docs/results/kills.md
+
+hostile: $(VENV)/ready  ## a deployment that is attacked and broken; writes the table of docs/threat-model.md (ten minutes; as root)
+	$(RUN)/python tests/hostile.py --out docs/threat-model.md
 
 conformance: $(VENV)/ready  ## docs/conformance.md, from what the tests measure of every algorithm and composition
 	$(RUN)/python tests/conformance.py

@@ -128,7 +128,7 @@ def control_port(made: Deployment) -> str:
     command = [flower.program("flwr"), "run", str(home / "app"), "apiece", "--format", "json"]
     done = subprocess.run(command, env=flower.environment(home), capture_output=True, text=True, check=False)
     told = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode and "onnection" in told, told
+    assert done.returncode and "unavailable" in told, told
     return "connection refused: the server listens on 127.0.0.1 alone, and the proxy passes on /v1/fleet alone"
 
 
@@ -254,26 +254,31 @@ def main() -> None:
     flags.add_argument("--only", default="")
     flags.add_argument("--out", type=Path, default=None)
     given = flags.parse_args()
-    rows = []
     with tempfile.TemporaryDirectory(prefix="apiece-hostile-") as folder:
         home = Path(folder)
         names = rehearsal.deal(rehearsal.both(USUAL, 3), home)
         with rehearsal.deployment(home, names, print) as made:
             for what, attempt in ATTEMPTS.items():
-                if given.only not in what:
+                if not re.search(given.only, what):
                     continue
                 away = attempt not in (control_port, no_secret, full_node, full_server)
                 if away and made.processes[CULPRIT].poll() is None:
                     ended(made, CULPRIT)
                 if not away and made.processes[CULPRIT].poll() is not None:
                     made.begin(CULPRIT)
-                rows.append(f"| {what} | {attempt(made).replace(str(home), '…').replace('|', '/')} |")
-                print(rows[-1], flush=True)
-    if given.out is not None and not given.only:
-        page = given.out.read_text()
-        begin, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
-        table = "\n".join(["", "| attempt | what the log says |", "|---|---|", *rows, ""])
-        given.out.write_text(page[:begin] + table + page[end:])
+                said = attempt(made).replace(str(home), "FOLDER").replace("|", "/")
+                print(f"{what}: {said}", flush=True)
+                if given.out is not None:
+                    given.out.write_text(with_row(given.out.read_text(), what, said))
+
+
+def with_row(page: str, what: str, said: str) -> str:
+    """The page with the row of this attempt, in the order of all."""
+    begin, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
+    there = [line.strip("| ").split(" | ") for line in page[begin:end].splitlines() if line.startswith("| ")]
+    rows = {row[0]: row[1] for row in there} | {what: said}
+    table = [f"| {name} | {rows[name]} |" for name in ATTEMPTS if name in rows]
+    return page[:begin] + "\n".join(["", "| attempt | the sentence in the log |", "|---|---|", *table, ""]) + page[end:]
 
 
 if __name__ == "__main__":

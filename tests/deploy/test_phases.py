@@ -145,7 +145,7 @@ def test_facts_that_cannot_be_are_left_out(lie):
 
 def test_nodes_whose_data_do_not_fit_are_refused_in_a_sentence():
     other = replace(NORTH, name="south", shape=[4])
-    with pytest.raises(UserError, match=r"nodes 'north' and 'south' do not fit: shape is \[3\] there and \[4\] here"):
+    with pytest.raises(UserError, match=r"'north' and 'south' do not fit: shape is \[3\] on the first and \[4\] on"):
         federation([NORTH, other], lambda *_: None)  # type: ignore[arg-type]
     assert united([NORTH, replace(NORTH, labels=[7, 3])]) == (0, 1, 3, 7)
     with pytest.raises(UserError, match="numbers on some and text on others"):

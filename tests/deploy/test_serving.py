@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -119,3 +120,18 @@ def test_a_server_that_is_shown_another_folder_of_that_name_refuses_the_run(tmp_
     hidden = Request(tmp_path.with_name("hidden") / "state" / FOLDER / "run.toml")
     with pytest.raises(UserError, match="is shown another folder by that name"):
         hidden.refuse_out_of_reach()
+
+
+def test_a_full_disk_is_said_once_and_nothing_is_submitted_until_there_is_room(tmp_path, link, monkeypatch):
+    folder, said, submitted = tmp_path / "consortium", list[str](), list[str]()
+    make(folder, ["north"], Server("localhost", 8443), NOW)
+    asked(tmp_path / "state", tmp_path / "runs")
+    monkeypatch.setattr(flower_commands, "submit", lambda connection, path: submitted.append(path.stem))
+    server, free = Coordinator(folder, tmp_path / "state", "127.0.0.1", 8000, said.append), 0
+    monkeypatch.setattr("apiece.deploy.serving.shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    server._goes_on()
+    server._goes_on()
+    assert not submitted and len(said) == 1 and "the disk is full, with 0 bytes free: make room" in said[0]
+    free = 1 << 30
+    server._goes_on()
+    assert submitted == ["run"] and "there is room again" in said[1]

@@ -81,8 +81,8 @@ def federation(told: Sequence[Facts], connect: Callable[[str, str], Transport]) 
         for name, value in first.form.items():
             if (there := other.form.get(name)) != value:
                 raise UserError(
-                    f"the data of nodes {first.name!r} and {other.name!r} do not fit: {name} is {value} there and "
-                    f"{there} here; let all nodes prepare their data alike, and begin again."
+                    f"the data of nodes {first.name!r} and {other.name!r} do not fit: {name} is {value} on the first "
+                    f"and {there} on the second; let all nodes prepare their data alike, and begin again."
                 )
     labels = united(told)
     tests = tuple(facts.tests for facts in told)

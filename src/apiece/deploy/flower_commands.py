@@ -24,7 +24,13 @@ QUIET = {
 }
 PATIENCE = 120.0  # seconds for a command
 APP = {
-    "project": {"name": "apiece-deployed", "version": "1.0.0", "license": "MIT", "dependencies": []},
+    "project": {
+        "name": "apiece-deployed",
+        "version": "1.0.0",
+        "description": "a run of apiece on nodes",
+        "license": "MIT",
+        "dependencies": [],
+    },
     "tool": {
         "flwr": {
             "app": {
@@ -132,8 +138,8 @@ def called(connection: Connection, *words: str) -> Any:
     except ValueError:
         answer = {}
     if done.returncode or not answer or answer.get("success") is False:
-        told = answer.get("error-message") or " ".join((done.stderr or done.stdout).split())[-400:]
-        raise UserError(f"`flwr {' '.join(words[:2])}` failed: {told}")
+        told = " ".join((answer.get("error-message") or done.stderr or done.stdout).split())[-400:].rstrip(".")
+        raise UserError(f"`flwr {words[0]}` failed: {told}.")
     return answer
 
 

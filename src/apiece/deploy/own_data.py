@@ -44,7 +44,7 @@ def facts(dataset: Dataset, name: str) -> Facts:
     known = dataset.known if dataset.targets_train is None else None
     labels = [] if known is None else known.tolist()
     preparation = dataset.preparation
-    columns = [] if preparation is None else [str(part) for part in preparation.parts]
+    columns = [] if preparation is None else [_called(*part) for part in preparation.parts]
     kinds = {True: "float", False: "int64"}
     return Facts(
         name,
@@ -59,6 +59,11 @@ def facts(dataset: Dataset, name: str) -> Facts:
         labels,
         columns,
     )
+
+
+def _called(name: str, width: int, categories: Any) -> str:
+    """A column as people read it: its name and the words that it may have."""
+    return name if categories is None else f"{name} ({', '.join(map(str, categories))})"
 
 
 def samples(dataset: Dataset, labels: tuple[Any, ...] | list[Any], dtype: torch.dtype = torch.float32) -> Own:

@@ -30,6 +30,7 @@ from apiece.deploy.serving import free_port
 from apiece.errors import UserError
 from apiece.experiment.folders import noted
 from apiece.experiment.launch import run_config
+from apiece.language.plugins import MARK, pinned
 from apiece.system.device import to_numpy
 
 READY = 300.0  # seconds in which the processes must be ready
@@ -75,18 +76,21 @@ def refuse_unfit(experiment: Experiment) -> None:
 
 @dataclass
 class Deployment:
-    """A server and nodes as processes of this machine, in a folder, by name: `serve` and each node's."""
+    """A server and nodes as processes of this machine, in a folder, by name: `serve` and each node's. The nodes name
+    these plug-ins.
+    """
 
     home: Path
     names: list[str]
     port: int
+    plugin: tuple[str, ...] = ()
     processes: dict[str, subprocess.Popen] = field(default_factory=dict)
 
     def begin(self, name: str) -> None:
         """Start the server, or a node; one that ended starts again in its own folder, as systemd would start it."""
         place, state = self.home / "consortium", self.home / "nodes" / name
         words = ["join", str(place / "nodes" / name), "--data", str(self.home / "data" / f"{name}.npz")]
-        words = [*words, "--state", str(state)]
+        words = [*words, "--state", str(state), *(["--plugin", *self.plugin] if self.plugin else [])]
         if name == "serve":
             words = ["serve", str(place), "--state", str(self.home / "serve"), "--port", str(self.port)]
         with open(self.home / f"{name}.log", "ab") as log:
@@ -104,9 +108,9 @@ class Deployment:
 
 
 @contextmanager
-def deployment(home: Path, names: list[str], say: Say) -> Iterator[Deployment]:
-    """A deployment that is ready; its processes end with this context."""
-    made = Deployment(home, names, free_port())
+def deployment(home: Path, names: list[str], say: Say, plugin: tuple[str, ...] = ()) -> Iterator[Deployment]:
+    """A deployment that is ready, whose nodes name these plug-ins; its processes end with this context."""
+    made = Deployment(home, names, free_port(), plugin)
     place = home / "consortium"
     consortium.make(place, names, naming.server(f"localhost:{made.port}"), _now())
     for name in names:
@@ -164,7 +168,8 @@ def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, s
     with home_of(folder) as home:
         config = both(config, nodes)
         names = deal(config, home)
-        with deployment(home, names, say) as made:
+        plugin = tuple(entry.partition(MARK)[0] for entry in pinned(config.plugin))
+        with deployment(home, names, say, plugin) as made:
             outcome = tried(config, made, terms, say)
         told(outcome.differences, say)
         return outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from apiece.system import files
 
 LOOK, LISTED = 0.5, 5.0  # seconds: between looks, and between looks at who is admitted
 SUBMITTED, AT_ONCE = 90.0, 3.0  # seconds until a run is submitted again that has not begun, and one that has
+ROOM = 1 << 20  # bytes that a server must be able to write
 HERE = "serve.json"  # in a coordinator's folder: how its commands reach it
 
 
@@ -40,14 +42,11 @@ class Coordinator:
     known: dict[str, str] = field(default_factory=dict)  # name -> public key, registered
     submitted: dict[str, float] = field(default_factory=dict)
     listed: float = 0.0
+    full: bool = False
 
     @property
     def connection(self) -> Connection:
-        return Connection(self.state / "flower", self.port, self.authority)
-
-    @property
-    def authority(self) -> Path:
-        return self.consortium / "ca.crt"
+        return Connection(self.state / "flower", self.port, self.consortium / "ca.crt")
 
     def prepare(self) -> list[Kept]:
         """Make the folder, and the processes that will be kept running; raises UserError for certificates that nodes
@@ -60,10 +59,10 @@ class Coordinator:
         files.make_folder(self.state / FOLDER)
         flower.secret(self.state)
         self.connection.write()
-        files.atomic_write(self.state / HERE, json.dumps({"port": self.port, "ca": str(self.authority)}).encode())
-        server = self.consortium / "server"
+        server, ca = self.consortium / "server", self.consortium / "ca.crt"
+        files.atomic_write(self.state / HERE, json.dumps({"port": self.port, "ca": str(ca)}).encode())
         link = flower.superlink(
-            self.port, self.host, self.authority, server / "server.pem", server / "server.key", self.state
+            self.port, self.host, ca, server / "server.pem", server / "server.key", self.state
         )
         env = flower.environment(self.connection.home)
         executor = flower.superexec(self.connection, self.state)
@@ -99,6 +98,9 @@ class Coordinator:
 
     def _goes_on(self) -> None:
         """Register who was admitted, and submit the runs that have not ended and that nobody runs."""
+        self._look_for_room()
+        if self.full:
+            return
         try:
             if time.monotonic() - self.listed > LISTED:
                 self._admit()
@@ -110,6 +112,14 @@ class Coordinator:
                         self._submit(request)
         except UserError as error:
             self.say(str(error))
+
+    def _look_for_room(self) -> None:
+        """Say when the disk becomes full, on which Flower can do nothing then, and when there is room again."""
+        free = shutil.disk_usage(self.state).free
+        if self.full != (free < ROOM):
+            self.full = not self.full
+            full = f"the disk is full, with {free:,} bytes free: make room; until then no round is done, nor lost"
+            self.say(f"{self.state}: {full if self.full else 'there is room again, and runs go on'}.")
 
     def _submit(self, request: Request) -> None:
         """Submit a run, or end it where its folder is out of reach."""
