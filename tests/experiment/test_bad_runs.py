@@ -117,6 +117,14 @@ def test_a_disk_that_is_really_full(tmp_path):
         subprocess.run(["umount", disk], check=True)
 
 
+def test_a_folder_that_exists_is_refused_before_anything_is_said(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    ended = run(out=tmp_path / "run")
+    sentence(ended, "run' exists: take another --out, for what lies there is no run")
+    assert not ended.out and [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
 def test_a_folder_that_may_not_be_written(tmp_path):
     sentence(run(out="/proc/apiece/run"), "/proc/apiece")
 

@@ -47,7 +47,7 @@ def asked(port: int, path: str, host: str = "") -> tuple[int, str]:
 def test_a_page_follows_a_run(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "REST", 0)
     (_, before), (_, page) = asked(port, "/stamp"), asked(port, "/")
-    assert "1 of 3 rounds are done" in page and f'data-stamp="{before}"' in page
+    assert "1 of 3 rounds are done" in page and "Results so far" in page and f'data-stamp="{before}"' in page
     (folder / "metrics.jsonl").write_text('{"round": 1, "train_loss": 2.0}\n{"round": 2, "train_loss": 1.0}\n')
     (_, after), (_, page) = asked(port, "/stamp"), asked(port, "/")
     assert after != before and "2 of 3 rounds are done" in page

@@ -140,6 +140,18 @@ def test_where_a_trial_fails_at_a_rung_the_next_best_takes_its_place(tmp_path, m
     assert "no trial ran to the end, so there are no best settings: it became" in search(tmp_path / "t").err
 
 
+@pytest.mark.slow
+def test_a_narrow_terminal_breaks_no_name_and_a_name_of_one_algorithm_is_drawn(tmp_path, no_report, monkeypatch):
+    """Only one of the two has a mu: the other has no panel of it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    both, over = "fedavg, scaffold + fedprox(0.1) + relaxed_init(0.1)", "lr=loguniform(1e-2, 1), fedprox.mu=0.1..0.2"
+    ended = search(tmp_path / "s", algorithms=both, over=over, trials=1, rounds=1)
+    assert ended.code == 0 and (tmp_path / "s" / "tune.png").is_file(), ended.err
+    words, shown = ended.out.split(), ended.out.partition(str(tmp_path))[0]
+    assert max(map(len, shown.splitlines())) <= 80 and {"relaxed_init(0.1)", "fedprox(0.1)", "fedavg"} <= {*words}
+    assert sum(word.startswith("fedprox.mu=0.1") and len(word) == len("fedprox.mu=0.1234") for word in words) == 1
+
+
 def test_rungs_follow_from_the_budget_alone():
     assert [tuple(rung) for rung in Budget(50).rungs(20, 1)] == [(50, 20)]
     assert [tuple(rung) for rung in Budget(2).rungs(20, 3)] == [(2, 20)]

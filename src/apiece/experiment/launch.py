@@ -280,6 +280,8 @@ def watched(
     ranks = join()
     if folder is not None:
         refuse_unshared(folder, ranks)
+        if not resume:  # before anything is said of the run
+            ranks.first(lambda: folders.refuse_existing(folder))
     for hint in hints(experiment) if ranks.leads and not resume else ():
         folders.say_once(hint)
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
 """The report of runs that go on, as a page of this machine alone that follows them: `apiece watch`.
 
 The page is made when a browser asks for it and something in the folders has changed since. Making it takes a tenth of
-the time at most, so that it does not slow the runs down.
+the time, so that it does not slow the runs down; but a slow machine, too, shows news after half a minute.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from apiece.report.results import NotBegun, read_runs
 HERE = "127.0.0.1"
 CHANGING = ("metrics.jsonl", "run.toml", "clients.json", "grid.json")  # what a page is made of
 REST = 9  # times as long as a page took, no other is made
+LONGEST = 20.0  # seconds: or else no other is made for so long
 
 
 class Made(NamedTuple):
@@ -47,7 +48,7 @@ class Watch:
             if begun >= self._made.due and (stamp := stamp_of(self.folders)) != self._made.stamp:
                 text = live_page(self.folders, stamp)
                 done = time.monotonic()
-                self._made = Made(stamp, text, done + REST * (done - begun))
+                self._made = Made(stamp, text, done + min(REST * (done - begun), LONGEST))
             return self._made
 
 

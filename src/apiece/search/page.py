@@ -25,6 +25,7 @@ from apiece.system.files import atomic_write
 if TYPE_CHECKING:
     from rich.table import Table
 
+WIDEST = 40  # characters of a name that the numbers leave room for in a terminal of 80
 PAGE, FIGURE, BEST = "tune.md", "tune.png", "best.toml"
 
 
@@ -87,12 +88,16 @@ class Tuned(NamedTuple):
         from rich.table import Table
         from rich.text import Text
 
-        headings, lines = self._rows()
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in headings:
-            table.add_column(Text(name), overflow="fold")
-        for line in lines:
-            table.add_row(*(Text(text.strip("`")) for text in line))
+        settings = {name: [f"  {told({k: v})}" for k, v in one.values.items()] for name, one in self.best.items()}
+        words = [len(word) for name, lines in settings.items() for word in (*name.split(), *lines)]
+        heading = "algorithm,\nand its best settings"
+        table.add_column(heading, overflow="fold", min_width=min(max(words), WIDEST))  # a narrow terminal breaks none
+        for name in self._rows()[0][2:]:
+            table.add_column(Text(name.replace(", ", ",\n")), justify="right", vertical="top")
+        for name, one in self.best.items():
+            cells = (Text(cell, no_wrap=True) for cell in self._cells(one))
+            table.add_row(Text("\n".join((name, *settings[name]))), *cells)
         return table
 
     def for_programs(self) -> list[dict[str, Any]]:
@@ -195,7 +200,7 @@ class Tuned(NamedTuple):
                 x = [str(v) if isinstance(v, str | bool | None) else v for v in values]
                 y = [self.number.scale * one.mean for one in shown]
                 axes.scatter(x, y, s=26, label=label, facecolors=color if filled else "none", edgecolors=color)
-            if space.ranges[name].log:
+            if name in space.ranges and space.ranges[name].log:
                 axes.set_xscale("log")
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axes.xaxis.set_minor_formatter(NullFormatter())
