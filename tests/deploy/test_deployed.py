@@ -46,18 +46,15 @@ class Grid:
     def online(self) -> Mapping[str, Any]:
         return {name: name for name in self.folders if name not in self.away}
 
-    def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
-        return [self._one(name, frame) for name, frame in messages]
-
-    def _one(self, name: str, frame: bytes) -> str:
+    def push(self, to: str, frame: bytes, seconds: float) -> str:
         mark = str(next(self.marks))
-        self.said.append((name, frame))
-        heard = self.heard(name, frame)
+        self.said.append((to, frame))
+        heard = self.heard(to, frame)
         if isinstance(heard, Failure):
             self.waiting[mark] = heard
         elif heard is not None:
-            state = self.folders[name]
-            self.waiting[mark] = self.answered(name, Node(state, Settings.of(state)).answer(heard))
+            state = self.folders[to]
+            self.waiting[mark] = self.answered(to, Node(state, Settings.of(state)).answer(heard))
         return mark
 
     def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:

@@ -35,16 +35,14 @@ class Net:
     def online(self) -> Mapping[str, Any]:
         return {name: name for name in self.names}
 
-    def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
-        made = []
-        for name, frame in messages:
-            head, body = frames.unpack(frame)
-            times = sum(other == name for other, _ in self.asked)
-            self.asked.append((name, head))
-            made.append(str(next(self.marks)))
-            if (answer := self.answer(name, head, body, times)) is not None:
-                self.there[made[-1]] = answer
-        return made
+    def push(self, to: str, frame: bytes, seconds: float) -> str:
+        head, body = frames.unpack(frame)
+        times = sum(name == to for name, _ in self.asked)
+        self.asked.append((to, head))
+        mark = str(next(self.marks))
+        if (answer := self.answer(to, head, bytes(body), times)) is not None:
+            self.there[mark] = answer
+        return mark
 
     def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
         return [(mark, self.there.pop(mark)) for mark in marks if mark in self.there]
@@ -60,7 +58,7 @@ def echo(name: str, head: dict, body: bytes, times: int) -> bytes:
     return frames.pack({"is": "answer"}, body + name.encode())
 
 
-def phase(net: Net, quorum: int = 1, deadline: float = 0.2) -> tuple[list[bytes | None], list[str]]:
+def phase(net: Net, quorum: int = 1, deadline: float = 0.2) -> tuple[list[bytes | memoryview | None], list[str]]:
     said: list[str] = []
     made = Phases(net, ["north", "south"], "0" * 16, "text", quorum, deadline, said.append)
     return list(made.ask([0, 1], lambda client: b"%d" % client)), said

@@ -400,7 +400,7 @@ def test_no_message_alone_removes_a_memory(client):
 def test_what_is_not_for_this_client_is_refused(client, monkeypatch):
     """By the client itself, in a sentence, as bytes; it lives on, and nothing but bytes went through its pipe."""
     clients, one, (first,) = client
-    wrong = [at(first, run="another"), at(first, operation="adapt"), at(first, client=3), at(first, operation="embed")]
+    wrong = [at(first, run="another"), at(first, operation="invent"), at(first, client=3), at(first, operation="embed")]
     inbox = deque([*wrong, first[:-1], b"", b"\x80\x04N.", first])
     outbox: list[bytes] = []
 
@@ -415,7 +415,7 @@ def test_what_is_not_for_this_client_is_refused(client, monkeypatch):
     *refused, answer = outbox
     words = [bytes(wire.unpack(m)[1]["text"].tolist()).decode() for m in refused]
     assert all(wire.unpack(m)[0].operation == REFUSED for m in refused)
-    assert "of run another" in words[0] and "no operation 'adapt'" in words[1]
+    assert "of run another" in words[0] and "no operation 'invent'" in words[1]
     assert "has the number 2, and the message is for number 3" in words[2] and "no operation 'embed'" in words[3]
     assert len(words) == 7 and all("no whole message" in w for w in words[4:])
     made = wire.checksum(next(one.folder.glob("round-000000-*")).read_bytes())

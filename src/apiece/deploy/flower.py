@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
@@ -46,9 +45,10 @@ class Consortium:
         """The number of each node that is there now."""
         return {self.told.get(node.node_id, node.name): node.node_id for node in self.grid.get_nodes()}
 
-    def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
-        made = [Message(packed(f), dst_node_id=to, message_type=MessageType.TRAIN, ttl=seconds) for to, f in messages]
-        return list(self.grid.push_messages(made))
+    def push(self, to: int, frame: bytes, seconds: float) -> str:
+        made = Message(packed(frame), dst_node_id=to, message_type=MessageType.TRAIN, ttl=seconds)
+        (mark,) = self.grid.push_messages([made])
+        return mark
 
     def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
         found: list[tuple[str, bytes | Failure]] = []

@@ -19,21 +19,21 @@ MAGIC, LENGTH, MOST = b"apiece1\n", struct.Struct("<I"), 1 << 22  # bytes of a h
 Head = dict[str, Any]
 
 
-def pack(head: Head, body: bytes = b"") -> bytes:
+def pack(head: Head, body: bytes | memoryview = b"") -> bytes:
     """One frame."""
     said = json.dumps(head, separators=(",", ":")).encode()
     return b"".join((MAGIC, LENGTH.pack(len(said)), said, body))
 
 
-def unpack(frame: bytes) -> tuple[Head, bytes]:
-    """The inverse of `pack`; raises UserError for bytes that are no frame."""
+def unpack(frame: bytes) -> tuple[Head, memoryview]:
+    """The inverse of `pack`, without a copy of the body; raises UserError for bytes that are no frame."""
     start = len(MAGIC) + LENGTH.size
     try:
         (length,) = LENGTH.unpack_from(frame, len(MAGIC))
         if frame.startswith(MAGIC) and length <= min(MOST, len(frame) - start):
             head = json.loads(frame[start : start + length])
             if isinstance(head, dict):
-                return head, frame[start + length :]
+                return head, memoryview(frame)[start + length :]
     except (ValueError, struct.error, RecursionError):
         pass
     raise UserError(f"these {len(frame)} bytes are no frame of a deployed run: the other side has another version.")

@@ -97,7 +97,7 @@ class Node:
         except UserError as error:
             return frames.pack({"is": "refused", "why": str(error)})
 
-    def _work(self, head: dict[str, Any], body: bytes) -> bytes:
+    def _work(self, head: dict[str, Any], body: memoryview) -> bytes:
         run, to, who, text = (head.get(name) for name in ("run", "to", "who", "text"))
         if to != self.settings.name:
             raise UserError(f"node {self.settings.name!r} was sent a message for {str(to)[:80]!r}: see who is who.")

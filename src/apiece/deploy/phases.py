@@ -37,8 +37,8 @@ class Nodes(Protocol):
         """The address of each node that is there now."""
         ...
 
-    def push(self, messages: Sequence[tuple[Any, bytes]], seconds: float) -> list[str]:
-        """Send each frame to its address, where it is worth so many seconds; gives each message's mark."""
+    def push(self, to: Any, frame: bytes, seconds: float) -> str:
+        """Send a frame to that address, where it is worth so many seconds; gives the message's mark."""
         ...
 
     def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
@@ -46,7 +46,8 @@ class Nodes(Protocol):
         ...
 
 
-Take = Callable[[str, dict[str, Any], bytes], str]  # (name, head, body) -> "done", or "again": the node is asked again
+# (name, head, body) -> "done", or "again": the node is asked again
+Take = Callable[[str, dict[str, Any], memoryview], str]
 
 
 @dataclass
@@ -70,9 +71,8 @@ class Asking:
                 online, looked = self.nodes.online(), now
             waiting = set(self.sent.values())
             ready = [n for n in self.open if n in online and n not in waiting and now >= self.not_before.get(n, 0.0)]
-            if ready:
-                marks = self.nodes.push([(online[name], self.frame(name)) for name in ready], deadline - now)
-                self.sent |= dict(zip(marks, ready, strict=True))
+            for name in ready:  # one after the other: a frame may have gigabytes
+                self.sent[self.nodes.push(online[name], self.frame(name), deadline - now)] = name
             for mark, answer in self.nodes.pull(list(self.sent)) if self.sent else ():
                 self._taken(self.sent.pop(mark), answer)
             time.sleep(POLL)
@@ -107,22 +107,21 @@ class Phases:
     taken: list[Phase] = field(default_factory=list)
     told: set[str] = field(default_factory=set)  # who was sent the run's text by this process
 
-    def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[bytes | None]:
+    def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[memoryview | None]:
         """The answers of these clients, in their order; see `Transport`."""
         number = {self.names[client]: client for client in clients}
-        bodies = {name: message(client) for name, client in number.items()}
-        answers: dict[str, bytes] = {}
+        answers: dict[str, memoryview] = {}
         began, crossed = time.monotonic(), [0, 0]
 
         def frame(name: str) -> bytes:
             head = {"ask": "answer", "run": self.run, "to": name, "who": number[name]}
             head |= {} if name in self.told else {"text": self.text}
             self.told.add(name)
-            made = frames.pack(head, bodies[name])
+            made = frames.pack(head, message(number[name]))
             crossed[0] += len(made)
             return made
 
-        def take(name: str, head: dict[str, Any], body: bytes) -> str:
+        def take(name: str, head: dict[str, Any], body: memoryview) -> str:
             crossed[1] += len(frames.pack(head)) + len(body)
             if head.get("is") == "stranger":
                 self.told.discard(name)
@@ -179,7 +178,7 @@ def telling(nodes: Nodes, names: Sequence[str], until: float, say: Callable[[str
     """What these nodes tell of their data until that moment, by name."""
     told: dict[str, Facts] = {}
 
-    def take(name: str, head: dict[str, Any], body: bytes) -> str:
+    def take(name: str, head: dict[str, Any], body: memoryview) -> str:
         facts = Facts.of({key: value for key, value in head.items() if key != "is"})
         if facts.name != name:
             raise UserError(f"it calls itself {facts.name!r}, and is registered as {name!r}: `apiece join` it anew.")

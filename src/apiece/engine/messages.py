@@ -46,11 +46,11 @@ def pack(header: Header, tensors: Mapping[str, Tensor]) -> bytes:
     return b"".join((head, CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))), body))
 
 
-def unpack(data: bytes) -> tuple[Header, dict[str, Tensor]]:
+def unpack(data: bytes | memoryview) -> tuple[Header, dict[str, Tensor]]:
     """The inverse of `pack`; raises UserError for bytes that are no message, or not as they were packed."""
     try:
         magic, run, operation, *numbers, length = HEADER.unpack_from(data)
-        body = data[HEADER.size + CHECKSUM.size :]
+        body = bytes(memoryview(data)[HEADER.size + CHECKSUM.size :])
         if (
             magic == MAGIC
             and len(body) == length
@@ -62,7 +62,7 @@ def unpack(data: bytes) -> tuple[Header, dict[str, Tensor]]:
     raise UserError(f"these {len(data)} bytes are no whole message: send it again.")
 
 
-def checksum(message: bytes) -> int:
+def checksum(message: bytes | memoryview) -> int:
     """The checksum that a message bears."""
     return CHECKSUM.unpack_from(message, HEADER.size)[0]
 
@@ -97,8 +97,12 @@ def text(letters: Tensor) -> str:
 
 def save(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors by name as bytes; two that share their memory are written twice."""
-    whole = torch.contiguous_format
-    return safetensors.torch.save({k: v.clone(memory_format=whole) for k, v in to_host(dict(tensors)).items()})
+    apart, seen = dict[str, Tensor](), set[int]()
+    for name, leaf in to_host(dict(tensors)).items():  # a large tensor is copied only where it must be
+        place = leaf.untyped_storage().data_ptr()
+        apart[name] = leaf.clone(memory_format=torch.contiguous_format) if place in seen else leaf.contiguous()
+        seen.add(place)
+    return safetensors.torch.save(apart)
 
 
 def load(data: bytes) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ class Client:
         )[1]
         return cls(folder, resolved["digest"], name, who, samples, federated, work_of(config), config.seed, tests)
 
-    def answer(self, message: bytes) -> bytes:
+    def answer(self, message: bytes | memoryview) -> bytes:
         """Do what a message asks; the same message gives the same answer.
 
         Raises UserError, and changes nothing, for a message that does not fit: of another run, for another client, not

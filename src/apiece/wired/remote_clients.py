@@ -133,7 +133,7 @@ class RemoteEvaluation:
                 found[client] = said
         return found
 
-    def _fitting(self, operation: str, client: int, answer: bytes) -> Said | None:
+    def _fitting(self, operation: str, client: int, answer: bytes | memoryview) -> Said | None:
         try:
             header, said = messages.unpack(answer)
         except ValueError:

@@ -177,7 +177,7 @@ class WiredClients(Clients):
                     self.transport.declined(client, str(not_finite(self, client, round, shared.lr)))
                 yield client, reply, Traffic(*back, *crossed)
 
-    def answered(self, asked: Header, answer: bytes) -> tuple[Reply | BadClient, Counts]:
+    def answered(self, asked: Header, answer: bytes | memoryview) -> tuple[Reply | BadClient, Counts]:
         """(a client's answer to the message with this header, or why it is refused; its share of the ledger).
 
         Nothing of a refused answer is stored.

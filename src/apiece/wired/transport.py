@@ -17,7 +17,7 @@ from apiece.wired.processes import ClientProcesses
 class Transport(Protocol):
     """How a phase's messages reach the clients, and their answers the server."""
 
-    def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[bytes | None]:
+    def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[bytes | memoryview | None]:
         """The answers of these clients, in their order, each to the message that `message` makes for its number; None
         for a client that does not answer.
         """
