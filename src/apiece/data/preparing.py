@@ -128,7 +128,7 @@ def told(where: str, made: Preparation, gaps: int) -> str:
         numbers += len(text)
     done += [f"{_several(gaps, 'gap')} filled (numbers: the median, text: the most frequent)"] if gaps else []
     done += [f"{_several(numbers, 'column')} standardized"] if numbers else []
-    pooled = "the pooled training samples, so that clients share these statistics (fit=client: each fits its own)"
+    pooled = "all of their training samples, so that clients share these statistics (fit=client: each fits its own)"
     own = "each client's own training samples; the categories are common"
     return f"{where}: {', '.join(done)}; fitted on {pooled if made.fit == 'pooled' else own}."
 
