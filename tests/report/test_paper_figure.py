@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from support.outer import cli, sentence
 
 import apiece
+from apiece.report import drawing
 from apiece.report.drawing import COLORS
+from apiece.report.records import Curve
 
 
 def write(folder: Path, algorithm: str, seed: int = 0, personal: bool = True) -> Path:
@@ -111,3 +113,11 @@ def test_a_mistake_in_python(runs):
     for wrong in ({"x": "time"}, {"style": "paper"}):
         with pytest.raises(apiece.UserError, match="is unknown; .*[Aa]llowed"):
             apiece.figure(runs, **wrong)
+
+
+def test_a_band_on_a_log_axis_goes_down_as_far_as_it_goes_up():
+    axes = pyplot.figure().add_subplot()
+    mean, sd = np.array([8.0, 1.0]), np.array([8.0, 3.0])  # mean - sd is no positive number
+    drawing.line(axes, Curve(np.array([1.0, 2.0]), mean, sd), drawing.series(["fedavg"])[0], log=True)
+    reached = axes.collections[0].get_paths()[0].vertices
+    assert {(x, y) for x, y in reached.tolist()} == {(1.0, 4.0), (1.0, 16.0), (2.0, 0.25), (2.0, 4.0)}

@@ -84,13 +84,16 @@ def style() -> Iterator[None]:
         yield
 
 
-def line(axes: Axes, curve: Curve, look: Series) -> None:
-    """One curve and, if there are several seeds, the band of one standard deviation."""
+def line(axes: Axes, curve: Curve, look: Series, log: bool = False) -> None:
+    """One curve and, if there are several seeds, the band of one standard deviation. On a log axis the band goes down
+    as far as it goes up, since mean - sd may be no positive number.
+    """
     dashes: Any = (0, tuple(map(float, look.dashes.split()))) if look.dashes else "-"
     marker = "o" if np.isfinite(curve.mean).sum() <= 12 else ""
     axes.plot(curve.x, curve.mean, color=look.color, linestyle=dashes, marker=marker)
     if curve.sd.any():
-        low, high = curve.mean - curve.sd, curve.mean + curve.sd
+        high = curve.mean + curve.sd
+        low = np.divide(curve.mean**2, high, out=0 * high, where=high > 0) if log else curve.mean - curve.sd
         axes.fill_between(curve.x, low, high, color=look.color, alpha=0.16, linewidth=0)
 
 

@@ -100,7 +100,7 @@ def draw_panels(made: Sequence[Panel], table: Table, figure: Figure, across: int
 def _draw(axes: Axes, panel: Panel, lines: list[tuple[Series, Curve]]) -> list[Any]:
     """Draw the lines, and return what the legend shows of them."""
     for look, curve in lines:
-        line(axes, curve, look)
+        line(axes, curve, look, panel.log)
     if panel.log:
         scales(axes, [curve for _, curve in lines], log=True)
     axes.set(title=panel.title, xlabel=panel.x, ylabel=textwrap.fill(panel.y, 36))

@@ -34,7 +34,7 @@ def draw(table, figure):
         curves = [Curve(rounds, layer, np.zeros_like(layer)) for layer in layers]
         looks = gradient([f"layer {number}" for number in range(1, len(layers) + 1)])
         for curve, look in zip(curves, looks, strict=True):
-            line(axes, curve, look)
+            line(axes, curve, look, log=True)
         scales(axes, curves, log=True)
         axes.set(title=column, xlabel="round", ylabel="squared distance of a parameter")
         ends = [axes.plot([], [], color=looks[i].color, label=looks[i].label)[0] for i in (0, -1)]
