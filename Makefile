@@ -35,7 +35,7 @@ docs: $(VENV)/ready  ## the site, in build/docs/html; notebooks are executed whe
 docs-links: $(VENV)/ready  ## whether the addresses of other sites answer; needs a network
 	$(SITE) -b linkcheck docs build/docs/links
 
-check: lint docs  ## what has to pass before a change goes in, every test: under fifteen minutes on two cores
+check: lint docs  ## what has to pass before a change goes in, every test: three quarters of an hour on two cores
 	$(TESTS)
 
 bench: $(VENV)/ready  ## one table: bare loops, each lift, other simulators (gigabytes under .peers, once), many clients
