@@ -19,7 +19,7 @@ class Transport(Protocol):
 
     def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[bytes | memoryview | None]:
         """The answers of these clients, in their order, each to the message that `message` makes for its number; None
-        for a client that does not answer.
+        for a client that does not answer. A client that is asked again is sent the same message, made anew.
         """
         ...
 
