@@ -121,3 +121,14 @@ def test_a_band_on_a_log_axis_goes_down_as_far_as_it_goes_up():
     drawing.line(axes, Curve(np.array([1.0, 2.0]), mean, sd), drawing.series(["fedavg"])[0], log=True)
     reached = axes.collections[0].get_paths()[0].vertices
     assert {(x, y) for x, y in reached.tolist()} == {(1.0, 4.0), (1.0, 16.0), (2.0, 0.25), (2.0, 4.0)}
+
+
+def test_the_figure_of_a_metric_with_a_log_axis_has_such_a_band(tmp_path):
+    for seed, value in enumerate((1.0, 100.0)):  # mean 50.5, sd 70: no positive number below
+        folder = write(tmp_path / f"one-{seed}", "fedavg", seed)
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        text = "".join(json.dumps(line | {"gradient_dissimilarity": value}) + "\n" for line in lines)
+        (folder / "metrics.jsonl").write_text(text)
+    axes = apiece.figure(tmp_path, y="gradient_dissimilarity")
+    reached = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert axes.get_yscale() == "log" and np.isclose(reached.min(), 50.5**2 / reached.max())

@@ -41,7 +41,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
         figure, axes = blank()
         for curve, look in zip(found, looks, strict=True):
             if few := thinned(curve, USUAL * len(rows)):
-                line(axes, few, look)
+                line(axes, few, look, log)
         title = f"{m.heading} against bytes sent" if by_bytes else m.heading
         axes.set(xlabel="bytes sent" if by_bytes else "round", ylabel=_axis(m))
         scales(axes, found, log, "B" if by_bytes else "")

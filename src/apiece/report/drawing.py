@@ -85,16 +85,21 @@ def style() -> Iterator[None]:
 
 
 def line(axes: Axes, curve: Curve, look: Series, log: bool = False) -> None:
-    """One curve and, if there are several seeds, the band of one standard deviation. On a log axis the band goes down
-    as far as it goes up, since mean - sd may be no positive number.
-    """
+    """One curve and its band, on a log axis or not."""
     dashes: Any = (0, tuple(map(float, look.dashes.split()))) if look.dashes else "-"
     marker = "o" if np.isfinite(curve.mean).sum() <= 12 else ""
     axes.plot(curve.x, curve.mean, color=look.color, linestyle=dashes, marker=marker)
+    band(axes, curve, look.color, log)
+
+
+def band(axes: Axes, curve: Curve, color: str, log: bool) -> None:
+    """If there are several seeds, the band of one standard deviation. On a log axis it goes down as far as it goes up,
+    since mean - sd may be no positive number; `drawing.js` of the report has the same rule.
+    """
     if curve.sd.any():
         high = curve.mean + curve.sd
         low = np.divide(curve.mean**2, high, out=0 * high, where=high > 0) if log else curve.mean - curve.sd
-        axes.fill_between(curve.x, low, high, color=look.color, alpha=0.16, linewidth=0)
+        axes.fill_between(curve.x, low, high, color=color, alpha=0.16, linewidth=0)
 
 
 def thinned(curve: Curve | None, lines: int) -> Curve | None:

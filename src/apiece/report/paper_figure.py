@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from apiece.errors import UserError, nearest
-from apiece.report.drawing import COLORS, blank, positive_range, scales
+from apiece.report.drawing import COLORS, band, blank, positive_range, scales
 from apiece.report.drawing import style as page_style
 from apiece.report.metrics import Number, by_key, choices, others
 from apiece.report.results import Curve, Run, Runs, begun, measured, read_runs
@@ -144,10 +144,11 @@ def draw(axes: Axes, found: Drawn, x: Across, look: Look) -> None:
     number, (_, across, unit) = found.number, ACROSS[x]
     factor, prefix = _prefix(max(float(curve.x.max()) for curve in found.curves.values()) if unit == "B" else 0.0)
     curves = [curve._replace(x=curve.x / factor) for curve in found.curves.values()]
-    for place, (name, curve) in enumerate(zip(found.curves, curves, strict=True)):
-        _line(axes, curve, name, place, look)
     low, high = positive_range(curves)
-    scales(axes, curves, number.log or (number.scale == 1 and high > 1000 * low), "" if x == "rounds" else " ")
+    log = number.log or (number.scale == 1 and high > 1000 * low)
+    for place, (name, curve) in enumerate(zip(found.curves, curves, strict=True)):
+        _line(axes, curve, name, place, look, log)
+    scales(axes, curves, log, "" if x == "rounds" else " ")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel(f"{across} ({prefix}{unit})" if unit else across)
     axes.set_ylabel(f"{number.heading} ({number.unit})" if number.unit else number.heading)
@@ -184,7 +185,7 @@ def save(made: Figure, path: Path) -> None:
     files.atomic_write(path, buffer.getvalue())
 
 
-def _line(axes: Axes, curve: Curve, name: str, place: int, look: Look) -> None:
+def _line(axes: Axes, curve: Curve, name: str, place: int, look: Look, log: bool) -> None:
     color, points = COLORS[place % len(COLORS)], len(curve.x)
     apart = place if look == "print" else place // len(COLORS)  # on a screen, colors repeat with other dashes
     every = -(-points // 8)
@@ -193,9 +194,7 @@ def _line(axes: Axes, curve: Curve, name: str, place: int, look: Look) -> None:
     axes.plot(
         curve.x, curve.mean, color=color, linestyle=dashes, label=name, marker=marker, markevery=(place % every, every)
     )
-    if curve.sd.any():
-        low, high = curve.mean - curve.sd, curve.mean + curve.sd
-        axes.fill_between(curve.x, low, high, color=color, alpha=0.16, linewidth=0)
+    band(axes, curve, color, log)
 
 
 def _number(rows: list[Runs], y: str) -> Number:

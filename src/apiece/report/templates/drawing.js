@@ -85,7 +85,7 @@ class Figure {
   stroke({line, points, thin}) {
     const {sx, sy, chart} = this, ok = points.filter((p) => !chart.log || p.y > 0), made = [];
     const path = (list, y) => list.map((p, i) => `${i ? "L" : "M"}${sx(p.x).toFixed(1)} ${sy(y(p)).toFixed(1)}`).join("");
-    const low = (p) => (chart.log ? Math.max(p.y - (p.sd || 0), p.y / 10) : p.y - (p.sd || 0));
+    const low = (p) => (chart.log ? p.y ** 2 / (p.y + (p.sd || 0)) : p.y - (p.sd || 0)); // as far down as up on a log axis
     if (ok.some((p) => p.sd))
       made.push(shape("path", {fill: line.color, opacity: 0.16, d: `${path(ok, (p) => p.y + (p.sd || 0))}L${path([...ok].reverse(), low).slice(1)}Z`}));
     made.push(shape("path", {stroke: line.color, "stroke-width": thin ? 1.2 : 2, "stroke-dasharray": line.dashes || null, opacity: thin ? 0.75 : 1, d: path(ok, (p) => p.y)}));
