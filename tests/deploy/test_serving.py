@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -135,3 +137,15 @@ def test_a_full_disk_is_said_once_and_nothing_is_submitted_until_there_is_room(t
     free = 1 << 30
     server._goes_on()
     assert submitted == ["run"] and "there is room again" in said[1]
+
+
+def test_the_database_of_the_superlink_has_large_pages_and_is_made_once(tmp_path):
+    for _ in range(2):  # a server that starts again finds what it kept
+        with closing(sqlite3.connect(flower_commands.database(tmp_path))) as kept:
+            assert kept.execute("PRAGMA page_size").fetchone() == (1 << 16,)
+            kept.execute("PRAGMA journal_mode = WAL")
+            kept.execute("CREATE TABLE IF NOT EXISTS t (number INTEGER)")
+            kept.execute("INSERT INTO t VALUES (1)")
+            kept.commit()
+            rows = kept.execute("SELECT count(*) FROM t").fetchone()
+    assert rows == (2,)

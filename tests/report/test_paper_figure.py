@@ -132,3 +132,15 @@ def test_the_figure_of_a_metric_with_a_log_axis_has_such_a_band(tmp_path):
     axes = apiece.figure(tmp_path, y="gradient_dissimilarity")
     reached = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert axes.get_yscale() == "log" and np.isclose(reached.min(), 50.5**2 / reached.max())
+
+
+def test_a_legend_of_many_rows_leaves_the_plot_its_height(tmp_path):
+    heights = {}
+    for count in (2, 8):
+        for i in range(count):
+            write(tmp_path / str(count) / str(i), f"fedals(alpha={i + 2}, head=1) + relaxed_init(0.1)")
+        apiece.figure(tmp_path / str(count), style="print", out=tmp_path / "f.png")
+        axes = apiece.figure(tmp_path / str(count), style="print")
+        axes.figure.canvas.draw()
+        heights[count] = axes.get_window_extent().height
+    assert heights[8] == pytest.approx(heights[2], rel=0.1)

@@ -122,7 +122,8 @@ def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> 
 def refuse_own(text: str, what: str) -> None:
     if text == OWN:
         raise UserError(
-            f"this run's {what} came from a program and has no name: continue there with "
-            "federate(..., resume=True), whose result `apiece.experiment.personalize.personalize` takes; `compare` "
-            "needs --no-references."
+            f"this run's {what} came from a program, and no command can make it again: go on in that program. There, "
+            "federate(..., resume=True) continues the run, its result.model(client=...) is a client's model, and "
+            "apiece.experiment.personalize.personalize(result, ...) serves a new client; `compare` takes such runs "
+            "with --no-references."
         )

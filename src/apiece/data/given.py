@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 from apiece.data.arrays import Dataset, from_arrays
@@ -108,8 +109,15 @@ def _refused(data: Any) -> UserError:
         return UserError("data is a DataLoader: give its .dataset, because apiece makes the batches of each client.")
     if isinstance(data, Iterator):
         return UserError(f"data is a {type(data).__name__}, which is read only once: give list(...) of it as arrays.")
+    if isinstance(data, str | PathLike):
+        return UserError(
+            f"{str(data)!r} is a part of data, and paths and names are read as a whole: give one path alone, as data, "
+            "or read the parts before. A folder of images may have one folder per client; a table has a client column."
+        )
     if isinstance(data, Mapping) and data:
         name, odd = next((name, part) for name, part in data.items() if not by_client([part]))
+        if isinstance(odd, str | PathLike):
+            return _refused(odd)
         what = f"{len(odd)} parts" if isinstance(odd, tuple | list | Mapping) else f"a {type(odd).__name__}"
         return UserError(
             f"data is a dictionary by client, and {str(name)!r} holds {what}: give each client a pair (x, y), four of "

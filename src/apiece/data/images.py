@@ -15,13 +15,21 @@ from apiece.errors import UserError, with_extra
 
 
 def from_folder(path: str | Path, columns: Columns = EVERYTHING) -> Dataset:
-    """Images in one folder per class, FOLDER/CLASS/IMAGE, or FOLDER/train/CLASS/IMAGE and FOLDER/test/CLASS/IMAGE."""
+    """Images in one folder per class, FOLDER/CLASS/IMAGE, or in one per client that has one per class,
+    FOLDER/CLIENT/CLASS/IMAGE. Either may be in FOLDER/train and FOLDER/test.
+    """
     path, size = Path(path), columns.resize
     refuse_columns(str(path), columns, images=True)
-    if (path / "train").is_dir():
-        test = _read(path / "test", size) if (path / "test").is_dir() else (None, None)
-        return from_arrays(path.name, *_read(path / "train", size), *test)
-    return from_arrays(path.name, *_read(path, size))
+    if not (path / "train").is_dir():
+        x, y, owner = _read(path, size)
+        return from_arrays(path.name, x, y, natural_train=owner)
+    x, y, owner = _read(path / "train", size)
+    if not (path / "test").is_dir():
+        return from_arrays(path.name, x, y, natural_train=owner)
+    x_test, y_test, owner_test = _read(path / "test", size)
+    if (owner is None) != (owner_test is None):
+        raise UserError(f"{path}: train and test are not alike: give both one folder per class, or both per client.")
+    return from_arrays(path.name, x, y, x_test, y_test, owner, owner_test)
 
 
 def stacked(where: str, images: Sequence[Any], size: tuple[int, int] | None = None) -> np.ndarray:
@@ -92,24 +100,35 @@ def _pillow(pixels: np.ndarray) -> Any:
     return Image.fromarray(np.ascontiguousarray(pixels))
 
 
-def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray]:
+def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """(images, classes, clients) of FOLDER/CLASS/IMAGE, without clients, or of FOLDER/CLIENT/CLASS/IMAGE."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise UserError(f"{path}: {error.name} is needed to read images: {with_extra('data')}.") from None
 
-    def read() -> Iterator[tuple[np.ndarray, str]]:
-        for folder in sorted(entry for entry in path.iterdir() if entry.is_dir()):
-            for file in sorted(folder.iterdir()):
-                if file.suffix.lower() in Image.registered_extensions():
-                    try:
-                        with Image.open(file) as image:
-                            plain = image if image.mode in ("L", "RGB") else image.convert("RGB")
-                            yield _sized(plain, size), folder.name
-                    except (UnidentifiedImageError, OSError) as error:
-                        raise UserError(f"{file} cannot be read as an image ({error}): remove or mend it.") from None
+    endings = Image.registered_extensions()
 
-    pairs = list(read())
-    if not pairs:
-        raise UserError(f"{path}: no images found; it needs folders, one per class, of images.")
-    return stacked(str(path), [x for x, _ in pairs]), np.array([y for _, y in pairs])
+    def read(files: Sequence[Path]) -> Iterator[np.ndarray]:
+        for file in files:
+            try:
+                with Image.open(file) as image:
+                    yield _sized(image if image.mode in ("L", "RGB") else image.convert("RGB"), size)
+            except (UnidentifiedImageError, OSError) as error:
+                raise UserError(f"{file} cannot be read as an image ({error}): remove or mend it.") from None
+
+    flat, deep = (
+        [file for file in sorted(path.glob(pattern)) if file.suffix.lower() in endings] for pattern in ("*/*", "*/*/*")
+    )
+    if flat and deep:
+        raise UserError(
+            f"{path}: {flat[0]} is an image of a class, and {deep[0]} of a client's class: give all images one folder "
+            "per class, or all one per client that has one per class."
+        )
+    if not flat and not deep:
+        raise UserError(
+            f"{path}: no images found; it needs one folder per class, CLASS/IMAGE, or one per client, CLIENT/CLASS/IMAGE."
+        )
+    files = flat or deep
+    x = stacked(str(path), list(read(files)))
+    return x, np.array([f.parent.name for f in files]), np.array([f.parent.parent.name for f in deep]) if deep else None

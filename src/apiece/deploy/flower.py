@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from apiece.deploy import doorway
 from apiece.deploy.failure import Failure
 
-FRAME = "frame"
+FRAME, LARGE = "frame", 1 << 24  # LARGE in bytes
 server_app = ServerApp()
 client_app = ClientApp()
 
@@ -51,14 +52,17 @@ class Consortium:
         return mark
 
     def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
-        found: list[tuple[str, bytes | Failure]] = []
-        for reply in self.grid.pull_messages(marks):
-            mark = reply.metadata.reply_to_message_id
-            if reply.has_error():
-                found.append((mark, Failure(f"Flower's code {reply.error.code}: {reply.error.reason}")))
-            else:
-                found.append((mark, unpacked(reply.content)))
+        found = [(reply.metadata.reply_to_message_id, answered(reply)) for reply in self.grid.pull_messages(marks)]
+        if any(isinstance(answer, bytes) and len(answer) > LARGE for _, answer in found):
+            gc.collect()  # a message that Flower has read refers to itself, and would stay in memory
         return found
+
+
+def answered(reply: Message) -> bytes | Failure:
+    """The frame of a reply, or why there is none."""
+    if reply.has_error():
+        return Failure(f"Flower's code {reply.error.code}: {reply.error.reason}")
+    return unpacked(reply.content)
 
 
 def told_names(grid: Grid) -> dict[int, str]:
@@ -73,10 +77,12 @@ def told_names(grid: Grid) -> dict[int, str]:
 def main(grid: Grid, context: Context) -> None:
     """Run what the request names."""
     from apiece.deploy.coordinator import coordinate
+    from apiece.deploy.parts import Divided
     from apiece.deploy.request import Request
 
     virtual = bool(context.run_config["virtual_nodes"])
-    coordinate(Request(Path(str(context.run_config["request"]))), Consortium(grid, virtual))
+    nodes = Consortium(grid, virtual)  # a virtual node has no process that stays, and so nowhere to keep parts
+    coordinate(Request(Path(str(context.run_config["request"]))), nodes if virtual else Divided(nodes))
 
 
 @client_app.train()

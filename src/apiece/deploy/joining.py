@@ -11,6 +11,7 @@ from apiece.consortium.private import load
 from apiece.deploy import doorway, own_data
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.node import Node, Settings
+from apiece.deploy.parts import Whole
 from apiece.deploy.refusals import why_ended
 from apiece.deploy.serving import free_port
 from apiece.deploy.supervise import Kept, kept
@@ -39,7 +40,7 @@ def join(
     settings.save(state)
     node = Node(state, settings)
     told = own_data.facts(node.dataset, settings.name)
-    doorway.opened(state, node.answer)
+    doorway.opened(state, Whole(node.answer))
     port, home = free_port(), state / "flower"
     files.make_folder(home)
     files.make_folder(state / "log")

@@ -155,15 +155,19 @@ def draw(axes: Axes, found: Drawn, x: Across, look: Look) -> None:
 
 
 def _legend(axes: Axes, own: bool) -> None:
-    """Name the lines: above a figure of ours, and inside of axes that a program gave."""
+    """Name the lines: above a figure of ours, which grows with the rows of names, and inside of axes that a program
+    gave.
+    """
     figure, lines = _figure(axes), axes.get_lines()
     if len(lines) < 2:
         return
     if not own:
         axes.legend(frameon=False)
         return
-    wide = 0.85 * 72 * figure.get_figwidth() / float(axes.xaxis.label.get_fontsize())  # in ems
+    em = float(axes.xaxis.label.get_fontsize()) / 72  # in inches
+    wide = 0.85 * figure.get_figwidth() / em
     fit = max(1, int(wide / (0.6 * max(len(str(line.get_label())) for line in lines) + 5.8)))
+    figure.set_figheight(figure.get_figheight() + 1.6 * em * (-(-len(lines) // fit) - 1))
     figure.legend(loc="outside upper left", ncols=fit, frameon=False, handlelength=3)
 
 
