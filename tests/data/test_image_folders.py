@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-image = pytest.importorskip("PIL.Image")
-
 from apiece import federate
 from apiece.data.sources import load
 from apiece.errors import UserError
+
+image = pytest.importorskip("PIL.Image")
 
 
 def draw(folder: Path, *values: int) -> None:
@@ -82,5 +82,5 @@ def test_other_folders_are_refused(make, said, tmp_path):
 
 @pytest.mark.parametrize("data", [{"train": "a.npz", "test": "b.npz"}, {"ann": Path("a"), "bob": Path("b")}])
 def test_a_path_as_a_part_is_refused_with_what_to_do(data):
-    with pytest.raises(UserError, match="is a part of data, and paths and names are read as a whole: give one path alone"):
+    with pytest.raises(UserError, match="is a part of data, and paths and names are read as a whole: give one"):
         federate("mlp", data, rounds=1, steps=1)

@@ -20,7 +20,7 @@ from support.helpers import run as rounds
 from support.outer import cli
 from torch import nn
 
-from apiece import check
+from apiece import View, check
 from apiece.language.algorithms import scaffold
 from apiece.lifts.lift import Sequential, Vectorized
 
@@ -161,3 +161,15 @@ def test_the_entry_point_of_the_page(here, monkeypatch):
     assert recorded["versions"][about["name"]] == about["version"] and "plugin" not in recorded["config"]
     last = cli("algorithms").out.splitlines()[-1]
     assert last.startswith("centered(strength=1.0)") and last.endswith("(Yong et al. 2020).")
+
+
+def test_the_table_of_the_view_has_all_that_it_has():
+    table = PAGE[PAGE.index("| `view.`") : PAGE.index("## The contract")]
+    named = set(re.findall(r"`(\w+)(?:\(\))?`", "".join(line.split("|")[1] for line in table.splitlines()[2:] if line)))
+    assert named == set(View._fields)
+
+
+def test_a_name_that_a_view_lacks_gets_the_names_that_it_has(here):
+    (here / "lacking.py").write_text(FILE.replace("view.task.by_tensor", "view.rounds.by_tensor"))
+    ended = cli("run", "--plugin", "lacking.py", "--algorithm", "centered", "--rounds", "1", "--out", "a")
+    assert "'View' object has no attribute 'rounds'; a view has sent, model, start" in " ".join(ended.err.split())

@@ -127,7 +127,8 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndar
         )
     if not flat and not deep:
         raise UserError(
-            f"{path}: no images found; it needs one folder per class, CLASS/IMAGE, or one per client, CLIENT/CLASS/IMAGE."
+            f"{path}: no images found; it needs one folder per class, CLASS/IMAGE, or one per client that has one per "
+            "class, CLIENT/CLASS/IMAGE."
         )
     files = flat or deep
     x = stacked(str(path), list(read(files)))

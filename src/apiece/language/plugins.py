@@ -186,4 +186,6 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
     place = "" if not places else f"line {line}: " if where in source else f"{where}, line {line}: "
     said = error.msg if isinstance(error, SyntaxError) else str(error).strip().rstrip(".")
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    if isinstance(error, AttributeError) and type(error.obj).__name__ == "View":
+        said += f"; a view has {', '.join(type(error.obj)._fields)}"
     return UserError(f"{source}: {place}{kind}{said}.")
