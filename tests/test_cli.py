@@ -371,3 +371,12 @@ def test_tables_as_json(tmp_path, no_report):
     cards = json.loads(cli("reproduce", "--json", "--out", tmp_path).out)
     assert {"fedals-table2", "fedinit-table9"} <= {card["name"] for card in cards} and not cards[0]["scales"]
     sentence(cli("reproduce", "fedals-table2", "--json"), "--json lists the cards")
+
+
+@pytest.mark.slow
+def test_a_comparison_says_that_the_data_differ(tmp_path, no_report):
+    for name, split in {"one": "iid", "two": "dirichlet(1)"}.items():
+        assert run(out=tmp_path / name, split=split, algorithm="fedavg" if name == "one" else "scaffold").code == 0
+    ended = cli("compare", tmp_path / "one", tmp_path / "two", "--no-references")
+    assert "these runs differ in split: a difference in their numbers is not the algorithm's." in ended.err
+    assert "differ in" not in cli("compare", tmp_path / "one", "--no-references").err
