@@ -85,6 +85,8 @@ def test_a_method_that_is_nearly_a_slot_is_named():
 
     with pytest.raises(AssertionError, match="Onward.lern is no slot, and nothing calls it; did you mean 'learn'?"):
         check(Onward())
+    with pytest.raises(UserError, match="did you mean 'learn'. Give it that name, or one that begins with _"):
+        algorithm(Onward(), name="onward")
     assert not [kind for kind in every_piece() if misspelled(kind())]
 
 

@@ -129,7 +129,8 @@ def _neutral(trial: _Trial, place: int) -> str:
     subjects = (combine([*before, *there, *after], subject.name) for there in ([value], []))
     one, two = (replace(trial, subject=tried, settings=watched) for tried in subjects)
     left, right = one.run(Sequential()), two.run(Sequential())
-    law, bare = f"law 2 ({value!r} is not {meaning})", {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
+    law = f"law 2 ({value!r} is not {meaning} to the bit; a sum of vectors rounds)"
+    bare = {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
     _equal(law, subject, left.server._replace(**bare), right.server._replace(**bare))
     _equal(law, subject, one.models(left), two.models(right))
     return f"{value!r}: {meaning}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from apiece.report.metrics import ACCURACY, Measure
 from apiece.report.records import Run, Runs
-from apiece.report.summary import summary
+from apiece.report.summary import summary, title
 
 
 def row(name: str, *ends: float, of: Measure = ACCURACY, **more: float) -> Runs:
@@ -37,3 +37,22 @@ def test_an_error_is_best_where_it_is_lowest_and_is_no_accuracy():
 def test_drift_names_the_furthest_and_the_nearest():
     drifted = summary([row("one", 0.5, divergence_all=2.0), row("two", 0.7, divergence_all=0.5)])[-1]
     assert "furthest from the server's with one, to a divergence of 2, and least with two, 0.5." in drifted
+
+
+def test_rows_that_tie_are_all_named():
+    rows = [row(name, 0.5, divergence_all=far) for name, far in (("one", 2.0), ("two", 2.0), ("three", 0.5))]
+    assert "from the server's with one and two, to a divergence of 2, and least with three" in summary(rows)[-1]
+
+
+def test_clients_who_are_better_alone_are_not_passed_over():
+    alone = row("local", 0.3, personal_accuracy_mean=0.95)
+    told = lambda *rows: summary([row("one", 0.5, personal_accuracy_mean=0.9), *rows])[0]
+    assert told(alone).endswith("; clients alone (local) have a better personal accuracy, 95.00 %.")
+    assert "alone" not in told(row("two", 0.4, personal_accuracy_mean=0.96), alone)
+    assert "alone" not in told(row("local", 0.3, personal_accuracy_mean=0.9))
+    assert "alone" not in told(row("local", 0.3))
+
+
+def test_a_title_says_own_data():
+    run = Run("one", {"algorithm": "one", "data": "your own"}, [], [], Path())
+    assert title([Runs("one", (run,))]) == "one on your own data"

@@ -12,6 +12,7 @@ from apiece.algebra.finite import refuse_endless
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.parts import Alternate, Client, Cohort, InTurn, Period, Phase, Server, StepSize
 from apiece.algebra.piece import Piece
+from apiece.algebra.slots import misspelled
 from apiece.errors import UserError
 
 
@@ -70,12 +71,16 @@ def algorithm(*parts: Any, name: str) -> Algorithm:
             broadcast.
         name: what tables and run folders call it.
 
-    Raises UserError, naming both, for two parts that exclude each other.
+    Raises UserError, naming both, for two parts that exclude each other, and for a method of a piece whose name is
+    nearly a slot's: nothing would call it.
 
     >>> from apiece import NEVER, Period
     >>> algorithm(Period("head", NEVER), name="own heads").periods
     (Period(which='head', every=inf),)
     """
+    for part in parts:
+        if isinstance(part, Piece) and (wrong := misspelled(part)):
+            raise UserError(f"{wrong} Give it that name, or one that begins with _.")
     return combine(parts, name)
 
 

@@ -11,7 +11,7 @@ def misspelled(piece: Piece) -> str:
     """A sentence on a method whose name is nearly a slot's; "" if there is none."""
     slots = [name for name in vars(Piece) if not name.startswith("_")]
     own = {name for kind in type(piece).__mro__ if kind not in Piece.__mro__ for name in vars(kind)}
-    for name in sorted(own.difference(slots)):
+    for name in sorted(name for name in own.difference(slots) if not name.startswith("_")):
         if callable(getattr(piece, name)) and (near := get_close_matches(name, slots, n=1, cutoff=0.85)):
             return f"{type(piece).__name__}.{name} is no slot, and nothing calls it; did you mean {near[0]!r}?"
     return ""

@@ -82,6 +82,8 @@ def check_outputs(
     try:
         outputs = task.space.outputs(theta, x, buffers)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
+        if isinstance(error, AttributeError):
+            raise UserError(f"the model fails at samples {_shapes(x)}: {said(error)}") from None
         raise UserError(
             f"the model does not take samples {_shapes(x)}: {said(error)}" + _meant_as_tokens(task, theta, buffers, x)
         ) from None

@@ -96,10 +96,10 @@ def _measured(of: Measure, first: bool) -> tuple[Number, ...]:
         alone = on_page_alone or not (first or choice.startswith(("global", "personal")))
         return Number(key, capital(title), heading, caption, column=column, choice=choice, on_page_alone=alone, **shown)
 
-    share = "share of the official test set that the server's model labels correctly" if of == ACCURACY else ""
+    share = "share of the common test set that the server's model labels correctly" if of == ACCURACY else ""
     return (
         number("global", f"global_{name}", "Global", f"Global {title}",
-               share or f"{title} of the server's model on the official test set"),
+               share or f"{title} of the server's model on the common test set"),
         number("personal", f"personal_{name}_mean", "Personal", f"Personal {title}",
                f"{title} of each client's model on the client's own test set, mean over clients"),
         number("worst", f"personal_{name}_worst_decile", "Personal, worst tenth", f"Personal {title}, worst tenth",
@@ -139,7 +139,7 @@ BEFORE = (
 )  # fmt: skip
 AFTER = (
     Number("train_loss", "Loss", "Training loss", "mean loss of the cohort's local steps on their own data", "loss"),
-    Number("global_loss", "Loss", "Test loss", "mean loss of the server's model on the official test set", "loss"),
+    Number("global_loss", "Loss", "Test loss", "mean loss of the server's model on the common test set", "loss"),
     _divergence("divergence_all", "all clients'"),
     _divergence("divergence_selected", "the cohort's"),
     Number("update_norm_mean", "Drift", "Update norm",

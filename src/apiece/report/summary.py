@@ -27,7 +27,8 @@ def title(rows: list[Runs]) -> str:
     data = dict.fromkeys(str(row.config["data"]) for row in rows if "data" in row.config)
     kinds = "algorithms" if len(algorithms) == len(rows) else "runs"
     what = next(iter(algorithms)) if len(algorithms) == 1 else f"{len(rows)} {kinds}"
-    return f"{what} on {', '.join(data)}" if data else what
+    named = ["your own data" if name == "your own" else name for name in data]
+    return f"{what} on {', '.join(named)}" if named else what
 
 
 def facts(rows: list[Runs]) -> str:
@@ -56,7 +57,7 @@ def summary(rows: list[Runs]) -> list[str]:
         way = next(iter(ends))
         best = _ranked(ends[way], first)
         beside = _elsewhere(ends | {way: best}, best[0].row, first, way)
-        made.append(f"{_reached(best, first, way)}{beside}.")
+        made.append(f"{_reached(best, first, way)}{beside}{_alone(rows, ends.get('personal', []), first)}.")
         made.append(_spent(best[0].row, own))
     return [*filter(None, [*made, _drifted(own)])]
 
@@ -115,6 +116,23 @@ def _elsewhere(ends: dict[str, list[End]], best: Runs, of: Measure, way: str) ->
     return f"; the {of.best} {other} {of.title}, {with_unit(top.value, of.unit)}, is that of {top.row.name}"
 
 
+def _alone(rows: list[Runs], ends: list[End], of: Measure) -> str:
+    """That no algorithm is better for clients than being alone, where it is so and both were measured."""
+    alone = _ends([row for row in rows if row.config.get("algorithm") == "local"], f"personal_{of.name}_mean")
+    if not alone or not ends:
+        return ""
+    top = _ranked([*ends, *alone], of)[0]
+    if top not in alone or top.value.mean == _ranked(ends, of)[0].value.mean:
+        return ""
+    return f"; clients alone ({top.row.name}) have a better personal {of.title}, {with_unit(top.value, of.unit)}"
+
+
+def _named(ends: list[End], at: End) -> str:
+    """The rows that have, as the page writes numbers, the value of this one."""
+    names = [end.row.name for end in ends if number(end.value) == number(at.value)]
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
 def _spent(best: Runs, rows: list[Runs]) -> str:
     """What the best row cost, and the row that sent least."""
     sent, seconds = best.over(lambda run: run.last("bytes")), best.over(_seconds)
@@ -123,9 +141,10 @@ def _spent(best: Runs, rows: list[Runs]) -> str:
         return ""
     rounds = "1 round" if done.mean == 1 else f"{done.mean:g} rounds"
     spent = f" and trained for {number(seconds)} s" if seconds else ""
-    least = min(_ends(rows, "bytes"), key=lambda end: end.value.mean)
+    every = _ends(rows, "bytes")
+    least = min(every, key=lambda end: end.value.mean)
     cheaper = least.row is not best and least.value.mean < 0.995 * sent.mean
-    beside = f"; {least.row.name} sent least, {amount(least.value)}" if cheaper else ""
+    beside = f"; {_named(every, least)} sent least, {amount(least.value)}" if cheaper else ""
     return f"{best.name} sent {amount(sent)} both ways{spent} in {rounds}{beside}."
 
 
@@ -139,14 +158,14 @@ def _drifted(rows: list[Runs]) -> str:
     if len(ends) == 1:
         row = ends[0].row
         begun = row.over(lambda run: float(values[0]) if len(values := run.series(key)[1]) else None)
-        since = f", from {number(begun)} at first" if begun and row.runs[0].metrics[-1]["round"] > 1 else ""
+        since = f"; at first it was {number(begun)}" if begun and row.runs[0].metrics[-1]["round"] > 1 else ""
         return f"Its clients' models drifted to a {what} of {number(ends[0].value)} from the server's{since}."
     low, high = ends[0], ends[-1]
     if number(low.value) == number(high.value):
         return f"Clients' models drifted equally far from the server's, to a {what} of {number(high.value)}."
     return (
-        f"Clients' models drifted furthest from the server's with {high.row.name}, to a {what} of "
-        f"{number(high.value)}, and least with {low.row.name}, {number(low.value)}."
+        f"Clients' models drifted furthest from the server's with {_named(ends, high)}, to a {what} of "
+        f"{number(high.value)}, and least with {_named(ends, low)}, {number(low.value)}."
     )
 
 
