@@ -21,11 +21,11 @@ from apiece.networks import models
 from apiece.networks.attention import attention
 
 FACTS = {  # of the works of benchmarks/training.py, a round each, with the seconds of a round that auto took there
-    "softmax regression": (Facts(1.5e6, 10_000, 1, 7_850, False, True, True, 2, 34), 0.80),
-    "mlp": (Facts(38e6, 500, 3, 199_210, False, False, True, 2, 2), 0.31),
-    "lenet": (Facts(214e6, 500, 5, 85_822, True, False, True, 2, 2), 1.49),
-    "small lenet": (Facts(54e6, 500, 5, 44_426, True, False, True, 2, 2), 1.16),
-    "pfl": (Facts(1010e6, 250, 4, 1_626_442, True, False, True, 2, 50), 3.09),
+    "softmax regression": (Facts(1.5e6, 10_000, 1, 7_850, False, True, True, 2, 34, 10), 0.80),
+    "mlp": (Facts(38e6, 500, 3, 199_210, False, False, True, 2, 2, 50), 0.31),
+    "lenet": (Facts(214e6, 500, 5, 85_822, True, False, True, 2, 2, 50), 1.49),
+    "small lenet": (Facts(54e6, 500, 5, 44_426, True, False, True, 2, 2, 50), 1.16),
+    "pfl": (Facts(1010e6, 250, 4, 1_626_442, True, False, True, 2, 50, 5), 3.09),
 }
 QUICK = {"clients": 4, "rounds": 2, "steps": "2", "batch": 8, "split": "iid", "model": "mlp(hidden=[8])"}
 
@@ -39,7 +39,8 @@ def test_a_minute_is_not_worth_a_compiler_and_an_hour_is(name):
 
 @pytest.mark.parametrize(
     "change, why",
-    [({"alike": False}, "differ"), ({"size": 1 << 24}, "parameters"), ({"workers": 8}, "idle"), ({"steps": 1}, "from")],
+    [({"alike": False}, "differ"), ({"size": 1 << 24}, "parameters"), ({"workers": 8}, "idle"), ({"steps": 1}, "from"),
+     ({"recorded": 500}, "gigabytes")],  # fmt: skip
 )
 def test_what_is_not_compiled_however_long(change, why):
     facts = FACTS["lenet"][0]._replace(steps=1e7)
@@ -94,6 +95,7 @@ def test_a_run_that_is_worth_it_is_compiled_and_goes_on_so(tmp_path, monkeypatch
     config = Config(**QUICK, lift="auto", workers=2)
     monkeypatch.setattr(worth, "ONCE", 0.0)
     monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
+    monkeypatch.setattr(worth, "RECORDED", 0.0)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", lambda graph: graph)
     whole, begun = tmp_path / "whole", tmp_path / "begun"
     run_config(replace(config, rounds=4, out=str(whole)))
@@ -112,6 +114,7 @@ def test_without_a_compiler_a_new_run_is_not_compiled_and_says_why(tmp_path, mon
 
     monkeypatch.setattr(worth, "ONCE", 0.0)
     monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
+    monkeypatch.setattr(worth, "RECORDED", 0.0)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", missing)
     run_config(Config(**QUICK, workers=2, out=str(tmp_path / "run")))
     assert noted(tmp_path / "run")["lift"].startswith("Threaded") and "no g++ here" in capsys.readouterr().err

@@ -138,6 +138,7 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
         alike=alike and not experiment.federated.setup.lead,
         workers=min(workers, experiment.cohort),
         calls=-(-experiment.cohort // compiled(space, "cpu", experiment.cohort, workers).chunk),
+        recorded=int(steps),
     )
 
 

@@ -18,6 +18,8 @@ SPEED = 55e9  # floating-point operations of a core in a second
 STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
 ONCE = 90.0  # seconds of training, without compiling, from which a compiler's start pays
 LAYER = {"convolutions": 54.0, "products": 10.0}  # further seconds, for each layer
+RECORDED = 0.3  # further seconds, for each layer in each of a client's local steps, all of which are recorded
+LONGEST = 2000  # such layers of steps; each takes two megabytes while it is recorded
 MEASURED = 1 << 21  # parameters; larger models have not been measured
 PASSES = 3  # forward, and backward once for the inputs and once for the weights
 
@@ -59,6 +61,7 @@ class Facts(NamedTuple):
     alike: bool  # whether all clients take as many steps with batches of one shape
     workers: int
     calls: int  # compiled calls of a round
+    recorded: int  # local steps of a client in a round
 
 
 class Worth(NamedTuple):
@@ -71,11 +74,11 @@ class Worth(NamedTuple):
 def compiling(facts: Facts) -> Worth:
     """Whether the run's local steps should be compiled.
 
-        seconds = steps (operations / SPEED + STEP) / workers  >=  ONCE + layers LAYER
+        seconds = steps (operations / SPEED + STEP) / workers  >=  ONCE + layers (LAYER + recorded RECORDED)
 
-    >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2)
+    >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2, recorded=50)
     >>> compiling(lenet)
-    Worth(pays=False, why='about 1 seconds of training are expected, and compiling pays from 360')
+    Worth(pays=False, why='about 1 seconds of training are expected, and compiling pays from 435')
     >>> compiling(lenet._replace(steps=200_000)).pays
     True
     """
@@ -83,10 +86,13 @@ def compiling(facts: Facts) -> Worth:
         return Worth(False, "clients' local steps differ in number or in the shape of their batches")
     if facts.size > MEASURED:
         return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
+    if facts.layers * facts.recorded > LONGEST:
+        return Worth(False, f"{facts.recorded} local steps of {facts.layers} layers take gigabytes to be recorded")
     if facts.calls < facts.workers:
         return Worth(False, f"a compiled round has {facts.calls} calls, and would leave some of {facts.workers} idle")
     kind = "convolutions" if facts.convolves else "products"
     each = facts.operations / SPEED + STEP["many clients" if facts.vectorized else kind]
-    seconds, least = facts.steps * each / facts.workers, ONCE + facts.layers * LAYER[kind]
+    least = ONCE + facts.layers * (LAYER[kind] + facts.recorded * RECORDED)
+    seconds = facts.steps * each / facts.workers
     why = f"about {seconds:.0f} seconds of training are expected, and compiling pays from {least:.0f}"
     return Worth(seconds >= least, why)

@@ -54,7 +54,7 @@ def _cut() -> None:
     new = list(takewhile(lambda node: PART not in node.meta, reversed(mode.tracer.graph.nodes)))
     part = new[-1].prev.meta.get(PART, -1) + 1 if new else 0
     for node in new:
-        node.meta[PART] = part
+        node.meta = {PART: part}  # what else torch notes of each of a hundred thousand operations are gigabytes
 
 
 class Flat(NamedTuple):
