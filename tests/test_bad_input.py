@@ -328,7 +328,7 @@ def test_a_clients_model_is_had_by_its_name():
     assert torch.equal(result.model("client-1")["bias"], result.model(np.int64(1))["bias"])
     assert not torch.equal(result.model("client-1")["bias"], result.model("client-2")["bias"])
     for client in ("client-7", 7, -1, 1.5, [0]):
-        with pytest.raises(UserError, match="there is no client .* from 0 to 2, or a name from 'client-0'"):
+        with pytest.raises(UserError, match="there is no client .* from 0 to 2, or a name, .* is 'client-0'"):
             result.model(client)  # pyright: ignore[reportArgumentType]
 
 

@@ -380,3 +380,20 @@ def test_a_comparison_says_that_the_data_differ(tmp_path, no_report):
     ended = cli("compare", tmp_path / "one", tmp_path / "two", "--no-references")
     assert "these runs differ in split: a difference in their numbers is not the algorithm's." in ended.err
     assert "differ in" not in cli("compare", tmp_path / "one", "--no-references").err
+
+
+@pytest.mark.parametrize(
+    "words, parts",
+    [
+        (["runn"], ["unknown command 'runn'", "did you mean 'run'?"]),
+        (["run", "--lr", "abc"], ["--lr: ", "'abc'", "it takes --lr FLOAT.", "`apiece run --help`"]),
+        (["run", "--seeds", "0,a"], ["--seeds: ", "'a'", "it takes --seeds INT,INT,..."]),
+        (["run", "--step", "3"], ["Unrecognized options: --step, 3; did you mean --steps?", "`apiece run --help`"]),
+        (["figure", "runs"], ["Missing from apiece figure: --out STR The file to write"]),
+        (["data", "--foo"], ["Unrecognized options: --foo. `apiece data --help` has all flags"]),
+        (["run", "--optimizer-state", "x"], ["'x'", "'fresh', 'kept'"]),
+        (["--foo"], ["Unrecognized options: --foo. `apiece --help` has all flags"]),
+    ],
+)
+def test_a_line_that_cannot_be_parsed_gets_one_sentence_and_no_box(words, parts):
+    sentence(cli(*words), *parts)

@@ -27,6 +27,7 @@ from tyro.constructors import (
 
 from apiece import __version__
 from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Rehearse, Run, Tune
+from apiece.commands.parsing import sentences
 from apiece.commands.runs import Settings
 from apiece.config.names import SOURCES, refuse_unknown
 from apiece.config.settings import GROUPS, Config, about
@@ -67,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
         path, words = _config_file(words)
         settings = Config() if path is None else from_toml(path)
         defaults = _under(replace(settings, plugin=()), words)
-        with _registry(), catch_warnings():
+        with _registry(), catch_warnings(), sentences(words, COMMANDS):
             filterwarnings("ignore", "The field .* default value `your own`")  # of a program: a flag may replace it
             command = tyro.extras.subcommand_cli_from_dict(
                 COMMANDS if path is None else COMMANDS | _with_defaults(defaults),

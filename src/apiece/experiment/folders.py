@@ -144,7 +144,9 @@ def alone(folder: Path) -> Iterator[None]:
 def recorded(folder: Path) -> Config:
     """The configuration of a run's folder, only to be read: its plug-ins may be anybody's."""
     if not (folder / "run.toml").is_file():
-        raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run.")
+        seeds = sorted(path.parent.name for path in folder.glob("*/run.toml"))
+        one = f", or one of those in it, such as {seeds[0]}" if seeds else ""
+        raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run{one}.")
     return with_own_init(folder, _written(folder))
 
 

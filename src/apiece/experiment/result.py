@@ -184,6 +184,6 @@ def numbered_client(client: int | str, names: Sequence[str]) -> int:
     if 0 <= number < len(names):
         return number
     raise UserError(
-        f"there is no client {client!r}: give a number from 0 to {len(names) - 1}, or a name from {names[0]!r} to "
-        f"{names[-1]!r}."
+        f"there is no client {client!r}: give a number from 0 to {len(names) - 1}, or a name, the first of which is "
+        f"{names[0]!r}."
     )
