@@ -187,5 +187,5 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
     said = error.msg if isinstance(error, SyntaxError) else str(error).strip().rstrip(".")
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
     if isinstance(error, AttributeError) and type(error.obj).__name__ == "View":
-        said += f"; a view has {', '.join(type(error.obj)._fields)}"
+        said += f"; a view has {', '.join(getattr(error.obj, '_fields', ()))}"
     return UserError(f"{source}: {place}{kind}{said}.")
