@@ -125,8 +125,7 @@ def _neutral(trial: _Trial, place: int) -> str:
         return f"{kind}: none, for {declared}"
     value, meaning = declared
     watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is stored, and compared too
-    before, after = parts[:place], parts[place + 1 :]
-    subjects = (combine([*before, *there, *after], subject.name) for there in ([value], []))
+    subjects = (combine([*parts[:place], *there, *parts[place + 1 :]], subject.name) for there in ([value], []))
     one, two = (replace(trial, subject=tried, settings=watched) for tried in subjects)
     left, right = one.run(Sequential()), two.run(Sequential())
     law = f"law 2 ({value!r} is not {meaning} to the bit; a sum of vectors rounds)"

@@ -23,9 +23,7 @@ def sentences(words: list[str], commands: Collection[str]) -> Iterator[None]:
         if ended.code == 2:
             raise UserError(sentence(box.getvalue(), words, commands)) from None
         raise
-    finally:
-        if sys.exc_info()[0] is None:
-            sys.stderr.write(box.getvalue())
+    sys.stderr.write(box.getvalue())
 
 
 def sentence(box: str, words: list[str], commands: Collection[str]) -> str:

@@ -81,9 +81,9 @@ def check_outputs(
     x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
     try:
         outputs = task.space.outputs(theta, x, buffers)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
-        if isinstance(error, AttributeError):
-            raise UserError(f"the model fails at samples {_shapes(x)}: {said(error)}") from None
+    except AttributeError as error:
+        raise UserError(f"the model fails at samples {_shapes(x)}: {said(error)}") from None
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
         raise UserError(
             f"the model does not take samples {_shapes(x)}: {said(error)}" + _meant_as_tokens(task, theta, buffers, x)
         ) from None

@@ -32,8 +32,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
         found = [None if row.name in silent else c for row, c in zip(rows, found, strict=True)]  # else a column of dots
         if not any(c and np.isfinite(c.mean).any() for c in found):
             continue
-        low, high = positive_range(found)
-        log = m.log or (m.scale == 1 and high > 1000 * low)
+        log = m.logarithmic(*positive_range(found))
         if all(len(c.x) == 1 for c in found if c):
             if not by_bytes:
                 yield _once(rows, m, found, looks, log)

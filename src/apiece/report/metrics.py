@@ -69,6 +69,10 @@ class Number(NamedTuple):
         """The factor from a value to the unit."""
         return 100.0 if self.unit == "%" else 1.0
 
+    def logarithmic(self, low: float, high: float) -> bool:
+        """Whether curves whose positive values lie between these have a log scale."""
+        return self.log or (self.scale == 1 and high > 1000 * low)
+
     @property
     def below(self) -> str:
         """The text under the heading of its column."""

@@ -144,8 +144,7 @@ def draw(axes: Axes, found: Drawn, x: Across, look: Look) -> None:
     number, (_, across, unit) = found.number, ACROSS[x]
     factor, prefix = _prefix(max(float(curve.x.max()) for curve in found.curves.values()) if unit == "B" else 0.0)
     curves = [curve._replace(x=curve.x / factor) for curve in found.curves.values()]
-    low, high = positive_range(curves)
-    log = number.log or (number.scale == 1 and high > 1000 * low)
+    log = number.logarithmic(*positive_range(curves))
     for place, (name, curve) in enumerate(zip(found.curves, curves, strict=True)):
         _line(axes, curve, name, place, look, log)
     scales(axes, curves, log, "" if x == "rounds" else " ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from apiece.data.catalog import OWN
 from apiece.report.metrics import BY_KEY, Measure
 from apiece.report.records import Run, Spread, below
 from apiece.report.results import Runs, differing, measured
@@ -27,7 +28,7 @@ def title(rows: list[Runs]) -> str:
     data = dict.fromkeys(str(row.config["data"]) for row in rows if "data" in row.config)
     kinds = "algorithms" if len(algorithms) == len(rows) else "runs"
     what = next(iter(algorithms)) if len(algorithms) == 1 else f"{len(rows)} {kinds}"
-    named = ["your own data" if name == "your own" else name for name in data]
+    named = [f"{OWN} data" if name == OWN else name for name in data]
     return f"{what} on {', '.join(named)}" if named else what
 
 
