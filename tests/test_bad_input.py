@@ -21,7 +21,7 @@ from apiece.experiment.launch import federate
 from apiece.pieces.proximal import Proximal
 
 EXPRESSIONS = [
-    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "48 to choose from"),
+    ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "48 to choose from. `apiece alg"),
     ({"algorithm": "scaffold + relaxd_init"}, "At character 12", "did you mean 'relaxed_init'"),
     ({"algorithm": "fedprox(nu=1)"}, "no argument 'nu'", "did you mean 'mu'"),
     ({"algorithm": "fedprox(mu=big)"}, "fedprox's mu must be a number, not big"),
@@ -41,7 +41,7 @@ EXPRESSIONS = [
     ({"algorithm": "fedals(alpha=0)"}, "alpha is 1 or more"),
     ({"algorithm": "fedals(cohort=kept)"}, "held or redrawn"),
     ({"algorithm": "fedavg +"}, "At character 9"),
-    ({"algorithm": ""}, "expected name"),
+    ({"algorithm": ""}, "expected a name", "write it as in"),
     ({"algorithm": "__import__('os').system('true')"}, "cannot read", "put quotes"),
     ({"split": "dirichlt(0.1)"}, "did you mean 'dirichlet'"),
     ({"split": "iid + shards(2)"}, "names 2 things"),
@@ -70,9 +70,9 @@ def test_names_and_arguments(settings, said):
 
 
 COMPOSED = [
-    ("fedinit + relaxed_init(beta=0.2)", "RelaxedInit(beta=0.1", "RelaxedInit(beta=0.2", "same piece twice"),
+    ("fedinit + relaxed_init(beta=0.2)", "'relaxed_init(beta=0.2)' bring the same piece twice, Relaxed"),
     ("centralized + scaffold", "take it alone"),
-    ("scaffold + scaffold_p", "Scaffold(control='mean_gradient') and Scaffold(", "same piece twice"),
+    ("scaffold + scaffold_p", "'scaffold' and 'scaffold_p' bring the same piece twice, Scaffold"),
     ("fedavg_p(outer_shared=0.5) + scaffold_p(outer_shared=0.7)", "Descent(lr=0.5) and Descent(lr=0.7)", "server"),
     ("fedals(alpha=5, head=conv9)", "'conv9' matches no parameter", "head.weight, head.bias"),
     ("fedals(alpha=5, head=99)", "99 leading layers", "the model has 1"),

@@ -120,7 +120,7 @@ def test_terms_keep_their_order_and_whitespace_is_free():
         ("a(data/x.npz)", 7, "put quotes"),
         ("a('open)", 3, "put quotes"),
         ("a\u00a0", 2, "put quotes"),  # a space, but not one of ASCII's
-        ("3", 1, "expected name"),
+        ("3", 1, "expected a name"),
         ("a(x[0])", 4, "'['"),
         ("a(1 + 1)", 5, "'+'"),
         ("a(__import__('os').system('true'))", 19, "put quotes"),

@@ -49,7 +49,13 @@ class Algorithm:
         return f"Algorithm({', '.join(f'{name}={getattr(self, name)!r}' for name in said)})"
 
     def __add__(self, other: Algorithm) -> Algorithm:
-        return combine([*self.parts, *other.parts], f"{self.name} + {other.name}")
+        name = f"{self.name} + {other.name}"
+        if twice := {type(piece) for piece in self.pieces} & {type(piece) for piece in other.pieces}:
+            kind = twice.pop().__name__
+            raise UserError(
+                f"{self.name!r} and {other.name!r} bring the same piece twice, {kind}: keep one of the two."
+            )
+        return combine([*self.parts, *other.parts], name)
 
     @property
     def parts(self) -> list[Any]:

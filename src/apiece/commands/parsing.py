@@ -39,6 +39,10 @@ def sentence(box: str, words: list[str], commands: Collection[str]) -> str:
     parts = parts if "╭" in box else parts[1:]  # without a border, the title is a part of its own
     first, more = " ".join(parts[0]), next((part[1:] for part in parts[1:] if len(part) > 1), [])
     said = first.removeprefix("Error parsing ").rstrip(".:")
+    if (stray := first.removeprefix("Unrecognized options: ")) != first and not stray.startswith("-"):
+        example = ', as in --algorithm "scaffold + relaxed_init(0.1)"' if words[0] == "run" else ""
+        stray = " ".join(stray.split(", "))
+        said = f"nothing takes {stray!r}: a value stands behind its flag, and in quotes if it has spaces{example}"
     if first.startswith("Error parsing") and more:
         said += f"; it takes {more[0]}"
     elif more and parts[1][0].startswith("Perhaps"):

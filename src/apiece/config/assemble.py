@@ -19,10 +19,11 @@ from apiece.config.augmentation import augmentation, under_noise
 from apiece.config.checks import check_outputs, check_small_batches
 from apiece.config.extremes import check_whole_numbers
 from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
+from apiece.config.located import counted
 from apiece.config.model import fitting_images, fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import one
 from apiece.config.reading import as_taken
-from apiece.config.settings import OBJECTS, Config, check, counted
+from apiece.config.settings import OBJECTS, Config, check
 from apiece.config.splitting import columns_of, on_validation, split_of
 from apiece.data.arrays import Dataset, as_task
 from apiece.data.catalog import OWN

@@ -14,10 +14,7 @@ from torch import nn
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.piece import Piece
 from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs
-from apiece.config.goal import numbered, sentence
 from apiece.config.settings import shown
-from apiece.data.federation import Federation
-from apiece.data.tasks import AUTO, REAL
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError, said
@@ -25,8 +22,6 @@ from apiece.vector.drawing import Drawing
 from apiece.vector.task import Passes, Task
 
 MEASURED = 3  # samples on which metrics are tried
-HIGH = 30.0  # a larger real target was most likely not scaled
-LARGE = 1000.0  # a larger feature was most likely not scaled
 
 CLIENTS = ("names", "participants", "size", "samples", "test_pool", "test_rows")  # what a run needs of ready clients
 
@@ -164,45 +159,6 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
                 "(activation checkpointing) or a loss draws: leave that out, or dropout."
             )
     return task
-
-
-def hints(experiment: Any) -> list[str]:
-    """What a run says before its first round: its task, if that was read off the targets, and what looks mistaken."""
-    config, task = experiment.config, experiment.federated.setup.task
-    said = sentence(task) if config.task == AUTO else ""
-    clients = experiment.federation
-    found = (said, unscaled(clients), large_targets(task, clients), numbered(experiment.dataset))
-    return [hint for hint in found if hint]
-
-
-def large_targets(task: Task, clients: Any) -> str:
-    """A warning about real targets on which the squared error makes usual step sizes diverge; "" if there are none."""
-    y = clients.pool[1] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
-    if task.name not in REAL or not isinstance(y, torch.Tensor) or not y.numel():
-        return ""
-    largest = float(y.abs().max())
-    if largest <= HIGH:
-        return ""
-    return (
-        f"the targets have numbers as large as {largest:.3g}, on which training may diverge: standardize "
-        "them, (y - its mean) / its standard deviation, or lower --lr."
-    )
-
-
-def unscaled(clients: Any) -> str:
-    """A warning about features [n, d] so large that usual step sizes diverge; "" if there are none."""
-    x = clients.pool[0] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
-    if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point() or not x.numel():
-        return ""
-    low, high = x.aminmax(dim=0)
-    largest = torch.maximum(-low, high)
-    column = int(largest.argmax())
-    if not largest[column] > LARGE:
-        return ""
-    return (
-        f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
-        "which training may diverge: standardize every column, (x - its mean) / its standard deviation."
-    )
 
 
 def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from apiece.config.settings import Config, shown
@@ -18,8 +17,8 @@ from apiece.data.federation import Federation
 from apiece.errors import UserError, nearest
 from apiece.system.device import to_numpy
 from apiece.vector.metric import Metric
-from apiece.vector.metrics import BUILT_IN, USUAL, Usual
-from apiece.vector.task import ACCURACY, Task, cross_entropy
+from apiece.vector.metrics import USUAL, Usual
+from apiece.vector.task import ACCURACY, cross_entropy
 
 FEW = 1000  # labels may exceed the number of samples up to here: a small sample may have many classes
 LOWER = {*"error errors loss mae mse rmse mape distance perplexity entropy nll divergence".split()}
@@ -35,16 +34,6 @@ class Goal(NamedTuple):
 
 
 CLASSES = Goal()
-
-
-def sentence(task: Task) -> str:
-    """What a run learns, and how to say another thing; "" for classes and texts by their usual metrics."""
-    if task.name in tasks.TOLD and BUILT_IN.issuperset(task.metrics):
-        return ""
-    usual = USUAL[task.name]
-    loss = usual.said if task.loss is usual.loss else "the given loss"
-    ways = ", ".join(f"{m.name} ({'higher' if m.higher else 'lower'} is better)" for m in task.metrics)
-    return f"the task is {task.name}, by {loss}, measured by {ways}; --task, or task=, says another."
 
 
 def goal_of(config: Config, task: str, loss: Any = None, metrics: Any = None) -> Goal:
@@ -203,17 +192,3 @@ def outputs_of(task: str, clients: Any, usual: bool, named: bool) -> int:
 def _targets(clients: Any) -> list[torch.Tensor]:
     pools: Iterable[Any] = [clients.test_pool, clients.pool] if isinstance(clients, Federation) else [clients.test_pool]
     return [y for _, y in pools if isinstance(y, torch.Tensor) and len(y)]
-
-
-def numbered(dataset: Dataset | None) -> str:
-    """A hint for labels that look like real numbers: whole, hardly ever repeated; "" for others."""
-    known = None if dataset is None or dataset.targets_train is not None else dataset.known
-    if known is None or known.dtype.kind not in "iu" or len(known) <= tasks.DISTINCT or dataset is None:
-        return ""
-    samples = len(dataset.y_train) + len(dataset.y_test)
-    if np.array_equal(known, np.arange(len(known))) or samples >= 4 * len(known):
-        return ""
-    return (
-        f"{dataset.name} has {len(known)} different whole numbers as labels of {samples} samples, and each is taken "
-        "as a class: if they are amounts, say task='regression'."
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apiece.algebra.finite import refuse_endless
-from apiece.config.settings import Config
+from apiece.config.settings import AUTO, Config
 from apiece.data.catalog import OWN
 from apiece.errors import UserError
 from apiece.language import algorithms, optimizers, plugins, schedules, splits
@@ -40,7 +40,7 @@ def refuse_unknown(config: Config) -> None:
     """
     optional = [name for name in ("augment", "adapter", "track") if getattr(config, name) not in ("none", None)]
     for setting in ("split", "schedule", *SIDES, *optional):
-        if getattr(config, setting) == OWN:  # of a program: refused when it is needed
+        if getattr(config, setting) in (OWN, AUTO):  # of a program, refused when it is needed; of the data
             continue
         check_names(parse(getattr(config, setting)), SOURCES[setting])
         _refuse_other_side(setting, getattr(config, setting))

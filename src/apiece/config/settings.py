@@ -7,13 +7,12 @@ import inspect
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from apiece.data.catalog import OWN, SOURCES
+from apiece.data.catalog import OWN
 from apiece.errors import UserError
-from apiece.language.grammar import Call, parse
 
+AUTO = "auto"  # a split that the data decide
 CLIENTS, BY_DATA = 20, ("natural", "given")  # the number of clients, and the splits whose data say it
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
 # a program may give objects for these
@@ -59,7 +58,7 @@ class Config:
     target_column: str | None = None
     """The column of a table that is predicted (default: label)."""
     client_column: str | None = None
-    """The column of a table that names each sample's owner, for the split natural (default: client)."""
+    """The column of a table that names each sample's owner (default: client, for the split natural)."""
     prepare: Literal["onehot", "ordinal", "plain"] | None = None
     """How a table becomes numbers: text one-hot or as ordinal numbers, gaps filled, columns of numbers standardized;
     plain takes numbers alone, as they are. By default it is onehot where there is text or a gap, and otherwise plain.
@@ -68,8 +67,9 @@ class Config:
     """What that preparation is fitted on: all training samples together (the default), or each client's own."""
     resize: str | None = None
     """The size to which images are resized, as 32 or as height x width, 32x24."""
-    split: str = "dirichlet(0.1)"
-    """How samples are divided over clients: iid, dirichlet(0.1), classes(2), natural, ... (`apiece data`)."""
+    split: str = "auto"
+    """How samples are divided over clients: iid, dirichlet(0.1), classes(2), natural, ... (`apiece data`); auto is
+    natural where --client-column names the owners, and otherwise dirichlet(0.1)."""
     clients: int | None = None
     """How many clients (default: 20, and all that there are with the splits natural and given)."""
     unseen: float = 0.0
@@ -259,42 +259,3 @@ def shown(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]}..."
-
-
-def located(config: Config) -> Config:
-    """The configuration with its files named by absolute paths, so that it means the same files from any folder, and
-    with its number of clients, unless the data are to say it.
-    """
-    named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
-    data = config.data if config.data.lower().replace("_", "-") in SOURCES else _absolute(config.data)
-    first, *more = (Call(OWN),) if config.split == OWN else parse(config.split)
-    split = str(_placed(first)) if first.name == "saved" and not more else config.split
-    model = _located_model(config.model)
-    return counted(dataclasses.replace(config, data=data, split=split, model=model, **named))
-
-
-def counted(config: Config) -> Config:
-    """The configuration with its number of clients, unless the data are to say it."""
-    if config.clients is not None or config.split == OWN or parse(config.split)[0].name in BY_DATA:
-        return config
-    return dataclasses.replace(config, clients=CLIENTS)
-
-
-def _located_model(text: str) -> str:
-    """The text of a model, its folder named by an absolute path."""
-    if not text.startswith("hf("):
-        return text
-    first, *more = parse(text)
-    return text if more else str(_placed(first))
-
-
-def _absolute(path: str) -> str:
-    """The absolute path of what exists; any other text unchanged, which is then refused."""
-    return str(Path(path).absolute()) if Path(path).exists() else path
-
-
-def _placed(call: Call) -> Call:
-    """The call with its files and folders named by absolute paths."""
-    path = lambda value: _absolute(value) if isinstance(value, str) else value
-    keywords = tuple((name, path(value)) for name, value in call.keywords)
-    return dataclasses.replace(call, arguments=tuple(map(path, call.arguments)), keywords=keywords)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,8 @@ from torch.utils._pytree import tree_map
 
 from apiece.config.model import refuse_own
 from apiece.config.names import one
-from apiece.config.settings import BY_DATA, Config
+from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
-from apiece.data.catalog import OWN
 from apiece.data.columns import PREPARATION, Columns, size_of
 from apiece.data.partitions import Splitter
 from apiece.data.split import Split, split_over_clients
@@ -29,11 +27,6 @@ def split_of(config: Config, dataset: Dataset, splitter: Splitter | None = None)
     """The run's split of its data; a splitter that a program gave replaces the one that the configuration names."""
     if splitter is None:
         refuse_own(config.split, "split")
-    if config.client_column is not None and not any(name in config.split for name in (OWN, *BY_DATA)):
-        logging.getLogger(__name__).warning(
-            "client_column=%s names the samples' owners, and split=%s does not use them: split=natural does",
-            config.client_column, config.split,
-        )  # fmt: skip
     made = splitter or config.split
     return make_split(dataset, made, config.clients, config.seed, config.unseen, config.validation)
 

@@ -9,7 +9,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from apiece.config.settings import OBJECTS, Config, counted, shown
+from apiece.config.located import counted
+from apiece.config.settings import OBJECTS, Config, shown
 from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.language.expression import Misfit, fit

@@ -36,6 +36,7 @@ LEAST, MOST = 8, 128  # clients per vectorized call
 TOGETHER = 1 << 20  # parameters per vectorized call
 CACHED = 32  # clients per compiled call
 WORTH = 60.0  # seconds of training above which worker processes can make up for their start
+UNMEASURED = "compiling was measured for the built-in models, losses and algorithms alone, in float32 on one CPU"
 TRIALS = 3  # measurements of each candidate; the best counts
 
 
@@ -58,16 +59,16 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
     if kept:
         return Chosen(_uncompiled(experiment, kept), "of the kind that the run began with")
     facts = facts_of(experiment) if compilable(experiment) else None
-    pays, why = worth.compiling(facts) if facts else worth.Worth(False, "such runs were not measured")
+    pays, why = worth.compiling(facts) if facts else worth.Worth(False, UNMEASURED)
     if pays:
         tell(f"auto compiles the local steps, which takes up to two minutes once: {why}.")
         lift, left = tried(experiment)
         if not left:
-            return Chosen(lift, f"compiled: {why}")
+            return Chosen(lift, f"local steps are compiled: {why}")
         lift.close()
         why = f"although it would pay: {left}"
         tell(f"the steps are not compiled, {why}.")
-    return Chosen(_uncompiled(experiment, kept), f"not compiled: {why}")
+    return Chosen(_uncompiled(experiment, kept), f"local steps are not compiled: {why}")
 
 
 def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
@@ -93,7 +94,9 @@ def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
         who, reason = _culprit(experiment, error), said(error)
         if config.lift != "auto":
             raise UserError(f"{who} cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.") from error
-        logging.getLogger(__name__).warning("clients are not vectorized, which %s cannot be: %s", who, reason)
+        logging.getLogger(__name__).warning(
+            "clients are computed one by one, not vectorized (several in one call), which %s cannot be: %s", who, reason
+        )
         found = _parallel(config.device, experiment.cohort, workers)
     if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
         return found

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from apiece.config.settings import Config, located
+from apiece.config.located import located
+from apiece.config.settings import Config
 from apiece.config.tables import to_table
 from apiece.data.catalog import OWN
 from apiece.errors import UserError

@@ -14,10 +14,12 @@ from torch import nn
 
 from apiece.algebra.composition import Algorithm
 from apiece.config.assemble import Experiment, assemble
-from apiece.config.checks import hints, refuse_others
+from apiece.config.checks import refuse_others
 from apiece.config.goal import given_metrics
+from apiece.config.hints import hints, read
+from apiece.config.located import located
 from apiece.config.objects import parted, with_objects
-from apiece.config.settings import Config, check, located
+from apiece.config.settings import Config, check
 from apiece.config.splitting import columns_of
 from apiece.config.tables import from_table, shared
 from apiece.data.catalog import OWN
@@ -282,8 +284,9 @@ def watched(
         refuse_unshared(folder, ranks)
         if not resume:  # before anything is said of the run
             ranks.first(lambda: folders.refuse_existing(folder))
-    for hint in hints(experiment) if ranks.leads and not resume else ():
-        folders.say_once(hint)
+    said = [read(experiment) if progress else "", *hints(experiment)] if ranks.leads and not resume else []
+    for sentence in filter(None, said):
+        folders.say_once(sentence)
     with ExitStack() as stack:
         stack.enter_context(going_on(_goes_on(folder), folder))
         showing = stack.enter_context(shown(experiment, ranks.leads and progress))

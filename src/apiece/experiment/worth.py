@@ -78,7 +78,7 @@ def compiling(facts: Facts) -> Worth:
 
     >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2, recorded=50)
     >>> compiling(lenet)
-    Worth(pays=False, why='about 1 seconds of training are expected, and compiling pays from 435')
+    Worth(pays=False, why='training should take about 1 s, and compiling pays from 435 s on')
     >>> compiling(lenet._replace(steps=200_000)).pays
     True
     """
@@ -94,5 +94,5 @@ def compiling(facts: Facts) -> Worth:
     each = facts.operations / SPEED + STEP["many clients" if facts.vectorized else kind]
     least = ONCE + facts.layers * (LAYER[kind] + facts.recorded * RECORDED)
     seconds = facts.steps * each / facts.workers
-    why = f"about {seconds:.0f} seconds of training are expected, and compiling pays from {least:.0f}"
+    why = f"training should take about {max(1, seconds):.0f} s, and compiling pays from {least:.0f} s on"
     return Worth(seconds >= least, why)

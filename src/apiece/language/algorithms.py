@@ -65,7 +65,8 @@ NAMED = Names(
         "pfedhn": "apiece.pieces.pfedhn.pfedhn",
         "class_mask": "apiece.pieces.class_mask.class_mask",
         "centralized": "apiece.language.sums.centralized",
-    }
+    },
+    listed="`apiece algorithms` lists them, and --plugin FILE.py adds those of a file of yours.",
 )
 
 

@@ -124,7 +124,8 @@ def _built(call: Call, known: Functions) -> Any:
 def _taken(call: Call, known: Functions, take: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
     name = call.name.replace("-", "_")
     if name not in known:
-        raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, known)}")
+        listed = f" {known.listed}" if isinstance(known, Names) and known.listed else ""
+        raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, known)}{listed}")
     try:
         return take(name)
     except UserError as problem:

@@ -34,6 +34,8 @@ TOKEN = re.compile(
   | (?P<other> \S))""",
     re.VERBOSE | re.ASCII,
 )
+KINDS = {"end": "the end", "name": "a name", "number": "a number", "text": "text", "[": "a list"}
+EXAMPLE = "'name + name(0.1, key=2)'"
 Tokens = deque["Token"]
 
 
@@ -131,9 +133,9 @@ def _tokens(text: str) -> Iterator[Token]:
 def _take(tokens: Tokens, *kinds: str) -> Token:
     token = tokens.popleft()
     if token.kind not in kinds:
-        wanted = " or ".join(kind if kind.isalpha() else repr(kind) for kind in kinds)
+        wanted = " or ".join(KINDS.get(kind, repr(kind)) for kind in kinds)
         found = "the end" if token.kind == "end" else repr(token.text)
-        raise error(token.at, f"expected {wanted.replace('end', 'the end')}, found {found}")
+        raise error(token.at, f"expected {wanted}, found {found}; write it as in {EXAMPLE}")
     return token
 
 

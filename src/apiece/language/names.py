@@ -21,10 +21,17 @@ LIGHT = ("dataclasses", "apiece.algebra.papers")  # modules that an outline impo
 
 
 class Names(Mapping[str, Constructor]):
-    """Constructors by name: imported from a place (`apiece.pieces.scaffold.scaffold`), or made or refused by `made`."""
+    """Constructors by name: imported from a place (`apiece.pieces.scaffold.scaffold`), or made or refused by `made`.
+    `listed` says where all are listed, to whoever names one that there is not.
+    """
 
-    def __init__(self, places: Mapping[str, str], made: Mapping[str, Callable[[], Constructor]] = MappingProxyType({})):
-        self.places, self.made = places, made
+    def __init__(
+        self,
+        places: Mapping[str, str],
+        made: Mapping[str, Callable[[], Constructor]] = MappingProxyType({}),
+        listed: str = "",
+    ):
+        self.places, self.made, self.listed = places, made, listed
 
     def __getitem__(self, name: str) -> Constructor:
         return self._taken(name, lambda module, own: getattr(import_module(module), own))

@@ -50,7 +50,7 @@ def names(builtin: Names, files: Sequence[str] = ()) -> Names:
         else:
             origin[name] = _called(point)
             makers[name] = functools.partial(_installed, point)
-    return Names(builtin.places, makers)
+    return Names(builtin.places, makers, builtin.listed)
 
 
 def pinned(files: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,163 @@
+"""What a run says before its first round: what it read, what it is to learn, and what in its data looks mistaken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from apiece.config.settings import BY_DATA
+from apiece.data import tasks
+from apiece.data.arrays import Dataset
+from apiece.data.catalog import OWN, SOURCES
+from apiece.data.federation import Federation
+from apiece.data.tasks import AUTO, REAL
+from apiece.vector.metrics import BUILT_IN, USUAL
+from apiece.vector.task import Task, scores
+
+HIGH = 30.0  # a larger real target was most likely not scaled
+LARGE = 1000.0  # a larger feature was most likely not scaled
+NAMES = 8  # so many names are written out
+
+
+def hints(experiment: Any) -> list[str]:
+    """What looks mistaken, and the task if that was read off the targets."""
+    config, task = experiment.config, experiment.federated.setup.task
+    said = sentence(task) if config.task == AUTO else ""
+    clients = experiment.federation
+    found = [said, unscaled(clients), large_targets(task, clients), numbered(experiment.dataset)]
+    if experiment.split is not None and config.split.partition("(")[0] not in BY_DATA:
+        found += [unused_owners(experiment)]
+    elif experiment.split is not None:
+        found += [single_samples(clients), lonely_classes(experiment.dataset, experiment.split)]
+    return [hint for hint in (*found, spare_scores(experiment)) if hint]
+
+
+def read(experiment: Any) -> str:
+    """What was read of a user's own data: `own: 241 training and 60 held-out test samples, 3 classes (cold is 0, flu
+    1, none 2)`; "" for a named data set, and for clients that were ready.
+    """
+    data = experiment.dataset
+    if data is None or data.name in SOURCES:
+        return ""
+    test = "held-out test" if data.held is not None else "test"
+    shape = "x".join(map(str, data.x_train.shape[1:]))
+    name = "your data" if data.name == OWN else data.name
+    text = f"{name}: {len(data.x_train)} training and {len(data.x_test)} {test} samples of shape {shape}"
+    if data.targets_train is not None:
+        return f"{text}."
+    known = [] if data.known is None else data.known.tolist()
+    numbers = "" if known == list(range(len(known))) else f" ({_numbers(known)})"
+    return f"{text}, {data.classes} classes{numbers}."
+
+
+def _numbers(known: list[Any]) -> str:
+    named = [f"{name} is {number}" for number, name in enumerate(known[:NAMES])]
+    return ", ".join(named) + (", ..." if len(known) > NAMES else "")
+
+
+def _names(names: list[Any]) -> str:
+    return ", ".join(map(repr, names[:NAMES])) + (", ..." if len(names) > NAMES else "")
+
+
+def unused_owners(experiment: Any) -> str:
+    """A warning about a user's samples whose owners are known, where the split leaves them unused; "" otherwise."""
+    data, split = experiment.dataset, experiment.config.split
+    if data is None or data.name in SOURCES or data.natural_train is None or split == OWN or split.startswith("saved"):
+        return ""
+    return f"the data say whose each sample is, and split={split} does not use that: split=natural does."
+
+
+def single_samples(clients: Any) -> str:
+    """A warning about clients with one training sample; "" if there are none."""
+    names = [str(clients.names[client]) for client in clients.participants if clients.size(client) == 1]
+    if not names:
+        return ""
+    return f"clients with a single training sample: {_names(names)} (of {len(clients.participants)} clients)."
+
+
+def lonely_classes(dataset: Dataset | None, split: Any) -> str:
+    """A warning about classes of which one client alone has training samples; "" if there are none."""
+    if dataset is None or dataset.targets_train is not None or len(split.names) < 2:
+        return ""
+    counts = split.counts(dataset.y_train, dataset.classes) > 0  # bool [clients, classes]
+    lonely = np.flatnonzero(counts.sum(0) == 1).tolist()
+    if not lonely:
+        return ""
+    known = lonely if dataset.known is None else dataset.known[lonely].tolist()
+    owners = Counter(split.names[int(counts[:, number].argmax())] for number in lonely)
+    which = "class is" if len(lonely) == 1 else "classes are"
+    of = f"client {next(iter(owners))!r}" if len(owners) == 1 else f"one client each, of {len(owners)}"
+    return f"{len(lonely)} of {dataset.classes} {which} of {of}, and no other has a sample: {_names(known)}."
+
+
+def spare_scores(experiment: Any) -> str:
+    """A warning about a given model that has more scores than there are classes; "" if it has as many."""
+    setup, data = experiment.federated.setup, experiment.dataset
+    if setup.task.name != "classification" or data is None or data.targets_train is not None:
+        return ""
+    client = next(c for c in experiment.training.participants if experiment.training.size(c))
+    x, _ = experiment.training.samples(client).batch(torch.zeros(1, dtype=torch.int64, device=setup.initial.device))
+    found = scores(setup.task.space.outputs(setup.initial, x, setup.initial_buffers))
+    if not isinstance(found, torch.Tensor) or found.dim() != 2 or found.shape[1] <= data.classes:
+        return ""
+    return (
+        f"the model gives {found.shape[1]} scores, and the labels are of {data.classes} classes: the rest is never "
+        "right, so a last layer as large as the classes would do."
+    )
+
+
+def sentence(task: Task) -> str:
+    """What a run learns, and how to say another thing; "" for classes and texts by their usual metrics."""
+    if task.name in tasks.TOLD and BUILT_IN.issuperset(task.metrics):
+        return ""
+    usual = USUAL[task.name]
+    loss = usual.said if task.loss is usual.loss else "the given loss"
+    ways = ", ".join(f"{m.name} ({'higher' if m.higher else 'lower'} is better)" for m in task.metrics)
+    return f"the task is {task.name}, by {loss}, measured by {ways}; --task, or task=, says another."
+
+
+def large_targets(task: Task, clients: Any) -> str:
+    """A warning about real targets on which the squared error makes usual step sizes diverge; "" if there are none."""
+    y = clients.pool[1] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
+    if task.name not in REAL or not isinstance(y, torch.Tensor) or not y.numel():
+        return ""
+    largest = float(y.abs().max())
+    if largest <= HIGH:
+        return ""
+    return (
+        f"the targets have numbers as large as {largest:.3g}, on which training may diverge: standardize "
+        "them, (y - its mean) / its standard deviation, or lower --lr."
+    )
+
+
+def unscaled(clients: Any) -> str:
+    """A warning about features [n, d] so large that usual step sizes diverge; "" if there are none."""
+    x = clients.pool[0] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point() or not x.numel():
+        return ""
+    low, high = x.aminmax(dim=0)
+    largest = torch.maximum(-low, high)
+    column = int(largest.argmax())
+    if not largest[column] > LARGE:
+        return ""
+    return (
+        f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
+        "which training may diverge: standardize every column, (x - its mean) / its standard deviation."
+    )
+
+
+def numbered(dataset: Dataset | None) -> str:
+    """A hint for labels that look like real numbers: whole, hardly ever repeated; "" for others."""
+    known = None if dataset is None or dataset.targets_train is not None else dataset.known
+    if known is None or known.dtype.kind not in "iu" or len(known) <= tasks.DISTINCT or dataset is None:
+        return ""
+    samples = len(dataset.y_train) + len(dataset.y_test)
+    if np.array_equal(known, np.arange(len(known))) or samples >= 4 * len(known):
+        return ""
+    return (
+        f"{dataset.name} has {len(known)} different whole numbers as labels of {samples} samples, and each is taken "
+        "as a class: if they are amounts, say task='regression'."
+    )

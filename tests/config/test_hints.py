@@ -1,0 +1,87 @@
+"""What a run says before its first round: what it read, and what in a user's data looks mistaken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from apiece import Config, Federation, federate
+from apiece.config.hints import hints, read
+from apiece.config.located import counted
+from apiece.config.settings import AUTO
+from apiece.config.tables import from_toml
+from apiece.experiment import folders
+
+WORDS = np.array(["flu", "cold", "none"])
+SMALL = {"rounds": 1, "steps": 1, "lift": "sequential", "progress": True}
+
+
+@pytest.fixture(autouse=True)
+def _afresh():
+    """Every hint is said once in the life of a process."""
+    folders.say_once.cache_clear()
+
+
+def table(path, owners, column="hospital", seed=0):
+    """A table whose rows belong to these owners."""
+    rng = np.random.default_rng(seed)
+    rows = [f"{owner},{rng.random()},{WORDS[i % 3]}" for i, owner in enumerate(owners)]
+    path.write_text("\n".join([f"{column},age,ill", *rows]))
+    return str(path)
+
+
+def said(capsys, **settings):
+    result = federate(**SMALL | settings)
+    return result, capsys.readouterr().err
+
+
+def test_what_was_read_is_said_with_the_numbers_of_the_labels(tmp_path, capsys):
+    path = table(tmp_path / "own.csv", ["a", "b"] * 30)
+    told = said(capsys, data=path, target_column="ill", client_column="hospital")[1]
+    assert "own: 48 training and 12 held-out test samples of shape 1, 3 classes (cold is 0, flu is 1, none" in told
+    assert "held-out" not in said(capsys, data="digits", clients=3)[1]
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+    few = {"data": (x, y), "clients": 3}
+    assert "your data: 24 training and 6 held-out test samples of shape 4, 3 classes." in said(capsys, **few)[1]
+    assert "your data" not in said(capsys, **few, progress=False)[1]
+
+
+def test_a_column_of_owners_decides_the_split_unless_another_is_named(tmp_path, capsys):
+    path = table(tmp_path / "own.csv", ["a", "b", "c"] * 30)
+    columns = {"data": path, "target_column": "ill", "client_column": "hospital"}
+    run, told = said(capsys, **columns, out=str(tmp_path / "run"))
+    assert sorted(run.experiment.federation.names) == ["a", "b", "c"] and "does not use" not in told
+    assert from_toml(tmp_path / "run" / "run.toml").split == "natural"
+    run, told = said(capsys, **columns, split="iid", clients=4)
+    assert len(run.experiment.federation.names) == 4 and "split=iid does not use that: split=natural does" in told
+    named = table(tmp_path / "named.csv", ["a", "b"] * 30, column="client")
+    assert "split=dirichlet(0.1) does not use that" in said(capsys, data=named, target_column="ill", clients=3)[1]
+    assert Config().split == AUTO and counted(Config()).split == "dirichlet(0.1)"
+
+
+def test_clients_with_one_sample_and_classes_of_one_client_are_named(tmp_path, capsys):
+    path = table(tmp_path / "own.csv", ["a", "b"] * 30 + ["lone"])
+    told = said(capsys, data=path, target_column="ill", client_column="hospital")[1]
+    assert "clients with a single training sample: 'lone' (of 3 clients)." in told and "no other has" not in told
+    x, y = torch.randn(90, 4), torch.arange(90) % 3
+    apart = {f"client {k}": (x[y == k], y[y == k]) for k in range(3)}
+    told = said(capsys, data=apart)[1]
+    assert "3 of 3 classes are of one client each, of 3, and no other has a sample: 0, 1, 2." in told
+    both = {"one": (x[y < 2], y[y < 2]), "other": (x, y)}
+    assert "1 of 3 class is of client 'other', and no other has a sample: 2." in said(capsys, data=both)[1]
+
+
+def test_a_model_with_more_scores_than_classes_is_named(capsys):
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    federate(torch.nn.Linear(4, 10), (x, y), clients=3, **SMALL)
+    assert "the model gives 10 scores, and the labels are of 3 classes" in capsys.readouterr().err
+    federate(torch.nn.Linear(4, 3), (x, y), clients=3, **SMALL)
+    assert "scores" not in capsys.readouterr().err
+
+
+def test_ready_clients_have_no_data_set_to_be_told():
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    rows = [torch.arange(0, 30), torch.arange(30, 60)]
+    ready = federate(torch.nn.Linear(4, 5), clients=Federation((x, y), (x, y), rows, rows, ["a", "b"]), **SMALL)
+    assert read(ready.experiment) == "" and hints(ready.experiment) == []
