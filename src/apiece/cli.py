@@ -11,27 +11,19 @@ from collections.abc import Iterator
 from dataclasses import field, fields, make_dataclass, replace
 from pathlib import Path
 from signal import SIGINT, SIGTERM, Signals
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Any, NoReturn
 from warnings import catch_warnings, filterwarnings
 
 import tyro
-from tyro.conf import OmitArgPrefixes, arg
-from tyro.constructors import (
-    ConstructorRegistry,
-    PrimitiveConstructorSpec,
-    PrimitiveTypeInfo,
-    StructConstructorSpec,
-    StructFieldSpec,
-    StructTypeInfo,
-)
 
 from apiece import __version__
 from apiece.commands import BY_RANKS, COMMANDS, Completion, Grid, Rehearse, Run, Tune
+from apiece.commands.flags import registry
 from apiece.commands.parsing import sentences
 from apiece.commands.runs import Settings
 from apiece.config.names import SOURCES, refuse_unknown
-from apiece.config.settings import GROUPS, Config, about
-from apiece.config.tables import count_or_share, from_toml, shared
+from apiece.config.settings import Config
+from apiece.config.tables import from_toml, shared
 from apiece.errors import USUAL, UserError
 from apiece.system import signals
 
@@ -68,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         path, words = _config_file(words)
         settings = Config() if path is None else from_toml(path)
         defaults = _under(replace(settings, plugin=()), words)
-        with _registry(), catch_warnings(), sentences(words, COMMANDS):
+        with registry(), catch_warnings(), sentences(words, COMMANDS):
             filterwarnings("ignore", "The field .* default value `your own`")  # of a program: a flag may replace it
             command = tyro.extras.subcommand_cli_from_dict(
                 COMMANDS if path is None else COMMANDS | _with_defaults(defaults),
@@ -206,53 +198,6 @@ def _under(defaults: Config, words: list[str]) -> Config:
     pairs = [*EITHER, *(pair[::-1] for pair in EITHER)]
     cleared = {other: getattr(usual, other) for one, other in pairs if _given(words, one)}
     return replace(defaults, **cleared)
-
-
-def _registry() -> ConstructorRegistry:
-    """How flags without a plain value are read: seeds with commas between them; a count, a share or a percentage."""
-    registry = ConstructorRegistry()
-
-    @registry.primitive_rule
-    def seeds(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-        if kind.type != tuple[int, ...]:
-            return None
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="INT,INT,...",
-            instance_from_str=lambda words: tuple(int(word) for word in words[0].split(",")),
-            is_instance=lambda value: isinstance(value, tuple),
-            str_from_instance=lambda value: [",".join(map(str, value))],
-        )
-
-    @registry.primitive_rule
-    def count(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-        if kind.type != int | float:
-            return None
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="INT|SHARE|PERCENT%",
-            instance_from_str=lambda words: count_or_share(words[0], "cohort"),
-            is_instance=lambda value: isinstance(value, (int, float)),
-            str_from_instance=lambda value: [str(value)],
-        )
-
-    @registry.struct_rule
-    def groups(kind: StructTypeInfo) -> StructConstructorSpec | None:
-        """The settings, group by group."""
-        if kind.type is not Config:
-            return None
-
-        def made(**parts: Any) -> Config:
-            return Config(**{name: value for part in parts.values() for name, value in vars(part).items()})
-
-        kinds, said, parts = get_type_hints(Config), about(), []
-        for title, names in GROUPS.items():
-            flags = [(n, Annotated[kinds[n], arg(help=said[n])], getattr(kind.default, n)) for n in names.split()]
-            part = make_dataclass(title, flags)
-            parts.append(StructFieldSpec(title, OmitArgPrefixes[part], part(), ""))
-        return StructConstructorSpec(made, tuple(parts))
-
-    return registry
 
 
 def _config_file(words: list[str]) -> tuple[str | None, list[str]]:

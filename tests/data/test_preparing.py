@@ -168,3 +168,16 @@ def test_a_killed_run_goes_on_and_a_new_client_is_read_alike(fit, tmp_path: Path
     new.drop(columns="age").to_csv(tmp_path / "new.csv", index=False)
     ended = cli("personalize", "--run", moved, "--data", tmp_path / "new.csv", "--out", tmp_path / "new.safetensors")
     sentence(ended, "lacks the columns age")
+
+
+def test_a_new_clients_table_need_not_name_it_and_an_archive_is_told_what_else_is_read(tmp_path):
+    """A client's own table has no column of hospitals; an array of other columns than the prepared ones is refused."""
+    rows = [f"{'ab'[i % 2]},{i},{['red', 'blue'][i % 3 % 2]},{['flu', 'none'][i % 5 % 2]}" for i in range(40)]
+    (tmp_path / "own.csv").write_text("\n".join(["hospital,age,ward,ill", *rows]))
+    (tmp_path / "new.csv").write_text("\n".join(["age,ward,ill", *(row[2:] for row in rows[:9])]))
+    np.savez(tmp_path / "new.npz", x_train=np.ones((4, 2)), y_train=np.array(["flu", "none"] * 2))
+    asked = ["--target-column", "ill", "--client-column", "hospital", "--rounds", "1", "--steps", "1", "--quiet"]
+    assert cli("run", "--data", tmp_path / "own.csv", *asked, "--out", tmp_path / "run").code == 0
+    where = ["personalize", "--run", tmp_path / "run", "--out", tmp_path / "new.safetensors", "--data"]
+    assert cli(*where, tmp_path / "new.csv").code == 0
+    sentence(cli(*where, tmp_path / "new.npz"), "samples of shape [2]", "a .csv or .parquet with the run's columns")

@@ -100,7 +100,7 @@ def test_a_run_that_is_worth_it_is_compiled_and_goes_on_so(tmp_path, monkeypatch
     whole, begun = tmp_path / "whole", tmp_path / "begun"
     run_config(replace(config, rounds=4, out=str(whole)))
     run_config(replace(config, out=str(begun)))
-    assert noted(begun)["lift"] == "Compiled(2, 2)" and "training are expected" in noted(begun)["lift_because"]
+    assert noted(begun)["lift"] == "Compiled(2, 2)" and "training should take" in noted(begun)["lift_because"]
     assert capsys.readouterr().err.count("auto compiles the local steps") == 2
     monkeypatch.setattr(worth, "ONCE", 1e9)  # what a longer run would take does not matter
     resume(begun, rounds=4)

@@ -12,9 +12,10 @@ import pytest
 from scipy.stats import ttest_ind_from_stats
 
 from apiece.errors import UserError
+from apiece.report.page import render
 from apiece.report.records import below
 from apiece.report.results import Run, Spread, best, moving_average, read_run, read_runs, spread
-from apiece.report.table import columns, compare, costs, default_target
+from apiece.report.table import columns, compare, costs, default_target, left_out, unbeaten
 from apiece.report.text import short
 
 LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
@@ -199,6 +200,24 @@ def test_costs_say_which_seeds_reached_the_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_pooled_data_are_never_bold_and_the_caption_says_so(tmp_path: Path) -> None:
+    for name, values in {"fedavg": [0.1, 0.7], "fedprox": [0.1, 0.6], "centralized": [0.8, 0.9]}.items():
+        write(tmp_path / name, values, name)
+    rows = read_runs(tmp_path / name for name in ("fedavg", "fedprox", "centralized"))
+    bold = next(column.best for column in columns(rows) if column.metric.key == "global_accuracy")
+    assert bold == {0} and unbeaten(rows[0].measures, rows).endswith("(centralized left out)")
+    assert not left_out(rows[:2]) and "the highest (centralized left out) is bold" in render(rows)
+
+
+def test_lines_that_hide_each_other_are_named_and_a_target_that_nobody_named_is_explained(tmp_path: Path) -> None:
+    for name, values in {"fedavg": [0.1, 0.7], "fedprox": [0.1, 0.7], "scaffold": [0.2, 0.6]}.items():
+        write(tmp_path / name, values, name)
+    page = render(read_runs(tmp_path / name for name in ("fedavg", "fedprox", "scaffold")))
+    assert "The same line: fedavg, fedprox." in page
+    assert "Cost of reaching 66 % global accuracy, about 95 % of what the median row reached" in page
+    assert "median row" not in render(read_runs(tmp_path / name for name in ("fedavg", "scaffold")), 0.5)
+
+
 def test_a_report_that_lies_among_the_runs_is_passed_over(tmp_path):
     from apiece.config.settings import Config
     from apiece.experiment.launch import run_config

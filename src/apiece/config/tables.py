@@ -129,9 +129,12 @@ def flags(config: Config) -> str:
     "--split 'classes(2)' --clients 100 --cohort 0.5 --seeds 0,1"
     >>> flags(Config(clients=20, input=("age", "last name")))
     "--input age 'last name'"
+    >>> flags(Config(client_column="hospital")), flags(Config(client_column="hospital", split="dirichlet(0.1)"))
+    ('--client-column hospital', "--client-column hospital --split 'dirichlet(0.1)' --clients 20")
     """
-    usual, written = to_table(counted(Config())), []
-    for name, value in to_table(config).items():
+    beside = counted(Config(client_column=config.client_column))  # a column of owners decides what is usual
+    usual, written = to_table(dataclasses.replace(beside, client_column=None)), []
+    for name, value in to_table(counted(config)).items():
         if repr(value) == repr(usual.get(name)):  # 1 is not 1.0
             continue
         if isinstance(value, bool):

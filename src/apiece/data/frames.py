@@ -74,9 +74,10 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
 
 def samples_of(path: Path, columns: Columns, made: Preparation | None) -> dict[str, np.ndarray]:
     """The arrays x_train, y_train, and x_test, y_test if its column `split` marks any, of another client's table, read
-    as a run read its own.
+    as a run read its own. All are one client's, whom the table need not name.
     """
     where, table = str(path), plain(_table(path))
+    columns = columns if columns.client in table.columns else columns._replace(client=None)
     roles = chosen(where, table.columns.to_list(), columns, beside=(SPLIT,))
     marked = _marked(table, roles)
     test = np.zeros(len(table), dtype=bool) if marked is None else marked

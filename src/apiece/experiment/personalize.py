@@ -159,6 +159,8 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     assert setting is not None
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
     name, dtype = federated.setup.task.name, federated.setup.initial.dtype
+    prepared = dataset is not None and dataset.preparation is not None and data.suffix not in TABLES
+    as_table = "; a .csv or .parquet with the run's columns is prepared as its table was" if prepared else ""
 
     def part(which: str) -> tuple[Tensor, Tensor]:
         x, y = (arrays[f"{name}_{which}"] for name in "xy")
@@ -172,7 +174,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
         if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
             raise UserError(
                 f"{data}: {len(x)} samples of shape {list(x.shape[1:])} and {len(y)} labels in {which}; the run has "
-                f"samples of shape {list(setting.shape)}: give one label each, and some."
+                f"samples of shape {list(setting.shape)}: give one label each, and some{as_table}."
             )
         return x, torch.from_numpy(y).to(dtype) if y.dtype.kind == "f" else torch.from_numpy(y)
 

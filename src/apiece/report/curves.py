@@ -47,6 +47,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
         notes = " Against bytes sent up and down so far." if by_bytes else ""
         notes += f" Not drawn, as they send less than a hundredth of the most: {', '.join(silent)}." if silent else ""
         notes += about_log(found) if log else ""
+        notes += coinciding(rows, found)
         notes += " Band: one standard deviation over seeds." if several(rows) else ""
         ends = [
             f"{row.name} {short(c.mean[0])} to {short(c.mean[-1])}" for row, c in zip(rows, found, strict=True) if c
@@ -128,6 +129,15 @@ def about_log(found: Iterable[Curve | None]) -> str:
     """What a caption says of a log scale."""
     zero = any(curve is not None and (curve.mean == 0).any() for curve in found)
     return " Log scale; zeros are not drawn." if zero else " Log scale."
+
+
+def coinciding(rows: Iterable[Runs], found: Iterable[Curve | None]) -> str:
+    """What a caption says of lines that hide each other, since they are the same; "" if none are."""
+    same = dict[bytes, list[str]]()
+    for row, curve in zip(rows, found, strict=True):
+        if curve is not None:
+            same.setdefault(curve.x.tobytes() + curve.mean.tobytes(), []).append(row.name)
+    return "".join(f" The same line: {', '.join(names)}." for names in same.values() if len(names) > 1)
 
 
 def _axis(m: Number) -> str:

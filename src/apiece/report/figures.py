@@ -11,11 +11,15 @@ from apiece.report.metrics import by_key, capital, others
 from apiece.report.panels import Section
 from apiece.report.results import measured
 from apiece.report.splits import observed, splits
-from apiece.report.table import comparable, costs
+from apiece.report.table import comparable, costs, default_target
+
+TARGET = "about 95 % of what the median row reached; --target names another"
 
 
 def sections(rounds: Rounds, target: float | None = None) -> list[Section]:
-    """Every figure and table for which the rows have metrics; `target` is that of the table of costs."""
+    """Every figure and table for which the rows have metrics; `target` is that of the table of costs, by default one
+    that the median row reaches.
+    """
     rows = rounds.rows
     with style():
         legend = series(row.name for row in rows) if len(rows) > 1 else []
@@ -28,8 +32,11 @@ def sections(rounds: Rounds, target: float | None = None) -> list[Section]:
             return Section(section, legend, [*curves(rounds, (m for m in shown if m.section == section and m.axis))])
 
         costed = (by_key(measures)[key] for key in (f"global_{first.name}", f"personal_{first.name}_mean"))
-        to_it = costs(rows, target) if target is not None else []
-        about = f"Cost of reaching {first.told(target)} global {first.title}" if target is not None else ""
+        usual = default_target(rows) if target is None and len(rows) > 1 else None
+        wanted = usual if target is None else target
+        to_it = costs(rows, wanted) if wanted is not None else []
+        about = f"Cost of reaching {first.told(wanted)} global {first.title}" if wanted is not None else ""
+        about += f", {TARGET}" if usual is not None else ""
         made = [
             *(over_rounds(capital(measure.title)) for measure in measures),
             over_rounds("Loss"),

@@ -24,7 +24,7 @@ from apiece.report.notes import notes
 from apiece.report.results import Runs, measured, read_runs
 from apiece.report.summary import as_text, facts, summary, title
 from apiece.report.svg import inline
-from apiece.report.table import columns, default_target, readings, unbeaten
+from apiece.report.table import columns, left_out, readings, unbeaten
 
 TEMPLATES = Path(__file__).with_name("templates")
 EVERY = 5  # seconds after which a live page looks for news
@@ -73,7 +73,6 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
 
     measures = measured(rows)
     refuse_target(target, measures[0].unit)
-    target = default_target(rows) if target is None and len(rows) > 1 else target
     rounds, results, numbers = Rounds(rows), columns(rows), count(1)
     made = sections(rounds, target)
     shown = [
@@ -95,7 +94,8 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         best=measures[0].best if len({measure.higher for measure in measures}) == 1 else "best",
         of_accuracy=all(measure.name == "accuracy" for measure in measures),
         seeds=max(len(row.runs) for row in rows),
-        unbeaten=unbeaten(measures),
+        unbeaten=unbeaten(measures, rows),
+        left_out=left_out(rows),
         sections=shown,
         svg=lambda name, panel: Markup(inline(panel.figure, panel.alt, name)),
         settings=_settings(rows, "config"),

@@ -115,7 +115,7 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     reached = [column for column in made if column.metric.section in (*own, "Drift")]
     spent = [column for column in made if column not in reached]
     seeds = max(len(row.runs) for row in rows)
-    spread = f" Mean ± standard deviation over {seeds} seeds; {unbeaten(measured(rows))} is bold."
+    spread = f" Mean ± standard deviation over {seeds} seeds; {unbeaten(measured(rows), rows)} is bold."
     note: list[RenderableType] = [About(spread)] if seeds > 1 else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
     if target is not None:
@@ -126,10 +126,15 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     return Group(*tables, *note)
 
 
-def unbeaten(measures: Iterable[Measure]) -> str:
-    """What is bold in tables of these metrics."""
+def unbeaten(measures: Iterable[Measure], rows: Iterable[Runs] = ()) -> str:
+    """What is bold in tables of these metrics, and of these rows."""
     ways = {measure.higher for measure in measures}
-    return UNMATCHED if len(ways) > 1 else UNBEATEN if True in ways else UNDERCUT
+    return (UNMATCHED if len(ways) > 1 else UNBEATEN if True in ways else UNDERCUT) + left_out(rows)
+
+
+def left_out(rows: Iterable[Runs]) -> str:
+    """That pooled data, with which all are compared, are never the best, where they are a row; "" otherwise."""
+    return " (centralized left out)" if any(row.alone for row in rows) else ""
 
 
 def _first(rows: list[Runs]) -> str:
@@ -162,7 +167,8 @@ def columns_of(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], 
         if not any(values):
             continue
         write = WRITTEN.get(metric.unit, number)
-        tops = best(values, metric.higher) if metric.ranked else frozenset[int]()
+        own = [None if row.alone else value for row, value in zip(rows, values, strict=True)]
+        tops = best(own, metric.higher) if metric.ranked else frozenset[int]()
         made.append(Column(metric, [write(value) if value else "–" for value in values], tops))
     return made
 
