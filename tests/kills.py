@@ -1,12 +1,14 @@
 """`make kills`: deployed runs whose processes are killed at random moments; each must be the run that nobody killed.
 
-    python tests/kills.py [--kills 100] [--each 10] [--rounds 5] [--seed 0] [--only scaffold]
-                          [--lines build/kills.jsonl] [--out docs/results/kills.md]
+    python tests/kills.py [--kills 100] [--runs 10] [--each 10] [--rounds 5] [--apart 5 30] [--away] [--seed 0]
+                          [--only scaffold] [--lines build/kills.jsonl] [--out docs/results/kills.md]
 
 A victim is a node's process (`apiece join`, its SuperNode, the process that is started for a message), or the
 coordinator's (`apiece serve`, SuperLink, the server's app), or a SuperExec of either; sometimes two at once. `apiece
 join` and `serve` start again after fifteen seconds, as systemd starts them; all other processes are theirs to start
-again. Each run adds a line to `--lines`, and the page is made of all lines there: a command that is ended goes on.
+again. With `--away`, all of a node's processes are killed once more in each run, and stay away until a round was done
+without the node: the run must be the one in which it was absent then. Each run adds a line to `--lines`, and the page
+is made of all lines there: a command that is ended goes on.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import os
 import platform
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -29,6 +32,7 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rehearsal import USUAL  # of this folder
 from support.slots import SLOTS
@@ -39,8 +43,11 @@ from apiece.deploy.rehearsal import Deployment
 from apiece.deploy.request import Terms
 from apiece.experiment.launch import run_config
 
-AGAIN, APART = 15.0, (5.0, 30.0)  # seconds: until systemd starts a process again, between kills
+AGAIN = 15.0  # seconds until systemd starts a process again
+SOON, LATE = 600.0, 45.0  # the deadline for nodes that are back in time, and for one that is not
 LONGEST = 1800.0  # seconds of a run
+MISSING = re.compile(r"(.*) did not answer in time, and are absent")  # of a phase
+WITHOUT = re.compile(r"round (\d+): \d+ of \d+ nodes did not count")
 KINDS = {
     "apiece join": "apiece join",
     "apiece serve": "apiece serve",
@@ -81,7 +88,9 @@ class Killer(threading.Thread):
     made: Deployment
     metrics: Path
     most: int
+    apart: tuple[float, float]  # seconds between kills
     drawn: random.Random
+    away: str = ""  # a node that stays away until a round was done without it
     over: bool = False
     killed: list[tuple[str, float]] = field(default_factory=list)  # what, and when
     rounds: list[float] = field(default_factory=list)  # when each was done
@@ -90,19 +99,32 @@ class Killer(threading.Thread):
         super().__init__(daemon=True)
 
     def run(self) -> None:
-        due, ended = time.monotonic() + self.drawn.uniform(*APART), dict[str, float]()
+        due, ended = time.monotonic() + self.drawn.uniform(*self.apart), dict[str, float]()
+        leaves = time.monotonic() + self.drawn.uniform(*self.apart)
         while not self.over:
+            if self.away and time.monotonic() > leaves:
+                self._leave()
             self._restart(ended)
             self._note()
             if time.monotonic() > due and len(self.killed) < self.most:
                 for kind in self.drawn.sample(sorted(KINDS.values()), 1 if self.drawn.random() < 0.7 else 2):
                     self._kill(kind)
-                due = time.monotonic() + self.drawn.uniform(*APART)
+                due = time.monotonic() + self.drawn.uniform(*self.apart)
             time.sleep(0.1)
+
+    def _leave(self) -> None:
+        """Kill all that the node has running, until a round was done without it."""
+        there = family([self.made.processes[self.away].pid])
+        for number in sorted(there):  # `apiece join` first, which would start the others again
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        self.killed += [(kind, time.monotonic()) for kind in there.values()]
+        if any(self.away in names for names in absences(self.metrics.parent / "deployed.log").values()):
+            self.away = ""
 
     def _restart(self, ended: dict[str, float]) -> None:
         for name, process in self.made.processes.items():
-            if process.poll() is not None:
+            if process.poll() is not None and name != self.away:
                 ended.setdefault(name, time.monotonic())
                 if time.monotonic() - ended[name] > AGAIN:
                     self.made.begin(name)
@@ -142,11 +164,25 @@ class Killer(threading.Thread):
         return [round(b - a, 1) for i, (a, b) in enumerate(pairwise(self.rounds)) if quiet(starts[i], b)]
 
 
-def struck(made: Deployment, config: Config, number: str, most: int, drawn: random.Random) -> dict[str, Any]:
-    """A run with kills, as a line: what was killed, and in what it differs from the run that nobody killed."""
+def absences(log: Path) -> dict[int, list[str]]:
+    """Who was absent in each round 1, 2, ... in which somebody was, as the coordinator's log has it; of a round that
+    was begun again, the last time counts.
+    """
+    found, missing = dict[int, list[str]](), list[str]()
+    for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
+        if said := MISSING.search(line):
+            missing = re.findall(r"'([^']+)'", said[1])
+        elif said := WITHOUT.search(line):
+            found[int(said[1])] = missing
+    return found
+
+
+def struck(made: Deployment, config: Config, number: str, killer: Killer, terms: Terms) -> dict[str, Any]:
+    """A run with kills, as a line: what was killed, who was absent when, and in what it differs from the run in which
+    nobody was killed, and who was absent was so for no reason.
+    """
     home, names, began = made.home, made.names, time.monotonic()
-    request = rehearsal.ask_for(config, home, f"deployed-{number}", Terms(3, 3, 600.0))
-    killer = Killer(made, home / f"deployed-{number}" / "metrics.jsonl", most, drawn)
+    request = rehearsal.ask_for(config, home, f"deployed-{number}", terms)
     killer.start()
     while (ended := request.ended()) is None and time.monotonic() - began < LONGEST:
         time.sleep(0.5)
@@ -157,19 +193,29 @@ def struck(made: Deployment, config: Config, number: str, most: int, drawn: rand
     for name in {"serve", *names}:
         if made.processes[name].poll() is not None:
             made.begin(name)
-    run_config(replace(config, out=str(home / f"wired-{number}")), progress=False)
+    gone = absences(home / f"deployed-{number}" / "deployed.log")
+
+    def absent(seed: int, round: int, known: list[str], cohort: list[int], share: float) -> frozenset[int]:
+        return frozenset(client for client in cohort if known[client] in gone.get(round + 1, ()))
+
+    with patch("apiece.config.assemble.absent", absent):
+        run_config(replace(config, out=str(home / f"wired-{number}")), progress=False)
     folders = f"deployed-{number}", f"wired-{number}"
     found = rehearsal.differences(home, names, *folders) if ended == "done" else [ended or "it did not end"]
     line = {"algorithm": config.algorithm, "rounds": config.rounds, "killed": [kind for kind, _ in killer.killed]}
-    return line | {"seconds": seconds, "after": killer.after(), "usual": killer.usual(), "differ": found[:3]}
+    line |= {"seconds": seconds, "after": killer.after(), "usual": killer.usual(), "differ": found[:3]}
+    return line | {"absent": {str(round): who for round, who in gone.items()}}
 
 
 def main() -> None:
-    """Runs with kills, one after the other, until so many died; the page is written after each."""
+    """Runs with kills, one after the other, until there are so many; the page is written after each."""
     flags = argparse.ArgumentParser()
     flags.add_argument("--kills", type=int, default=100)
+    flags.add_argument("--runs", type=int, default=10)
     flags.add_argument("--each", type=int, default=10)
     flags.add_argument("--rounds", type=int, default=5)
+    flags.add_argument("--apart", type=float, nargs=2, default=(5.0, 30.0))
+    flags.add_argument("--away", action="store_true")
     flags.add_argument("--seed", type=int, default=0)
     flags.add_argument("--only", default="")
     flags.add_argument("--lines", type=Path, default=Path("build/kills.jsonl"))
@@ -178,14 +224,18 @@ def main() -> None:
     lines = [json.loads(line) for line in given.lines.read_text().splitlines()] if given.lines.exists() else []
     given.lines.parent.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in SLOTS if given.only in name]
+    terms = Terms(3, 2, LATE) if given.away else Terms(3, 3, SOON)
     with tempfile.TemporaryDirectory(prefix="apiece-kills-") as folder:
         home, usual = Path(folder), rehearsal.both(replace(USUAL, rounds=given.rounds), 3)
         with rehearsal.deployment(home, rehearsal.deal(usual, home), print) as made:
-            while sum(len(line["killed"]) for line in lines) < given.kills:
+            while len(lines) < given.runs or sum(len(line["killed"]) for line in lines) < given.kills:
                 number, algorithm = len(lines), chosen[len(lines) % len(chosen)]
                 drawn = random.Random(f"{given.seed} {number}")
                 config = replace(usual, algorithm=algorithm, **SLOTS[algorithm])
-                lines.append(struck(made, config, str(number), given.each, drawn))
+                away = drawn.choice(made.names) if given.away else ""
+                metrics = home / f"deployed-{number}" / "metrics.jsonl"
+                killer = Killer(made, metrics, given.each, tuple(given.apart), drawn, away)
+                lines.append(struck(made, config, str(number), killer, terms))
                 print(json.dumps(lines[-1]), flush=True)
                 with open(given.lines, "a") as log:
                     log.write(json.dumps(lines[-1]) + "\n")
@@ -215,14 +265,14 @@ def page(lines: list[dict[str, Any]]) -> str:
 
 `make kills` wrote this page, last at commit {commit.strip()} on {time.strftime("%Y-%m-%d")}: {packages},
 Python {platform.python_version()}, {os.cpu_count()} cores that other programs used, too. A server and three
-nodes run on one machine, with TLS and a key for each node. At random moments, {APART[0]:g} to
-{APART[1]:g} seconds apart, SIGKILL ends a process that is drawn, in three of ten cases two. `apiece join`
-and `apiece serve` start again after {AGAIN:g} seconds, as systemd starts them. The quorum is three and the deadline ten
-minutes, so that all nodes are back in time, and each run must be the run that nobody killed: the server's whole state,
-what each node remembers, and the ledger of every round, to the bit.
+nodes run on one machine, with TLS and a key for each node. At random moments, half a minute apart at most, SIGKILL
+ends a process that is drawn, in three of ten cases two. `apiece join` and `apiece serve` start again after {AGAIN:g}
+seconds, as systemd starts them. The quorum is three and the deadline ten minutes, so that all nodes are back in time,
+and each run must be the run that nobody killed: the server's whole state, what each node remembers, and the ledger of
+every round, to the bit.
 
 **{len(killed)} kills in {len(lines)} runs; {len(differing)} runs differed.**
-
+{missed(lines)}
 | algorithm | runs | kills | the same to the bit |
 |---|---:|---:|---|
 {chr(10).join(rows)}
@@ -235,6 +285,19 @@ with the rest of the round in which it died. A round in which, and before which,
 |---|---:|---:|---:|
 {chr(10).join(kinds)}
 """ + "".join(f"\n`{line['algorithm']}`: {line['differ'][0]}.\n" for line in differing)
+
+
+def missed(lines: list[dict[str, Any]]) -> str:
+    """What the page says of runs in which a node missed the deadline; "" if there are none."""
+    late = [line for line in lines if line.get("absent")]
+    rounds = sum(len(line["absent"]) for line in late)
+    if not late:
+        return ""
+    return f"""
+In {len(late)} of them all processes of one node were killed, too, and stayed away until a round was done without it.
+The quorum was two there, and the deadline {LATE:g} seconds. {rounds} rounds had an absent node. Each of these runs must
+be the run without kills in which that node was absent in those rounds.
+"""
 
 
 if __name__ == "__main__":
