@@ -102,7 +102,7 @@ class Killer(threading.Thread):
         due, ended = time.monotonic() + self.drawn.uniform(*self.apart), dict[str, float]()
         leaves = time.monotonic() + self.drawn.uniform(*self.apart)
         while not self.over:
-            if self.away and time.monotonic() > leaves:
+            if self.away and self.rounds and time.monotonic() > leaves:  # the run begins with all nodes
                 self._leave()
             self._restart(ended)
             self._note()
