@@ -91,6 +91,7 @@ class Killer(threading.Thread):
     apart: tuple[float, float]  # seconds between kills
     drawn: random.Random
     away: str = ""  # a node that stays away until a round was done without it
+    log: Path = Path()  # the coordinator's, of this run
     over: bool = False
     killed: list[tuple[str, float]] = field(default_factory=list)  # what, and when
     rounds: list[float] = field(default_factory=list)  # when each was done
@@ -119,7 +120,7 @@ class Killer(threading.Thread):
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         self.killed += [(kind, time.monotonic()) for kind in there.values()]
-        if any(self.away in names for names in absences(self.metrics.parent / "deployed.log").values()):
+        if any(self.away in names for names in absences(self.log).values()):
             self.away = ""
 
     def _restart(self, ended: dict[str, float]) -> None:
@@ -183,6 +184,7 @@ def struck(made: Deployment, config: Config, number: str, killer: Killer, terms:
     """
     home, names, began = made.home, made.names, time.monotonic()
     request = rehearsal.ask_for(config, home, f"deployed-{number}", terms)
+    killer.log = request.log
     killer.start()
     while (ended := request.ended()) is None and time.monotonic() - began < LONGEST:
         time.sleep(0.5)
@@ -193,7 +195,7 @@ def struck(made: Deployment, config: Config, number: str, killer: Killer, terms:
     for name in {"serve", *names}:
         if made.processes[name].poll() is not None:
             made.begin(name)
-    gone = absences(home / f"deployed-{number}" / "deployed.log")
+    gone = absences(request.log)
 
     def absent(seed: int, round: int, known: list[str], cohort: list[int], share: float) -> frozenset[int]:
         return frozenset(client for client in cohort if known[client] in gone.get(round + 1, ()))
