@@ -226,7 +226,7 @@ def main() -> None:
     lines = [json.loads(line) for line in given.lines.read_text().splitlines()] if given.lines.exists() else []
     given.lines.parent.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in SLOTS if given.only in name]
-    terms = Terms(3, 2, LATE) if given.away else Terms(3, 3, SOON)
+    terms = Terms(3, 1, LATE) if given.away else Terms(3, 3, SOON)
     with tempfile.TemporaryDirectory(prefix="apiece-kills-") as folder:
         home, usual = Path(folder), rehearsal.both(replace(USUAL, rounds=given.rounds), 3)
         with rehearsal.deployment(home, rehearsal.deal(usual, home), print) as made:
@@ -297,7 +297,7 @@ def missed(lines: list[dict[str, Any]]) -> str:
         return ""
     return f"""
 In {len(late)} of them all processes of one node were killed, too, and stayed away until a round was done without it.
-The quorum was two there, and the deadline {LATE:g} seconds. {rounds} rounds had an absent node. Each of these runs must
+The quorum was one there, and the deadline {LATE:g} seconds. {rounds} rounds had an absent node. Each of these runs must
 be the run without kills in which that node was absent in those rounds.
 """
 
