@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from apiece import Config, Federation, federate
+from apiece import Config, Federation, UserError, federate
 from apiece.config.hints import hints, read
 from apiece.config.located import counted
 from apiece.config.settings import AUTO
@@ -40,10 +40,11 @@ def test_what_was_read_is_said_with_the_numbers_of_the_labels(tmp_path, capsys):
     path = table(tmp_path / "own.csv", ["a", "b"] * 30)
     told = said(capsys, data=path, target_column="ill", client_column="hospital")[1]
     assert "own: 48 training and 12 held-out test samples of shape 1, 3 classes (cold is 0, flu is 1, none" in told
+    assert "is 2); 2 clients by the split natural." in told
     assert "held-out" not in said(capsys, data="digits", clients=3)[1]
     x, y = torch.randn(30, 4), torch.arange(30) % 3
     few = {"data": (x, y), "clients": 3}
-    assert "your data: 24 training and 6 held-out test samples of shape 4, 3 classes." in said(capsys, **few)[1]
+    assert "data: 24 training and 6 held-out test samples of shape 4, 3 classes; 3 clients" in said(capsys, **few)[1]
     assert "your data" not in said(capsys, **few, progress=False)[1]
 
 
@@ -67,10 +68,33 @@ def test_clients_with_one_sample_and_classes_of_one_client_are_named(tmp_path, c
     x, y = torch.randn(90, 4), torch.arange(90) % 3
     apart = {f"client {k}": (x[y == k], y[y == k]) for k in range(3)}
     told = said(capsys, data=apart)[1]
-    assert "3 of 3 classes are of one client each, of 3, and no other has a sample: 0, 1, 2." in told
+    assert "classes of which one client alone has samples: 0, 1, 2 (of 3 classes)." in told
     both = {"one": (x[y < 2], y[y < 2]), "other": (x, y)}
-    assert "1 of 3 class is of client 'other', and no other has a sample: 2." in said(capsys, data=both)[1]
+    assert "classes of which client 'other' alone has samples: 2 (of 3 classes)." in said(capsys, data=both)[1]
+    assert "the data have 2 clients, and 1 take part" in said(capsys, data=both, clients=1)[1]
 
+
+def test_a_number_that_is_none_is_named_and_so_are_its_row_and_its_client(tmp_path, capsys):
+    rows = [f"{'ab'[i % 2]},{i},{WORDS[i % 3]}" for i in range(60)]
+    (tmp_path / "odd.csv").write_text("\n".join(["hospital,age,ill", *rows[:-1], "b,sixty,flu"]))
+    columns = {"target_column": "ill", "client_column": "hospital"}
+    told = said(capsys, data=str(tmp_path / "odd.csv"), **columns, prepare="onehot")[1]
+    assert "column 'age' was read as text, since 'sixty' among its numbers is none" in told
+    assert "1 column of text (age) became" in told
+    rows = [*(f"a,{i},red,{WORDS[i % 3]}" for i in range(50)), "b,inf,blue,flu", "b,2,red,none"]
+    (tmp_path / "inf.csv").write_text("\n".join(["hospital,age,ward,ill", *rows]))
+    with pytest.raises(UserError, match=r"column 'age': row 50 \(counted from 0\)"):
+        federate(data=str(tmp_path / "inf.csv"), **columns)
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+    broken = x.clone()
+    broken[5] = float("nan")
+    with pytest.raises(UserError, match=r"client 'two': row 5 \(counted from 0\)"):
+        federate(data={"one": (x, y), "two": (broken, y)})
+
+
+def test_two_settings_of_which_one_would_not_count_are_refused():
+    with pytest.raises(UserError, match="steps and epochs are both given"):
+        federate(steps=3, epochs=2)
 
 def test_a_model_with_more_scores_than_classes_is_named(capsys):
     x, y = torch.randn(60, 4), torch.arange(60) % 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -13,6 +14,7 @@ from apiece.data import tasks
 from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN, SOURCES
 from apiece.data.federation import Federation
+from apiece.data.preparing import told
 from apiece.data.tasks import AUTO, REAL
 from apiece.vector.metrics import BUILT_IN, USUAL
 from apiece.vector.task import Task, scores
@@ -20,6 +22,13 @@ from apiece.vector.task import Task, scores
 HIGH = 30.0  # a larger real target was most likely not scaled
 LARGE = 1000.0  # a larger feature was most likely not scaled
 NAMES = 8  # so many names are written out
+FEW = 0.1  # the share of texts among a column's different cells up to which it was meant to be of numbers
+
+
+def before(experiment: Any, progress: bool) -> list[str]:
+    """What is said before the first round: what was read, if the run shows its progress, and what looks mistaken."""
+    found = [read(experiment), prepared(experiment)] if progress else []
+    return [*filter(None, found), *hints(experiment)]
 
 
 def hints(experiment: Any) -> list[str]:
@@ -28,10 +37,11 @@ def hints(experiment: Any) -> list[str]:
     said = sentence(task) if config.task == AUTO else ""
     clients = experiment.federation
     found = [said, unscaled(clients), large_targets(task, clients), numbered(experiment.dataset)]
+    found += [almost_numbers(experiment.dataset)]
     if experiment.split is not None and config.split.partition("(")[0] not in BY_DATA:
         found += [unused_owners(experiment)]
     elif experiment.split is not None:
-        found += [single_samples(clients), lonely_classes(experiment.dataset, experiment.split)]
+        found += [left_out(experiment), single_samples(clients), lonely_classes(experiment.dataset, experiment.split)]
     return [hint for hint in (*found, spare_scores(experiment)) if hint]
 
 
@@ -46,11 +56,20 @@ def read(experiment: Any) -> str:
     shape = "x".join(map(str, data.x_train.shape[1:]))
     name = "your data" if data.name == OWN else data.name
     text = f"{name}: {len(data.x_train)} training and {len(data.x_test)} {test} samples of shape {shape}"
-    if data.targets_train is not None:
-        return f"{text}."
-    known = [] if data.known is None else data.known.tolist()
-    numbers = "" if known == list(range(len(known))) else f" ({_numbers(known)})"
-    return f"{text}, {data.classes} classes{numbers}."
+    if data.targets_train is None:
+        known = [] if data.known is None else data.known.tolist()
+        numbers = "" if known == list(range(len(known))) else f" ({_numbers(known)})"
+        text += f", {data.classes} classes{numbers}"
+    split = "a split of your own" if experiment.config.split == OWN else f"the split {experiment.config.split}"
+    return f"{text}; {len(experiment.federation.names)} clients by {split}."
+
+
+def prepared(experiment: Any) -> str:
+    """How a user's table became numbers; "" if it was numbers."""
+    data = experiment.dataset
+    if data is None or data.preparation is None:
+        return ""
+    return told(experiment.config.data, data.preparation, data.gaps)
 
 
 def _numbers(known: list[Any]) -> str:
@@ -68,6 +87,31 @@ def unused_owners(experiment: Any) -> str:
     if data is None or data.name in SOURCES or data.natural_train is None or split == OWN or split.startswith("saved"):
         return ""
     return f"the data say whose each sample is, and split={split} does not use that: split=natural does."
+
+
+def left_out(experiment: Any) -> str:
+    """That some of the clients that the data name take no part, as fewer were asked for; "" if all do."""
+    there = len(np.unique(experiment.dataset.natural_train))
+    taken = len(experiment.split.names)
+    return "" if taken >= there else f"the data have {there} clients, and {taken} take part: leave clients out for all."
+
+
+def almost_numbers(dataset: Dataset | None) -> str:
+    """A warning about a column of numbers that was read as text, since a few of its cells are none; "" otherwise."""
+    made = None if dataset is None else dataset.preparation
+    for part in () if made is None else made.parts:
+        odd = [word for word in part.categories or () if not _is_number(word)]
+        if odd and len(odd) <= FEW * len(part.categories):
+            few = f"{_names(odd)} among its numbers {'is' if len(odd) == 1 else 'are'} none"
+            return f"column {part.name!r} was read as text, since {few}: mend these cells, or leave them empty."
+    return ""
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return math.isfinite(float(word))
+    except ValueError:
+        return False
 
 
 def single_samples(clients: Any) -> str:
@@ -88,9 +132,8 @@ def lonely_classes(dataset: Dataset | None, split: Any) -> str:
         return ""
     known = lonely if dataset.known is None else dataset.known[lonely].tolist()
     owners = Counter(split.names[int(counts[:, number].argmax())] for number in lonely)
-    which = "class is" if len(lonely) == 1 else "classes are"
-    of = f"client {next(iter(owners))!r}" if len(owners) == 1 else f"one client each, of {len(owners)}"
-    return f"{len(lonely)} of {dataset.classes} {which} of {of}, and no other has a sample: {_names(known)}."
+    who = f"client {next(iter(owners))!r}" if len(owners) == 1 else "one client"
+    return f"classes of which {who} alone has samples: {_names(known)} (of {dataset.classes} classes)."
 
 
 def spare_scores(experiment: Any) -> str:
@@ -155,7 +198,7 @@ def numbered(dataset: Dataset | None) -> str:
     if known is None or known.dtype.kind not in "iu" or len(known) <= tasks.DISTINCT or dataset is None:
         return ""
     samples = len(dataset.y_train) + len(dataset.y_test)
-    if np.array_equal(known, np.arange(len(known))) or samples >= 4 * len(known):
+    if np.array_equal(known, np.arange(len(known))) or samples >= tasks.REPEATED * len(known):
         return ""
     return (
         f"{dataset.name} has {len(known)} different whole numbers as labels of {samples} samples, and each is taken "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import datetime
-import logging
 from dataclasses import replace
 from numbers import Number
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays, unread
 from apiece.data.columns import EVERYTHING, SPLIT, Chosen, Columns, chosen, refuse_columns, refuse_twice
-from apiece.data.preparing import Part, Preparation, refuse_many, told
+from apiece.data.preparing import Part, Preparation, refuse_many
 from apiece.errors import UserError, with_extra
 
 LISTS = (list, tuple, np.ndarray)
@@ -66,10 +65,9 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
         made = Preparation.load(columns.kept)
     else:
         made = _fitted(where, table, kinds, train, columns)
-        logging.getLogger(__name__).warning(told(where, made, _gaps(table, kinds)))
     x = codes(where, table, made)
     x = made(x) if made.fit == "pooled" else x
-    return replace(data, x_train=x[train], x_test=x[held], preparation=made)
+    return replace(data, x_train=x[train], x_test=x[held], preparation=made, gaps=_gaps(table, kinds))
 
 
 def samples_of(path: Path, columns: Columns, made: Preparation | None) -> dict[str, np.ndarray]:
@@ -204,7 +202,7 @@ def _fitted(where: str, table: Any, kinds: dict[str, str], train: np.ndarray, co
         parts.append(Part(name, width, None if words is None else tuple(words)))
         refuse_many(where, parts[-1], len(train), columns.prepare)
     empty = Preparation(tuple(parts), columns.prepare or "onehot", columns.fit or "pooled")
-    return empty.fitted(codes(where, table.iloc[train], empty)) if empty.fit == "pooled" else empty
+    return empty.fitted(codes(where, table, empty)[train]) if empty.fit == "pooled" else empty
 
 
 def _kind(where: str, column: Any) -> str:

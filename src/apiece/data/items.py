@@ -133,6 +133,9 @@ def _joined(where: str, parts: Mapping[str, tuple[Any, Any]]) -> Given:
             raise UserError(
                 f"{where}: samples of client {one!r} are {first}, those of {two!r} {other}: make them alike."
             )
+    for name, own in zip(parts, x, strict=True):
+        if own.dtype.kind == "f":  # a row is told by its client
+            sound.finite(f"{where}, client {name!r}", own)
     return Given(np.concatenate(x), sound.together("data", *y), owner)
 
 

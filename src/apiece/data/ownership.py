@@ -27,9 +27,10 @@ class Natural:
         owners, inverse, sizes = np.unique(natural, return_inverse=True, return_counts=True)
         able = np.flatnonzero(sizes >= self.minimum)
         if not 1 <= clients <= len(able):
+            enough = f" with {self.minimum} samples or more, of {len(owners)}" if self.minimum > 1 else ""
             raise UserError(
-                f"{self}: the data have {len(able)} clients of at least {self.minimum} samples (of {len(owners)}), "
-                f"not {clients}; ask for 1 to {len(able)}."
+                f"clients={clients}: the data have {len(able)} clients{enough}; ask for 1 to {len(able)}, or leave "
+                "clients out for all of them."
             )
         chosen = rng.choice(able, size=clients, replace=False)
         parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(sizes)[:-1])
@@ -49,7 +50,10 @@ class Given:
         natural = owned(self, natural, OTHERWISE)
         owners, first, inverse = np.unique(natural, return_index=True, return_inverse=True)
         if not 1 <= clients <= len(owners):
-            raise UserError(f"{self}: the data have {len(owners)} clients, not {clients}; ask for 1 to {len(owners)}.")
+            raise UserError(
+                f"clients={clients}: the data have {len(owners)} clients; ask for 1 to {len(owners)}, or leave clients "
+                "out for all of them."
+            )
         parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
         return [parts[owner] for owner in np.argsort(first)[:clients]]
 

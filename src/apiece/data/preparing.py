@@ -120,12 +120,11 @@ def refuse_many(where: str, part: Part, rows: int, asked: str | None) -> None:
 
 def told(where: str, made: Preparation, gaps: int) -> str:
     """One sentence on what a preparation does."""
-    text = [part.categories for part in made.parts if part.categories is not None]
+    text = {part.name: part.categories for part in made.parts if part.categories is not None}
     numbers = sum(part.width for part in made.parts if part.categories is None)
-    done = [f"{_several(len(text), 'column')} of text became {sum(map(len, text))} ({made.encode})"] if text else []
-    if made.encode == "ordinal":
-        done = [f"{_several(len(text), 'column')} of text became numbers (ordinal)"] if text else []
-        numbers += len(text)
+    became = f"{sum(map(len, text.values()))} (onehot)" if made.encode == "onehot" else "numbers (ordinal)"
+    done = [f"{_several(len(text), 'column')} of text ({', '.join(text)}) became {became}"] if text else []
+    numbers += len(text) if made.encode == "ordinal" else 0
     done += [f"{_several(gaps, 'gap')} filled (numbers: the median, text: the most frequent)"] if gaps else []
     done += [f"{_several(numbers, 'column')} standardized"] if numbers else []
     pooled = "all of their training samples, so that clients share these statistics (fit=client: each fits its own)"

@@ -105,6 +105,9 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     if path.is_file() and path.suffix == ".npz":
         refuse_columns(name, columns, images=True)
         return from_npz(path, resize=columns.resize)
+    if path.is_file():
+        what = f"files that end with {path.suffix}" if path.suffix else "files without an ending"
+        raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
     if path.suffix in (".npz", *TABLES) or path.name.endswith(JSONL) or len(path.parts) > 1:
         raise UserError(
             f"{name}: no such file or folder; give an .npz, .parquet, .csv or .jsonl file or a folder of images."

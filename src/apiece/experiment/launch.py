@@ -14,9 +14,9 @@ from torch import nn
 
 from apiece.algebra.composition import Algorithm
 from apiece.config.assemble import Experiment, assemble
-from apiece.config.checks import refuse_others
+from apiece.config.checks import refuse_others, refuse_settings
 from apiece.config.goal import given_metrics
-from apiece.config.hints import hints, read
+from apiece.config.hints import before
 from apiece.config.located import located
 from apiece.config.objects import parted, with_objects
 from apiece.config.settings import Config, check
@@ -101,6 +101,7 @@ def federate(
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
     refuse_others(model, data, algorithm, loss, on_round, clients, watchers, collate)
+    refuse_settings(settings)
     settings, replaced = parted(settings)
     by_name, metrics = given_metrics(metric, metrics)
     settings |= {"metrics": by_name} if by_name else {}
@@ -116,10 +117,6 @@ def federate(
     texts = named | settings | ({"split": OWN} if splitter is not None else {})
     config = from_table({"data": str(data) if not objects and clients is None else OWN} | texts, "federate")
     check(config)
-    if config.seeds:
-        raise UserError(
-            f"federate makes one run, and seeds={list(config.seeds)} asks for several: call it with seed=... for each."
-        )
     folder = Path(config.out) if config.out else None
     there = resume and folder is not None and join().everyone((folder / "run.toml").is_file())[0]
     config = identity.as_kept(folder, config) if folder is not None and there else located(config)
@@ -284,8 +281,7 @@ def watched(
         refuse_unshared(folder, ranks)
         if not resume:  # before anything is said of the run
             ranks.first(lambda: folders.refuse_existing(folder))
-    said = [read(experiment) if progress else "", *hints(experiment)] if ranks.leads and not resume else []
-    for sentence in filter(None, said):
+    for sentence in before(experiment, bool(progress)) if ranks.leads and not resume else ():
         folders.say_once(sentence)
     with ExitStack() as stack:
         stack.enter_context(going_on(_goes_on(folder), folder))

@@ -126,9 +126,16 @@ def personalize(
     return served
 
 
+def opened(run: Path, plugin: Sequence[str] = ()) -> Experiment:
+    """The experiment of a run's folder, for one process on the CPU: its module, its data, and how these became numbers.
+    `plugin`: the plug-in files that the run was made with.
+    """
+    own = {"device": "cpu", "out": str(run)}  # what the folder keeps
+    return assemble(replace(folders.read_one(run, plugin), **own))
+
+
 def _from_folder(run: Path, data: Path, steps: int | None, plugin: Sequence[str]) -> Served:
-    own = {"device": "cpu", "out": str(run)}  # one client, in one process; what the folder keeps
-    experiment = assemble(replace(folders.read_one(run, plugin), **own))
+    experiment = opened(run, plugin)
     place = newcomer(experiment, data)
     result = trained(experiment, run)
     try:

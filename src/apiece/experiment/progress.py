@@ -98,9 +98,10 @@ def _title(experiment: Experiment) -> str:
 
 
 def _asked(experiment: Experiment) -> str:
-    """How many clients a round asks."""
+    """How many clients a round asks, and whether the run is kept."""
     about = "about " if experiment.config.sampling != "fixed" else ""
-    return f"{about}{experiment.cohort} of {len(experiment.training.participants)} clients a round"
+    kept = "" if experiment.config.out else "; nothing is kept, as no --out names a folder"
+    return f"{about}{experiment.cohort} of {len(experiment.training.participants)} clients a round{kept}"
 
 
 def _taken(chosen: Chosen) -> str:

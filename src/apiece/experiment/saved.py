@@ -169,7 +169,8 @@ class Saves(NamedTuple):
             if not isinstance(error, BadClient):
                 raise
             skip = f"`apiece resume {self.folder} --on-bad-client skip`"
-            raise BadClient(f"{error} The rounds before are saved: {skip} continues without such clients.") from None
+            what = "The rounds before are saved" if before.server.round else "Nothing is lost"
+            raise BadClient(f"{error} {what}: {skip} continues without such clients.") from None
 
 
 def packed(state: State) -> dict[str, Tensor]:

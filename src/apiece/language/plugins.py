@@ -75,6 +75,11 @@ def _agreed(entry: str, named: Sequence[str], where: str | Path) -> str:
         if digest == found if digest else Path(path).resolve() == Path(there).resolve():
             return other
     wanted = f"the plugin {path}" + (f" with the SHA-256 {digest}" if digest else "")
+    if digest and Path(path) in (Path(other.partition(MARK)[0]) for other in named):
+        raise UserError(
+            f"the plugin {path} has changed since {where} was written (its SHA-256 was {digest[:12]}...): put the old "
+            "file back to go on, or begin another run, in another folder, with the new one."
+        )
     given = "".join(f"; {there} has {found}" for there, _, found in (other.partition(MARK) for other in named))
     raise UserError(
         f"{where} names {wanted}, and a program that a file names is run only where the command names it too{given}: "
