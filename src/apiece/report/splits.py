@@ -82,7 +82,7 @@ def _names(clients: list[dict[str, Any]]) -> list[str]:
 
 def _short(name: str) -> str:
     """A name for an axis: of a long one the beginning and the end, since names often differ at their ends."""
-    return name if len(name) <= LONG else f"{name[: LONG // 2]}…{name[1 - LONG // 2 :]}"
+    return name if len(name) <= LONG else f"{name[: LONG // 2].rstrip()}…{name[1 - LONG // 2 :]}"
 
 
 def _name(axes: Axes, clients: list[str], classes: list[str]) -> None:

@@ -92,7 +92,8 @@ def _reached(ends: list[End], of: Measure, way: str) -> str:
         return f"{top.row.name} ends with a {what} of {with_unit(top.value, of.unit)}"
     if _tied(ends):
         return f"{top.row.name} and {ends[1].row.name} end with the same {what}, {with_unit(top.value, of.unit)}"
-    return f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {_lead(ends[0], ends[1], of)}"
+    lead = _lead(top, ends[1], of)
+    return f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {lead}"
 
 
 def _tied(ends: list[End]) -> bool:
