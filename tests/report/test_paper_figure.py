@@ -144,3 +144,21 @@ def test_a_legend_of_many_rows_leaves_the_plot_its_height(tmp_path):
         axes.figure.canvas.draw()
         heights[count] = axes.get_window_extent().height
     assert heights[8] == pytest.approx(heights[2], rel=0.1)
+
+
+def test_a_row_has_the_color_of_the_report_where_another_row_is_left_out(tmp_path):
+    folders = [write(tmp_path / name, name, personal=name != "two") for name in ("one", "two", "three")]
+    looks = {look.label: look.color for look in drawing.series(("one", "two", "three"))}
+    lines = apiece.figure(folders, y="personal").get_lines()
+    assert {line.get_label(): line.get_color() for line in lines} == {name: looks[name] for name in ("one", "three")}
+
+
+def test_the_legend_of_six_rows_takes_little_of_a_narrow_figure(tmp_path):
+    for length in (8, 12, 16):
+        names = [f"{'abcdef'[i] * length}" for i in range(6)]
+        folders = [write(tmp_path / str(length) / name, name) for name in names]
+        figure = apiece.figure(folders, style="print").figure
+        figure.canvas.draw()
+        box = figure.legends[0].get_window_extent()
+        assert box.width * box.height < 0.36 * figure.bbox.width * figure.bbox.height
+        assert min(box.width / figure.bbox.width, box.height / figure.bbox.height) < 0.3 or length > 12

@@ -187,3 +187,35 @@ def test_that_local_sends_no_steps_is_no_warning(tmp_path: Path) -> None:
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = write_report([tmp_path / "local", tmp_path / "fedals"], tmp_path / "report.html").read_text()
     assert "25.0 % of the local steps reached the server." in page
+
+
+def test_few_clients_and_classes_have_their_names_at_the_axes(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", clients=3)
+    listed = json.loads((folder / "clients.json").read_text())
+    names = ["Basel", "University Hospital of Oslo", "Lyon"]
+    named = [client | {"name": name} for client, name in zip(listed, names, strict=True)]
+    (folder / "clients.json").write_text(json.dumps(named))
+    with (folder / "run.toml").open("a") as file:
+        file.write('[resolved]\nlabels = ["healthy", "mild", "ill"]\n')
+    text = write_report(folder, tmp_path / "a.html").read_text()
+    split = text.partition('id="split"')[2].partition("<h2")[0]
+    assert all(name in split for name in ("Basel", "Univers…f Oslo", "Lyon", "healthy", "mild", "ill"))
+    assert '"ticks":["Basel","Univers\\u2026f Oslo","Lyon"],"classes":["healthy","mild","ill"]' in text
+    (folder / "clients.json").write_text(
+        json.dumps([client | {"name": f"client-{i}"} for i, client in enumerate(listed)])
+    )
+    assert '"ticks":[]' in write_report(folder, tmp_path / "b.html").read_text()
+
+
+def test_a_run_keeps_the_names_of_few_classes(tmp_path: Path) -> None:
+    from apiece.config.settings import Config
+    from apiece.experiment.launch import run_config
+    from apiece.report.results import read_run
+
+    small = {"rounds": 1, "steps": "1", "clients": 2, "split": "iid", "model": "softmax_regression"}
+    for name, labels, kept in (("words", "no yes", ["no", "yes"]), ("numbers", "0 1", None)):
+        no, yes = labels.split()
+        lines = [f"{i % 7},{yes if i % 2 else no}" for i in range(40)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,label", *lines]))
+        run_config(Config(**small, data=str(tmp_path / f"{name}.csv"), out=str(tmp_path / name)))
+        assert read_run(tmp_path / name).resolved.get("labels") == kept

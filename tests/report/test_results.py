@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
 
+from apiece import NEVER, Period, algorithm
 from apiece.errors import UserError
 from apiece.report.page import render
 from apiece.report.records import below
-from apiece.report.results import Run, Spread, best, moving_average, read_run, read_runs, spread
-from apiece.report.table import columns, compare, costs, default_target, left_out, unbeaten
+from apiece.report.results import Run, Runs, Spread, best, moving_average, read_run, read_runs, spread
+from apiece.report.table import columns, compare, costs, default_target, for_programs, left_out, unbeaten
 from apiece.report.text import short
 
 LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
@@ -267,3 +270,60 @@ def test_the_best_is_bold_on_a_terminal_and_has_a_star_in_a_pipe():
         with console.capture() as shown:
             console.print(Best("0.5"), About("The highest is bold."))
         assert cell in shown.get() and said in shown.get()
+
+
+# --- a global model that no server has ------------------------------------------------------------------------------
+def whole(folder: Path, name: str, end: float, periods: str) -> Path:
+    """A run whose run.toml has the algorithm with its periods."""
+    write(folder, [0.1, end], name)
+    with (folder / "run.toml").open("a") as file:
+        file.write(f"algorithm = \"Algorithm(name='{name}', pieces=(), periods=({periods}))\"\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("part", "virtual"), [((), False), ((Period("head", NEVER),), True), ((Period("*", 5), Period(2, NEVER)), True)]
+)
+def test_a_run_folder_tells_whether_its_global_model_is_virtual(part, virtual) -> None:
+    run = replace(run_of([0.5]), resolved={"algorithm": repr(algorithm(*part, name="one"))})
+    assert Runs("one", (run,)).virtual == virtual
+    assert not Runs("one", (run_of([0.5]),)).virtual  # an older folder
+    for buffers, policy in ((0, "local"), (8, "average"), (8, "local")):
+        own = replace(run, config={"buffers": policy}, resolved={"algorithm": "", "buffers": buffers})
+        assert Runs("one", (own,)).virtual == ((buffers, policy) == (8, "local"))
+
+
+def test_a_virtual_global_model_is_marked_and_never_bold(tmp_path: Path) -> None:
+    personal = "Period(which='head', every=inf),"
+    folders = [whole(tmp_path / "own", "own", 0.9, personal), whole(tmp_path / "a", "a", 0.5, "")]
+    folders.append(whole(tmp_path / "b", "b", 0.6, ""))
+    rows = read_runs(folders)
+    first = columns(rows)[0]
+    assert first.best == {2} and first.virtual == {0}
+    assert default_target(rows) == 0.57 and costs(rows, 0.55)[0].cells == ["–", "not reached", "2"]
+    text, page = printed(folders), render(rows)
+    assert "† 90.00" in text and "* 60.00" in text and "†: the average of clients' models" in text
+    assert "<em>90.00 †</em>" in page and "In italics, with †" in page and "Of own: the average" in page
+    own, *_, b = for_programs(folders, 0.55)
+    assert own["virtual"] and not own["numbers"]["global_accuracy"]["best"]
+    assert own["to_target"]["rounds"]["mean"] is None
+    assert not b["virtual"] and b["numbers"]["global_accuracy"]["best"]
+    assert "†" not in render(rows[1:]) and "No row has a global model" in printed(folders[:1], 0.5)
+
+
+def test_a_star_is_explained_and_a_single_row_has_none(tmp_path: Path) -> None:
+    one, other = (write(tmp_path / name, [0.1, end], name) for name, end in (("a", 0.5), ("b", 0.6)))
+    assert "* 60.00" in (text := printed([one, other])) and "The highest has a star." in text
+    assert "*" not in printed(one) and "star" not in printed(one)
+    for seed in (0, 1):
+        write(tmp_path / "c" / f"seed-{seed}", [0.1, 0.5 + 0.1 * seed], "c", seed=seed)
+    assert "Mean ± standard deviation over 2 seeds." in (text := printed(tmp_path / "c")) and "star" not in text
+
+
+def printed(folders: Any, target: float | None = None) -> str:
+    """The table of run folders in a pipe, on one line a sentence."""
+    from rich.console import Console
+
+    console = Console(width=400, file=io.StringIO())
+    console.print(compare(folders, target))
+    return console.file.getvalue()

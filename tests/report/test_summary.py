@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from apiece import NEVER, Period, algorithm
 from apiece.report.metrics import ACCURACY, Measure
 from apiece.report.records import Run, Runs
 from apiece.report.summary import summary, title
@@ -47,7 +49,10 @@ def test_rows_that_tie_are_all_named():
 def test_clients_who_are_better_alone_are_not_passed_over():
     alone = row("local", 0.3, personal_accuracy_mean=0.95)
     told = lambda *rows: summary([row("one", 0.5, personal_accuracy_mean=0.9), *rows])[0]
-    assert told(alone).endswith("; clients alone (local) have a better personal accuracy, 95.00 %.")
+    assert told(alone).endswith(
+        "; clients alone (local) have a better personal accuracy, 95.00 %: 5 percentage points above one "
+        "(one seed, so the spread is unknown)."
+    )
     assert "alone" not in told(row("two", 0.4, personal_accuracy_mean=0.96), alone)
     assert "alone" not in told(row("local", 0.3, personal_accuracy_mean=0.9))
     assert "alone" not in told(row("local", 0.3))
@@ -56,3 +61,41 @@ def test_clients_who_are_better_alone_are_not_passed_over():
 def test_a_title_says_own_data():
     run = Run("one", {"algorithm": "one", "data": "your own"}, [], [], Path())
     assert title([Runs("one", (run,))]) == "one on your own data"
+
+
+def test_a_title_has_the_name_of_a_file_and_not_its_path():
+    for path in ("/home/ann/patients.csv", r"C:\ann\patients.csv", "/home/ann/patients.csv/"):
+        run = Run("one", {"algorithm": "one", "data": path}, [], [], Path())
+        assert title([Runs("one", (run,))]) == "one on patients.csv"
+
+
+def personal(name: str, *ends: float, **more: float) -> Runs:
+    """A row whose head is personal."""
+    known = {"algorithm": repr(algorithm(Period("head", NEVER), name=name))}
+    made = row(name, *ends, **more)
+    return Runs(name, tuple(replace(run, resolved=known) for run in made.runs))
+
+
+def test_a_virtual_global_model_never_leads():
+    own = personal("own", 0.9, personal_accuracy_mean=0.8)
+    told = summary([own, row("one", 0.5, personal_accuracy_mean=0.6), row("two", 0.7, personal_accuracy_mean=0.5)])[0]
+    assert told.startswith("two ends with the highest global accuracy, 70.00 %: 20 percentage points above one")
+    assert "; own has the highest personal accuracy, 80.00 %: 20 percentage points above one" in told
+
+
+def test_without_a_global_model_the_personal_metric_is_told():
+    rows = [personal("own", 0.5, personal_accuracy_mean=0.8), personal("too", 0.7, personal_accuracy_mean=0.6)]
+    told = summary(rows)
+    assert told[0].startswith("own ends with the highest personal accuracy, 80.00 %: 20 percentage points above too")
+    assert "global" not in " ".join(told) and told[1].startswith("own sent")
+
+
+def test_the_personal_lead_is_told_with_the_spread_of_seeds():
+    def of(name: str, *ends: float) -> Runs:
+        runs = [row(name, 0.5 if name == "one" else 0.7, personal_accuracy_mean=end).runs[0] for end in ends]
+        return Runs(name, tuple(runs))
+
+    told = summary([of("one", 0.5, 0.51, 0.52), of("two", 0.7, 0.71, 0.72)])[0]
+    assert "; it also has the highest personal accuracy, 71.00 ± 1.00 %: 20 percentage points above one" in told
+    assert told.endswith("beyond the spread of 3 seeds.")
+    assert summary([of("one", 0.5, 0.7, 0.9), of("two", 0.6, 0.71, 0.9)])[0].endswith("within the spread of 3 seeds.")

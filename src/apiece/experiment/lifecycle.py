@@ -22,6 +22,7 @@ from apiece.system import files
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
     from apiece.experiment.result import Result
+NAMED = 12  # up to so many classes have their names in run.toml
 LISTED = 100_000  # up to so many clients, each is measured at the end and listed in clients.json
 AT_END = ("model.safetensors", "clients.json", pictures.NAME)  # what a run writes at its end, besides its page
 
@@ -83,6 +84,9 @@ def begin(folder: Path, experiment: Experiment, lift: Any, why: str) -> None:
         "classes": experiment.dataset.classes if experiment.dataset and task.name not in REAL else 0,
         "data": experiment.fingerprint,
     }
+    known = experiment.dataset.known if experiment.dataset else None
+    labels = [] if known is None or len(known) > NAMED else [str(label) for label in known.tolist()]
+    resolved |= {"labels": labels} if labels != [str(number) for number in range(len(labels))] else {}
     told = {} if task.name in TOLD else {"task": task.name}
     measures = measures_of(task)
     write_config(folder, experiment.config, resolved | told, () if measures == (ACCURACY,) else to_toml(measures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from apiece.config.tables import to_table
 from apiece.experiment.result import Result, measures_of
@@ -16,8 +17,10 @@ def tell_results(results: list[Result], target: float | None) -> None:
     from apiece.report.table import summary
 
     name = results[0].experiment.config.algorithm
-    measures = measures_of(results[0].experiment.federated.setup.task)
-    runs = [Run(name, to_table(r.experiment.config), r.metrics, [], Path(), measures=measures) for r in results]
+    setup = results[0].experiment.federated.setup
+    known = {"algorithm": repr(setup.algorithm), "buffers": setup.task.space.buffer_size}
+    more: Any = {"measures": measures_of(setup.task), "resolved": known}
+    runs = [Run(name, to_table(r.experiment.config), r.metrics, [], Path(), **more) for r in results]
     Console().print(summary([Runs(name, tuple(runs))], target))
 
 

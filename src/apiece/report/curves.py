@@ -14,6 +14,7 @@ from apiece.report.metrics import BY_KEY, Number
 from apiece.report.panels import MOST, Panel, several
 from apiece.report.records import Spread
 from apiece.report.results import Curve, Runs
+from apiece.report.table import VIRTUAL
 from apiece.report.text import cell, short
 
 USUAL = 16  # figures over rounds that a page usually has
@@ -45,6 +46,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
         axes.set(xlabel="bytes sent" if by_bytes else "round", ylabel=_axis(m))
         scales(axes, found, log, "B" if by_bytes else "")
         notes = " Against bytes sent up and down so far." if by_bytes else ""
+        notes += _virtual(rows, m)
         notes += f" Not drawn, as they send less than a hundredth of the most: {', '.join(silent)}." if silent else ""
         notes += about_log(found) if log else ""
         notes += coinciding(rows, found)
@@ -67,7 +69,7 @@ def _once(rows: list[Runs], m: Number, found: list[Curve | None], looks: list[Se
     ends = [f"{row.name} {write(value)}" for row, value in zip(rows, scaled, strict=True) if value]
     when = sorted({int(c.x[0]) for c in found if c})
     told = f" Measured once, after round {when[0]}." if len(when) == 1 else " Measured once, after the last round."
-    notes = told + (" Bar: one standard deviation over seeds." if several(rows) else "")
+    notes = told + _virtual(rows, m) + (" Bar: one standard deviation over seeds." if several(rows) else "")
     lines = [
         look_of(look) | {"values": [number(m.scale * v) for run in row.runs if (v := run.last(m.key)) is not None]}
         for row, look, c in zip(rows, looks, found, strict=True)
@@ -138,6 +140,12 @@ def coinciding(rows: Iterable[Runs], found: Iterable[Curve | None]) -> str:
         if curve is not None:
             same.setdefault(curve.x.tobytes() + curve.mean.tobytes(), []).append(row.name)
     return "".join(f" The same line: {', '.join(names)}." for names in same.values() if len(names) > 1)
+
+
+def _virtual(rows: list[Runs], m: Number) -> str:
+    """What a caption says of rows whose global model is virtual; "" if none is."""
+    names = [row.name for row in rows if m.of_server and row.virtual]
+    return f" Of {', '.join(names)}: {VIRTUAL}." if names else ""
 
 
 def _axis(m: Number) -> str:

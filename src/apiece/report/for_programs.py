@@ -24,22 +24,27 @@ def spread_for_programs(value: Spread | None) -> dict[str, Any]:
 def rows_for_programs(rows: list[Runs], shown: list[Number], target: float | None) -> list[dict[str, Any]]:
     """One entry for each row of a comparison: its runs, and each number over its seeds by its key in metrics.jsonl.
 
-    `best` says of a metric whether no other row is better by more than the spread explains. With a target, `to_target`
-    has the rounds, bytes and seconds until the global value of the first metric reached it, over the seeds that did.
+    `virtual` says that the global numbers are of an average of clients' models, which the server does not have. `best`
+    says of a metric whether no other row is better by more than the spread explains; global numbers that are virtual
+    are left out. With a target, `to_target` has the rounds, bytes and seconds until the global value of the first
+    metric reached it, over the seeds that did.
     """
     made: list[dict[str, Any]] = [
-        {"name": row.name, "folders": [str(run.path) for run in row.runs], "seeds": row.seeds, "numbers": {}}
+        {"name": row.name, "folders": [str(run.path) for run in row.runs], "seeds": row.seeds, "virtual": row.virtual}
+        | {"numbers": {}}
         for row in rows
     ]
     for number in shown:
         values = [row.over(partial(_read, number)) for row in rows]
-        tops = best(values, number.higher) if number.ranked else frozenset[int]()
+        compared = [None if number.of_server and row.virtual else v for row, v in zip(rows, values, strict=True)]
+        tops = best(compared, number.higher) if number.ranked else frozenset[int]()
         for place, value in enumerate(values):
             if value is not None:
                 told = value._asdict() | ({"best": place in tops} if number.ranked else {})
                 made[place]["numbers"][number.key] = told
     for entry, row in zip(made, rows, strict=True) if target is not None else ():
-        reached = [cost for run in row.runs if (cost := run.to_target(float(target or 0))) is not None]
+        costs = [] if row.virtual else [run.to_target(float(target or 0)) for run in row.runs]
+        reached = [cost for cost in costs if cost is not None]
         spent = {name: spread(getattr(cost, name) for cost in reached) for name in ("rounds", "bytes", "seconds")}
         entry["to_target"] = {name: spread_for_programs(value) for name, value in spent.items()}
     return made

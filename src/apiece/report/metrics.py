@@ -79,6 +79,11 @@ class Number(NamedTuple):
         return self.note or self.unit
 
     @property
+    def of_server(self) -> bool:
+        """Whether it is measured of the global model."""
+        return self.key.startswith("global_")
+
+    @property
     def sentence(self) -> str:
         """The caption with its unit."""
         return f"{self.caption[0].upper()}{self.caption[1:]}{', in percent' if self.unit == '%' else ''}."
@@ -105,7 +110,8 @@ def _measured(of: Measure, first: bool) -> tuple[Number, ...]:
         number("global", f"global_{name}", "Global", f"Global {title}",
                share or f"{title} of the server's model on the common test set"),
         number("personal", f"personal_{name}_mean", "Personal", f"Personal {title}",
-               f"{title} of each client's model on the client's own test set, mean over clients"),
+               f"{title} on each client's own test set of the model that the client predicts with (under FedAvg the "
+               "server's), mean over clients"),
         number("worst", f"personal_{name}_worst_decile", "Personal, worst tenth", f"Personal {title}, worst tenth",
                f"personal {title}, mean over the tenth of the clients with the {of.worst}", on_page_alone=True),
         Number(f"personal_{name}_std", capital(title), f"Personal {title}, deviation", "its deviation over clients",

@@ -24,7 +24,7 @@ from apiece.report.notes import notes
 from apiece.report.results import Runs, measured, read_runs
 from apiece.report.summary import as_text, facts, summary, title
 from apiece.report.svg import inline
-from apiece.report.table import columns, left_out, readings, unbeaten
+from apiece.report.table import VIRTUAL, bold, columns, readings
 
 TEMPLATES = Path(__file__).with_name("templates")
 EVERY = 5  # seconds after which a live page looks for news
@@ -91,11 +91,10 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         columns=results,
         readings=readings(rows),
         first=measures[0],
-        best=measures[0].best if len({measure.higher for measure in measures}) == 1 else "best",
         of_accuracy=all(measure.name == "accuracy" for measure in measures),
         seeds=max(len(row.runs) for row in rows),
-        unbeaten=unbeaten(measures, rows),
-        left_out=left_out(rows),
+        bold=bold(rows),
+        virtual=VIRTUAL,
         sections=shown,
         svg=lambda name, panel: Markup(inline(panel.figure, panel.alt, name)),
         settings=_settings(rows, "config"),

@@ -30,6 +30,7 @@ Across = Literal["rounds", "bytes", "seconds"]
 Look = Literal["screen", "print"]
 ACROSS = {"rounds": ("round", "round", ""), "bytes": ("bytes", "bytes sent, up and down", "B"),
           "seconds": ("elapsed", "seconds of training", "s")}  # fmt: skip
+MANY = 4  # lines whose names always stand above the axes
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # with the dashes, they tell lines apart in gray
 WHITE = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "white")
@@ -43,10 +44,13 @@ LOOKS: dict[Look, dict[Any, Any]] = {
 
 
 class Drawn(NamedTuple):
-    """What is drawn: the number, and a curve for each row that has it."""
+    """What is drawn: the number, a curve for each row that has it, and the row's place among all, which decides its
+    color as in the report.
+    """
 
     number: Number
     curves: dict[str, Curve]
+    places: dict[str, int]
 
 
 def figure(
@@ -126,7 +130,8 @@ def drawn(folders: str | Path | Iterable[str | Path], x: Across, y: str) -> Draw
         raise UserError(f"no run has {y!r} and {x} in rounds that all its seeds measured: take another x or y.")
     for name in curves.keys() - known.keys():
         print(f"apiece: {name} has no {y!r}, and is left out.", file=sys.stderr)
-    return Drawn(number, {n: Curve(c.x, c.mean * number.scale, c.sd * number.scale) for n, c in known.items()})
+    scaled = {n: Curve(c.x, c.mean * number.scale, c.sd * number.scale) for n, c in known.items()}
+    return Drawn(number, scaled, {name: place for place, name in enumerate(curves)})
 
 
 @contextmanager
@@ -145,8 +150,8 @@ def draw(axes: Axes, found: Drawn, x: Across, look: Look) -> None:
     factor, prefix = _prefix(max(float(curve.x.max()) for curve in found.curves.values()) if unit == "B" else 0.0)
     curves = [curve._replace(x=curve.x / factor) for curve in found.curves.values()]
     log = number.logarithmic(*positive_range(curves))
-    for place, (name, curve) in enumerate(zip(found.curves, curves, strict=True)):
-        _line(axes, curve, name, place, look, log)
+    for name, curve in zip(found.curves, curves, strict=True):
+        _line(axes, curve, name, found.places[name], look, log)
     scales(axes, curves, log, "" if x == "rounds" else " ")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel(f"{across} ({prefix}{unit})" if unit else across)
@@ -154,8 +159,8 @@ def draw(axes: Axes, found: Drawn, x: Across, look: Look) -> None:
 
 
 def _legend(axes: Axes, own: bool) -> None:
-    """Name the lines: above a figure of ours, which grows with the rows of names, and inside of axes that a program
-    gave.
+    """Name the lines: inside of axes that a program gave. In a figure of ours, in columns above the axes, for which the
+    figure grows; more than four names stand beside the axes where they take less room there.
     """
     figure, lines = _figure(axes), axes.get_lines()
     if len(lines) < 2:
@@ -164,10 +169,16 @@ def _legend(axes: Axes, own: bool) -> None:
         axes.legend(frameon=False)
         return
     em = float(axes.xaxis.label.get_fontsize()) / 72  # in inches
-    wide = 0.85 * figure.get_figwidth() / em
-    fit = max(1, int(wide / (0.6 * max(len(str(line.get_label())) for line in lines) + 5.8)))
-    figure.set_figheight(figure.get_figheight() + 1.6 * em * (-(-len(lines) // fit) - 1))
-    figure.legend(loc="outside upper left", ncols=fit, frameon=False, handlelength=3)
+    width, height = figure.get_size_inches() / em
+    name = 0.6 * max(len(str(line.get_label())) for line in lines) + 3.8  # with the line before it
+    fit = max(1, int((0.85 * width + 1) / (name + 1)))
+    rows = -(-len(lines) // fit)
+    look: dict[str, Any] = {"frameon": False, "handlelength": 3}
+    if len(lines) > MANY and name < min(0.45 * width, 1.6 * rows * width / height):
+        figure.legend(loc="outside right upper", **look)
+        return
+    figure.set_figheight(figure.get_figheight() + 1.6 * em * (rows - 1))
+    figure.legend(loc="outside upper left", ncols=fit, columnspacing=1, **look)
 
 
 def _figure(axes: Axes) -> Figure:

@@ -6,6 +6,7 @@ Best, last, means over seeds, smoothing and costs to a target are computed only 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, by_key
 
+PERSONAL = re.compile(r"Period\(which=(?:(?!Period\().)*?, every=inf\b", re.DOTALL)  # in an algorithm of a run.toml
 SEED_KEYS = frozenset({"seed", "seeds", "out", "name"})  # runs that differ only in these share a row
 
 
@@ -194,6 +196,15 @@ class Runs:
     def alone(self) -> bool:
         """Whether all data are in one place: nothing drifts apart there, and what a run logs of it is rounding."""
         return self.config.get("algorithm") == "centralized"
+
+    @property
+    def virtual(self) -> bool:
+        """Whether no server has its global model: some parameters or buffers stay with the clients, and are averaged
+        only to be measured.
+        """
+        run = self.runs[0]
+        own_buffers = run.config.get("buffers") == "local" and bool(run.resolved.get("buffers"))
+        return own_buffers or PERSONAL.search(str(run.resolved.get("algorithm", ""))) is not None
 
     @property
     def seeds(self) -> list[Any]:

@@ -13,27 +13,33 @@ from apiece.report.pictures import picture, read
 from apiece.report.results import Runs
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 AREA = "One column per client, one row per class; a disc's area is the number of training samples."
 SHADE = "One column per client, one row per class; a stronger color is a larger share of the client's data."
+NAMED, LONG = 12, 14  # so many clients or classes have their names at the axis; so many letters of a name are shown
 CELLS = 20_000  # of a split that the page's script gets
 
 
 def splits(rows: list[Runs]) -> Iterator[Panel]:
     """One figure for each split; rows with the same split share it."""
-    pictures: dict[str, tuple[list[str], list[dict[str, Any]], np.ndarray]] = {}
+    pictures: dict[str, tuple[list[str], list[dict[str, Any]], list[str], np.ndarray]] = {}
     for row in rows:
         clients = row.runs[0].clients
         counts = [c.get("counts") for c in clients]
         if not clients or any(not isinstance(c, list) or len(c) != len(counts[0] or ()) or not c for c in counts):
             continue
         table = np.array(counts, dtype=float)
-        pictures.setdefault(table.tobytes().hex(), ([], clients, table))[0].append(row.name)
-    for names, clients, counts in list(pictures.values())[:MOST]:
+        known = row.runs[0].resolved.get("labels")
+        classes = [str(name) for name in known] if isinstance(known, list) and len(known) == table.shape[1] else []
+        pictures.setdefault(table.tobytes().hex(), ([], clients, classes, table))[0].append(row.name)
+    for names, clients, classes, counts in list(pictures.values())[:MOST]:
         unseen = np.array([not c.get("seen", True) for c in clients])
         few = counts.size <= 400
+        chart = _chart(clients, classes, counts, unseen)
         figure = _bubbles(counts, unseen) if few else _shades(counts, unseen)
+        _name(figure.axes[0], _names(clients), classes)
         held = (counts > 0).sum(axis=1)
         sizes = counts.sum(axis=1)
         caption = AREA if few else SHADE
@@ -44,7 +50,7 @@ def splits(rows: list[Runs]) -> Iterator[Panel]:
             f"classes and {sizes.min():.0f} to {sizes.max():.0f} samples per client."
         )
         title = "Samples by client and class" if len(pictures) == 1 else ", ".join(names)
-        yield Panel(title, caption, alt, figure, _chart(clients, counts, unseen))
+        yield Panel(title, caption, alt, figure, chart)
 
 
 def observed(rows: list[Runs]) -> Iterator[Panel]:
@@ -56,11 +62,36 @@ def observed(rows: list[Runs]) -> Iterator[Panel]:
             yield Panel(title, caption, f"{title}: a sheet of small pictures.", picture(images))
 
 
-def _chart(clients: list[dict[str, Any]], counts: np.ndarray, unseen: np.ndarray) -> dict[str, Any] | None:
+def _chart(
+    clients: list[dict[str, Any]], classes: list[str], counts: np.ndarray, unseen: np.ndarray
+) -> dict[str, Any] | None:
     if counts.size > CELLS:
         return None
     names = [str(c.get("name", place)) for place, c in enumerate(clients)]
-    return {"kind": "split", "names": names, "counts": counts.astype(int).tolist(), "unseen": unseen.tolist()}
+    found = {"names": names, "ticks": [*map(_short, _names(clients))], "classes": classes}
+    found |= {"rungs": [*map(_short, classes)] if len(classes) <= NAMED else []}
+    return {"kind": "split", **found, "counts": counts.astype(int).tolist(), "unseen": unseen.tolist()}
+
+
+def _names(clients: list[dict[str, Any]]) -> list[str]:
+    """The names of few clients; none if they only count the clients."""
+    names = [str(c.get("name", place)) for place, c in enumerate(clients)]
+    counted = all(name in (f"client-{place}", str(place)) for place, name in enumerate(names))
+    return [] if counted or len(names) > NAMED else names
+
+
+def _short(name: str) -> str:
+    """A name for an axis: of a long one the beginning and the end, since names often differ at their ends."""
+    return name if len(name) <= LONG else f"{name[: LONG // 2].rstrip()}…{name[1 - LONG // 2 :]}"
+
+
+def _name(axes: Axes, clients: list[str], classes: list[str]) -> None:
+    """Names instead of numbers at the axes, where there are any."""
+    if clients:
+        turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(range(len(clients)), [*map(_short, clients)], **turned)
+    if classes and len(classes) <= NAMED:
+        axes.set_yticks(range(len(classes)), [*map(_short, classes)])
 
 
 def _bubbles(counts: np.ndarray, unseen: np.ndarray) -> Figure:

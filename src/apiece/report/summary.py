@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 from apiece.data.catalog import OWN
@@ -23,12 +24,12 @@ class End(NamedTuple):
 
 
 def title(rows: list[Runs]) -> str:
-    """What was run on which data."""
+    """What was run on which data; of a path, its last part."""
     algorithms = dict.fromkeys(str(row.config.get("algorithm", row.name)) for row in rows)
     data = dict.fromkeys(str(row.config["data"]) for row in rows if "data" in row.config)
     kinds = "algorithms" if len(algorithms) == len(rows) else "runs"
     what = next(iter(algorithms)) if len(algorithms) == 1 else f"{len(rows)} {kinds}"
-    named = [f"{OWN} data" if name == OWN else name for name in data]
+    named = [f"{OWN} data" if name == OWN else re.split(r"[/\\]", name.rstrip("/\\"))[-1] for name in data]
     return f"{what} on {', '.join(named)}" if named else what
 
 
@@ -52,13 +53,14 @@ def summary(rows: list[Runs]) -> list[str]:
     own = [row for row in rows if row.config.get("algorithm", row.name) not in REFERENCES] or rows
     first = measured(rows)[0]
     ways = {"global": f"global_{first.name}", "personal": f"personal_{first.name}_mean"}
-    ends = {way: found for way, key in ways.items() if (found := _ends(own, key))}
+    true = {"global": [row for row in own if not row.virtual], "personal": own}
+    ends = {way: _ranked(found, first) for way, key in ways.items() if (found := _ends(true[way], key))}
     made = []
     if ends:
         way = next(iter(ends))
-        best = _ranked(ends[way], first)
-        beside = _elsewhere(ends | {way: best}, best[0].row, first, way)
-        made.append(f"{_reached(best, first, way)}{beside}{_alone(rows, ends.get('personal', []), first)}.")
+        best, personal = ends[way], ends.get("personal", [])
+        beside = _elsewhere(personal, best, first) if way == "global" else ""
+        made.append(f"{_reached(best, first, way)}{beside}{_alone(rows, personal, first)}.")
         made.append(_spent(best[0].row, own))
     return [*filter(None, [*made, _drifted(own)])]
 
@@ -88,9 +90,18 @@ def _reached(ends: list[End], of: Measure, way: str) -> str:
     top, what = ends[0], f"{way} {of.title}"
     if len(ends) == 1:
         return f"{top.row.name} ends with a {what} of {with_unit(top.value, of.unit)}"
-    second = ends[1]
-    if top.value.mean == second.value.mean:
-        return f"{top.row.name} and {second.row.name} end with the same {what}, {with_unit(top.value, of.unit)}"
+    if _tied(ends):
+        return f"{top.row.name} and {ends[1].row.name} end with the same {what}, {with_unit(top.value, of.unit)}"
+    lead = _lead(top, ends[1], of)
+    return f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {lead}"
+
+
+def _tied(ends: list[End]) -> bool:
+    return len(ends) > 1 and ends[0].value.mean == ends[1].value.mean
+
+
+def _lead(top: End, second: End, of: Measure) -> str:
+    """By how much the first is better, and whether that is beyond the spread of seeds."""
     gap = abs(top.value.mean - second.value.mean)
     by = f"{100 * gap:.2g} percentage points" if of.unit == "%" else f"{short(gap)} {of.unit}".rstrip()
     seeds = min(top.value.seeds, second.value.seeds)
@@ -101,20 +112,18 @@ def _reached(ends: list[End], of: Measure, way: str) -> str:
         if seeds < 2
         else f", {'beyond' if beyond else 'within'} the spread of {seeds} seeds"
     )
-    return (
-        f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {by} "
-        f"{'above' if of.higher else 'below'} {second.row.name}{sure}"
-    )
+    return f"{by} {'above' if of.higher else 'below'} {second.row.name}{sure}"
 
 
-def _elsewhere(ends: dict[str, list[End]], best: Runs, of: Measure, way: str) -> str:
-    """The best personal value, if it is another row's."""
-    other = next((other for other in ends if other != way), None)
-    top = _ranked(ends[other], of)[0] if other else None
-    tied = len(ends[way]) > 1 and ends[way][0].value.mean == ends[way][1].value.mean
-    if top is None or len(ends[way]) == 1 or (top.row is best and not tied):
+def _elsewhere(personal: list[End], best: list[End], of: Measure) -> str:
+    """The best personal value and its lead, beside the best global one; "" for a single row, or rows that tie."""
+    if len(personal) < 2 or _tied(personal):
         return ""
-    return f"; the {of.best} {other} {of.title}, {with_unit(top.value, of.unit)}, is that of {top.row.name}"
+    top, value = personal[0], with_unit(personal[0].value, of.unit)
+    what, lead = f"the {of.best} personal {of.title}, {value}", _lead(personal[0], personal[1], of)
+    if top.row is best[0].row and not _tied(best):
+        return f"; it also has {what}: {lead}"
+    return f"; {top.row.name} has {what}: {lead}"
 
 
 def _alone(rows: list[Runs], ends: list[End], of: Measure) -> str:
@@ -123,9 +132,10 @@ def _alone(rows: list[Runs], ends: list[End], of: Measure) -> str:
     if not alone or not ends:
         return ""
     top = _ranked([*ends, *alone], of)[0]
-    if top not in alone or top.value.mean == _ranked(ends, of)[0].value.mean:
+    if top not in alone or top.value.mean == ends[0].value.mean:
         return ""
-    return f"; clients alone ({top.row.name}) have a better personal {of.title}, {with_unit(top.value, of.unit)}"
+    better = f"a better personal {of.title}, {with_unit(top.value, of.unit)}"
+    return f"; clients alone ({top.row.name}) have {better}: {_lead(top, ends[0], of)}"
 
 
 def _named(ends: list[End], at: End) -> str:

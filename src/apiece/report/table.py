@@ -17,19 +17,24 @@ from apiece.report.text import amount, number, percent
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 UNBEATEN = "every mean that Welch's t-test (one-sided, 5 %) does not put below the highest"  # is bold
 UNDERCUT = "every mean that Welch's t-test (one-sided, 5 %) does not put above the lowest"  # where lower is better
 UNMATCHED = "every mean that Welch's t-test (one-sided, 5 %) does not put behind the best"  # where some of each are
+VIRTUAL = "the average of clients' models, which the server does not have"  # a global model with personal parameters
 WRITTEN = {"%": percent, "B": amount}  # by unit; other units have plain numbers
 
 
 class Column(NamedTuple):
-    """One number, with a cell per row, and the rows that no other row exceeds (only of metrics)."""
+    """One number, with a cell per row, the rows that no other row exceeds (only of metrics), and those whose number is
+    of a virtual global model.
+    """
 
     metric: Number
     cells: list[str]
     best: frozenset[int]
+    virtual: frozenset[int] = frozenset()
 
 
 def columns(rows: list[Runs]) -> list[Column]:
@@ -55,10 +60,11 @@ def readings(rows: list[Runs]) -> list[Column]:
 
 def default_target(rows: list[Runs]) -> float | None:
     """A target that distinguishes rows: for a share, 95 % of the median row's best, rounded down to a whole percent;
-    for another metric, 5 % worse than that best, with two digits.
+    for another metric, 5 % worse than that best, with two digits. Virtual global models do not count.
     """
     first, key = measured(rows)[0], _first(rows)
-    tops = sorted(s.mean for row in rows if (s := row.over(lambda run: run.best(key))) and math.isfinite(s.mean))
+    reached = (row.over(lambda run: run.best(key)) for row in rows if not row.virtual)
+    tops = sorted(top.mean for top in reached if top and math.isfinite(top.mean))
     if not tops:
         return None
     middle = tops[len(tops) // 2]
@@ -68,22 +74,25 @@ def default_target(rows: list[Runs]) -> float | None:
 
 
 def costs(rows: list[Runs], target: float) -> list[Column]:
-    """Rounds, bytes and seconds until every row first reached `target`, and how many seeds did, if not all."""
+    """Rounds, bytes and seconds until every row first reached `target`, and how many seeds did, if not all; `–` for
+    virtual global models.
+    """
     key = _first(rows)
-    reached = [[run.to_target(target, key) for run in row.runs] for row in rows]
+    reached = [[] if row.virtual else [run.to_target(target, key) for run in row.runs] for row in rows]
+    none = " (–: the server has no global model)" if any(row.virtual for row in rows) else ""
     made = []
     for metric, caption in (
-        (BY_KEY["round"], f"rounds until the {measured(rows)[0].title} was first reached"),
+        (BY_KEY["round"], f"rounds until the {measured(rows)[0].title} was first reached{none}"),
         (BY_KEY["bytes"], "bytes sent both ways by then"),
         (BY_KEY["seconds"]._replace(note=""), "seconds of training by then"),
     ):
         values = [spread(getattr(c, metric.column.lower()) for c in row if c) for row in reached]
         cells = []
-        for row, value in zip(reached, values, strict=True):
+        for row, value, virtual in zip(reached, values, (row.virtual for row in rows), strict=True):
             count = sum(cost is not None for cost in row)
             note = f" ({count} of {len(row)} seeds)" if 0 < count < len(row) else ""
             write = WRITTEN.get(metric.unit, number)
-            cells.append(write(value) + note if value else "–" if count else "not reached")
+            cells.append(write(value) + note if value else "–" if count or virtual else "not reached")
         if any(values):
             made.append(Column(metric._replace(caption=caption), cells, frozenset()))
     return made
@@ -115,13 +124,16 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     reached = [column for column in made if column.metric.section in (*own, "Drift")]
     spent = [column for column in made if column not in reached]
     seeds = max(len(row.runs) for row in rows)
-    spread = f" Mean ± standard deviation over {seeds} seeds; {unbeaten(measured(rows), rows)} is bold."
-    note: list[RenderableType] = [About(spread)] if seeds > 1 else []
+    about = [f"mean ± standard deviation over {seeds} seeds"] if seeds > 1 else []
+    about += [f"{bold(rows)} is bold"] if any(column.best for column in made) else []
+    about += [f"†: {VIRTUAL}"] if any(column.virtual for column in made) else []
+    note: list[RenderableType] = [About(f" {capital('; '.join(about))}.")] if about else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
     if target is not None:
         to_it = costs(rows, target)
         wanted = first.told(target)
-        note.append(f" To a global {first.title} of {wanted}:" if to_it else f" No run reached {wanted}.")
+        missed = "No row has a global model" if all(row.virtual for row in rows) else f"No run reached {wanted}"
+        note.append(f" To a global {first.title} of {wanted}:" if to_it else f" {missed}.")
         note += [_table(rows, to_it)] if to_it else []
     return Group(*tables, *note)
 
@@ -130,6 +142,15 @@ def unbeaten(measures: Iterable[Measure], rows: Iterable[Runs] = ()) -> str:
     """What is bold in tables of these metrics, and of these rows."""
     ways = {measure.higher for measure in measures}
     return (UNMATCHED if len(ways) > 1 else UNBEATEN if True in ways else UNDERCUT) + left_out(rows)
+
+
+def bold(rows: list[Runs]) -> str:
+    """What is bold in a table of these rows: with one seed the best value, with several every mean not below it."""
+    measures = measured(rows)
+    if any(len(row.runs) > 1 for row in rows):
+        return unbeaten(measures, rows)
+    best = measures[0].best if len({measure.higher for measure in measures}) == 1 else "best"
+    return f"the {best}{left_out(rows)}"
 
 
 def left_out(rows: Iterable[Runs]) -> str:
@@ -154,9 +175,15 @@ def _table(rows: list[Runs], part: list[Column]) -> Table:
         heading = filter(None, (column.metric.column, "" if plain else column.metric.of, column.metric.below))
         table.add_column(Text("\n".join(heading)), justify="right", overflow="fold")
     for index, row in enumerate(rows):
-        cells = [(Best if index in column.best else Text)(column.cells[index]) for column in part]
-        table.add_row(Text(row.name), *cells)
+        table.add_row(Text(row.name), *(_shown(column, index) for column in part))
     return table
+
+
+def _shown(column: Column, row: int) -> Best | Text:
+    from rich.text import Text
+
+    cell = column.cells[row]
+    return Best(cell) if row in column.best else Text(f"† {cell}" if row in column.virtual else cell)
 
 
 def columns_of(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], float | None]]]) -> list[Column]:
@@ -167,9 +194,10 @@ def columns_of(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], 
         if not any(values):
             continue
         write = WRITTEN.get(metric.unit, number)
-        own = [None if row.alone else value for row, value in zip(rows, values, strict=True)]
+        virtual = frozenset(i for i, row in enumerate(rows) if metric.of_server and row.virtual and values[i])
+        own = [None if row.alone or i in virtual else values[i] for i, row in enumerate(rows)]
         tops = best(own, metric.higher) if metric.ranked else frozenset[int]()
-        made.append(Column(metric, [write(value) if value else "–" for value in values], tops))
+        made.append(Column(metric, [write(value) if value else "–" for value in values], tops, virtual))
     return made
 
 

@@ -131,31 +131,35 @@ class Figure {
 
   // --- samples by client and class ------------------------------------------------------------------------------------
   split() {
-    const {counts, names, unseen} = this.chart, clients = counts.length, classes = counts[0].length;
+    const {counts, names, ticks, rungs, unseen} = this.chart, clients = counts.length, classes = counts[0].length;
     const most = Math.max(1, ...counts.flat()), few = clients * classes <= 400;
-    const side = (this.width - MARGIN.left - MARGIN.right) / clients, tall = Math.max(10, Math.min(26, few ? side : 16));
-    this.height = MARGIN.top + tall * classes + MARGIN.bottom;
-    Object.assign(this, {side, tall});
+    const longest = (words) => Math.max(0, ...words.map((word) => word.length));
+    const left = Math.max(MARGIN.left, 30 + 6 * longest(rungs)), bottom = MARGIN.bottom + 3 * longest(ticks); // turned names
+    const side = (this.width - left - MARGIN.right) / clients, tall = Math.max(10, Math.min(26, few ? side : 16));
+    this.height = MARGIN.top + tall * classes + bottom;
+    Object.assign(this, {side, tall, left});
     counts.forEach((own, i) => own.forEach((count, k) => {
       if (!count) return;
-      const x = MARGIN.left + side * i, y = MARGIN.top + tall * (classes - 1 - k), fill = unseen[i] ? "var(--c1)" : "var(--c0)";
+      const x = left + side * i, y = MARGIN.top + tall * (classes - 1 - k), fill = unseen[i] ? "var(--c1)" : "var(--c0)";
       const r = Math.sqrt(count / most) * Math.min(side, tall) * 0.48;
       this.svg.append(few ? shape("circle", {cx: x + side / 2, cy: y + tall / 2, r, fill, opacity: 0.85})
         : shape("rect", {x, y, width: side + 0.3, height: tall, fill, opacity: ((count / sum(own)) ** 0.6).toFixed(2)}));
     }));
     const every = Math.ceil(classes * 13 / (tall * classes)), apart = Math.ceil(26 / side);
-    for (let k = 0; k < classes; k += every) this.svg.append(label(MARGIN.left - 8, MARGIN.top + tall * (classes - 0.5 - k) + 4, k, {"text-anchor": "end"}));
-    for (let i = 0; i < names.length; i += apart) this.svg.append(label(MARGIN.left + side * (i + 0.5), this.height - MARGIN.bottom + 14, i, {"text-anchor": "middle"}));
-    this.axes("client", "class");
+    for (let k = 0; k < classes; k += every) this.svg.append(label(left - 8, MARGIN.top + tall * (classes - 0.5 - k) + 4, rungs[k] ?? k, {"text-anchor": "end"}));
+    const foot = this.height - bottom + 14, middle = (i) => left + side * (i + 0.5);
+    ticks.forEach((name, i) => this.svg.append(label(0, 0, name, {"text-anchor": "end", transform: `translate(${middle(i) + 4} ${foot - 2}) rotate(-30)`})));
+    for (let i = 0; i < names.length && !ticks.length; i += apart) this.svg.append(label(middle(i), foot, i, {"text-anchor": "middle"}));
+    this.axes("client", "class", left, bottom);
   }
 
   cell(event) {
-    const {counts, names, unseen} = this.chart, scale = this.width / this.box.clientWidth;
+    const {counts, names, classes, unseen} = this.chart, scale = this.width / this.box.clientWidth;
     const {left, top} = this.box.getBoundingClientRect();
-    const i = Math.floor(((event.clientX - left) * scale - MARGIN.left) / this.side);
+    const i = Math.floor(((event.clientX - left) * scale - this.left) / this.side);
     const k = counts[0].length - 1 - Math.floor(((event.clientY - top) * scale - MARGIN.top) / this.tall);
     if (counts[i] === undefined || counts[i][k] === undefined) return this.point(null);
-    this.show(event.clientX - left, `${names[i]}${unseen[i] ? ", unseen" : ""}`, [{name: `class ${k}`, said: String(counts[i][k])}, {name: "all", said: String(sum(counts[i]))}]);
+    this.show(event.clientX - left, `${names[i]}${unseen[i] ? ", unseen" : ""}`, [{name: classes[k] ?? `class ${k}`, said: String(counts[i][k])}, {name: "all", said: String(sum(counts[i]))}]);
   }
 
   // --- axes -----------------------------------------------------------------------------------------------------------
@@ -171,9 +175,9 @@ class Figure {
     this.svg.append(label(MARGIN.left - 7, y + 4, short(tick).replace(/^1·/, ""), {"text-anchor": "end"}));
   }
 
-  axes(below, beside) {
-    const middle = (this.height - MARGIN.bottom + MARGIN.top) / 2;
-    this.svg.append(label((this.width + MARGIN.left) / 2, this.height - 6, below, {"text-anchor": "middle", fill: "var(--ink)"}));
+  axes(below, beside, left = MARGIN.left, bottom = MARGIN.bottom) {
+    const middle = (this.height - bottom + MARGIN.top) / 2;
+    this.svg.append(label((this.width + left) / 2, this.height - 6, below, {"text-anchor": "middle", fill: "var(--ink)"}));
     if (beside) this.svg.append(label(0, 0, cut(beside, 40), {"text-anchor": "middle", fill: "var(--ink)", transform: `translate(11 ${middle}) rotate(-90)`}));
   }
 }

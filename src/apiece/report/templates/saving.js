@@ -21,7 +21,7 @@ function csv(rows) {
 /** All numbers of a chart, whatever of it is hidden. */
 function chartRows(chart, title) {
   const value = `${title}${chart.unit ? ` (${chart.unit})` : ""}`;
-  if (chart.kind === "split") return [["client", "class", "samples"], ...chart.counts.flatMap((own, i) => own.map((n, k) => [chart.names[i], k, n]))];
+  if (chart.kind === "split") return [["client", "class", "samples"], ...chart.counts.flatMap((own, i) => own.map((n, k) => [chart.names[i], chart.classes[k] ?? k, n]))];
   if (chart.kind === "clients") return [["line", "client", "share (%)", value], ...chart.lines.flatMap((l) => l.xs.map((x, i) => [l.name, l.names[i], x, l.ys[i]]))];
   if (chart.kind === "spread") return [["line", "lowest", "lower quartile", "median", "upper quartile", "highest"], ...chart.lines.map((l) => [l.name, ...l.values])];
   if (chart.kind === "dots") return [["line", "seed", value], ...chart.lines.flatMap((l) => l.values.map((v, i) => [l.name, i + 1, v]))];
