@@ -17,9 +17,11 @@ from apiece.algebra.message import Uniform
 from apiece.algebra.optim import AdamW, Sgd
 from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
+from apiece.algebra.returned import SLOTS
 from apiece.algebra.server_optim import Adagrad, Adam, Descent, Momentum, Yogi
 from apiece.algebra.slots import misspelled
-from apiece.contract import TOLERANCE, Report, check
+from apiece.contract import Report, check
+from apiece.contract.comparing import TOLERANCE
 from apiece.errors import UserError
 from apiece.language import algorithms as named
 from apiece.pieces.relaxed_init import RelaxedInit
@@ -268,6 +270,59 @@ def test_a_piece_that_asks_how_many_steps_passes(kind):
 @pytest.mark.parametrize("kind, law", BROKEN, ids=[kind.__name__ for kind, _ in BROKEN])
 def test_a_broken_piece_is_named(kind, law):
     with pytest.raises(AssertionError, match=law):
+        check(kind())
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_a_slot_that_raises_is_named(slot):
+    def broken(self, *given):
+        raise RuntimeError("it broke")
+
+    kind = type("Breaks", (Piece,), {slot: broken, "neutral": classmethod(lambda cls: "it breaks")})
+    with pytest.raises(AssertionError, match=rf"Breaks\.{slot} fails on .*: RuntimeError: it broke\.$"):
+        check(kind())
+
+
+class Shrinks(Good):
+    """Changes the model that it is given to predict with, which is the server's."""
+
+    def personal(self, view, theta):
+        return theta.mul_(0.9)
+
+
+class Unpredictable(Good):
+    """Predicts with numbers that no stream of the run draws."""
+
+    def predict(self, view):
+        return lambda x: view.task.outputs(view.end, x) + torch.rand(())
+
+
+class ForMembers(Good):
+    """Cannot predict for a client that is new."""
+
+    def personal(self, view, theta):
+        return theta if view.client["visits"] > 0 else theta / 0
+
+
+class Unready(Good):
+    """Its scores cannot be computed."""
+
+    def predict(self, view):
+        return lambda x: x.nonsense
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, said",
+    [
+        (Shrinks, "law 8 .a measurement changed its input"),
+        (Unpredictable, "law 8 .a measurement does not repeat"),
+        (ForMembers, "ForMembers.* is not finite"),
+        (Unready, "Unready.predict fails on .*nonsense"),
+    ],
+)
+def test_what_is_measured_is_held_to_it_too(kind, said):
+    with pytest.raises(AssertionError, match=said):
         check(kind())
 
 

@@ -26,7 +26,7 @@ ERRORS = {  # folders by what a user was about to do
     "The command line and its settings": "cli.py commands config language",
     "Data": "data",
     "Models": "networks vector",
-    "Algorithms": "algebra pieces engine contract.py",
+    "Algorithms": "algebra pieces engine contract",
     "Runs and their folders": "experiment storage measure lifts wired system",
     "Real machines": "consortium deploy",
     "Reports and papers": "report reproduce papers",

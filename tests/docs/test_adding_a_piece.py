@@ -164,7 +164,7 @@ def test_the_entry_point_of_the_page(here, monkeypatch):
 
 
 def test_the_table_of_the_view_has_all_that_it_has():
-    table = PAGE[PAGE.index("| `view.`") : PAGE.index("## The contract")]
+    table = PAGE[PAGE.index("| `view.`") : PAGE.index("### The client's samples")]
     named = set(re.findall(r"`(\w+)(?:\(\))?`", "".join(line.split("|")[1] for line in table.splitlines()[2:] if line)))
     assert named == set(View._fields)
 

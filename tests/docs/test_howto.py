@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from matplotlib import pyplot
 from support import ROOT
 from support.outer import cli
+
+from apiece import Piece
+from apiece.algebra.returned import SLOTS
 
 PAGES = {  # and the files that each leaves
     "figures": {"accuracy.pdf", "loss.png", "both.pdf"},
@@ -53,3 +57,10 @@ def test_each_exit_code_of_the_help_is_on_the_page() -> None:
     said = " ".join(cli("--help").out.split()).partition("Exit codes: ")[2].partition("╭")[0]
     codes = set(re.findall(r"\b(?!128)\d+\b", said))
     assert codes == {"0", "1", "2", "130", "141", "143"} and all(f"| {code} |" in page for code in codes)
+
+
+def test_the_table_of_slots_has_every_slot_as_it_is_called() -> None:
+    page = (ROOT / "docs" / "howto" / "new-algorithm.md").read_text()
+    rows = re.findall(r"^\| `(\w+)\(([\w, ]*)\)` \|", page.partition("## The slots")[2], re.M)
+    found = {name: called.split(", ") for name, called in rows}
+    assert found == {slot: list(signature(vars(Piece)[slot]).parameters)[1:] for slot in SLOTS}

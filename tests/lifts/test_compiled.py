@@ -18,7 +18,8 @@ from support.subjects import normed
 
 from apiece.algebra.composition import combine
 from apiece.algebra.optim import AdamW
-from apiece.contract import TOLERANCE, _close, _Trial, model
+from apiece.contract.comparing import TOLERANCE, close
+from apiece.contract.trial import Trial, model
 from apiece.engine.work import Between, Work
 from apiece.experiment.choice import compiled as fitting
 from apiece.language import algorithms as named
@@ -67,8 +68,8 @@ RECORDED = [
 )
 def test_a_recording_means_what_was_written(subject, module, settings):
     """Three rounds, each with a step size of its own, ragged clients and absent ones: recorded in the first alone."""
-    trial, lift = _Trial(subject, torch.float64, module, settings), recorded()
-    away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
+    trial, lift = Trial(subject, torch.float64, module, settings), recorded()
+    away = close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
     assert away < TOLERANCE and programs(lift) and not lift._refused
 
 
@@ -88,10 +89,10 @@ def test_what_is_looked_at_is_the_same_in_every_round(subject):
 
 def test_what_asks_a_tensor_for_its_value_is_mapped_as_it_is(caplog):
     subject = combine([brief(part) for part in named.fedcog().parts], "fedcog")
-    trial, lift = _Trial(subject, torch.float64, model, {}), recorded()
+    trial, lift = Trial(subject, torch.float64, model, {}), recorded()
     with caplog.at_level(logging.WARNING, compiled.__name__):
         compiled.say.cache_clear()
-        away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
+        away = close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
     assert away < TOLERANCE and not programs(lift) and len(lift._refused) == 1
     assert len(caplog.messages) == 1 and "'train' cannot be recorded" in caplog.messages[0]
 
@@ -205,9 +206,9 @@ def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog, error, lat
 
 def test_torch_compiles_it():
     """By torch's own compiler, where there is one for C++; in float64, the clients' models too."""
-    trial = _Trial(named.scaffold(), torch.float64, model, {"client": AdamW(), "watch": frozenset({"divergence"})})
+    trial = Trial(named.scaffold(), torch.float64, model, {"client": AdamW(), "watch": frozenset({"divergence"})})
     for lift in (Compiled(3), Vectorized(3)):
-        away = _close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=2), trial.run(lift, rounds=2))
+        away = close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=2), trial.run(lift, rounds=2))
         assert away < TOLERANCE
 
 

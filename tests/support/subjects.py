@@ -12,7 +12,8 @@ from torch import nn
 
 from apiece.algebra.composition import Algorithm
 from apiece.config.assemble import assemble, chosen_algorithm
-from apiece.contract import CLASSES, FEATURES, HIDDEN, Report, check
+from apiece.contract import Report, check
+from apiece.contract.trial import CLASSES, FEATURES, HIDDEN
 from apiece.errors import UserError
 from apiece.language import algorithms as named
 from apiece.language.expression import catalog, parse, parse_list

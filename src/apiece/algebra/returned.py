@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import getattr_static, signature
+from traceback import walk_tb
 from types import FunctionType
 from typing import Any, NoReturn, cast
 
@@ -39,13 +40,20 @@ def hold(kind: type, base: type) -> None:
 def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any]:
     @wraps(function)
     def filled(piece: Any, *given: Any, **named: Any) -> Any:
+        who = f"{type(piece).__name__}.{slot}"
         returned = function(piece, *given, **named)
         if named:
             given = signature(function).bind(piece, *given, **named).args[1:]
-        return held(f"{type(piece).__name__}.{slot}", given, returned)
+        return held(who, given, returned)
 
     cast("Any", filled).slot = slot  # a class that inherits it does not hold it again
     return filled
+
+
+def blamed(error: BaseException) -> str:
+    """The slot in which an error was raised, such as `Centered.learn`, or whose function raised it; "" if in none."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_filename == __file__)
+    return next((frame.f_locals["who"] for frame in frames if "who" in frame.f_locals), "")
 
 
 def _refuse_signature(kind: type, function: FunctionType, empty: FunctionType) -> None:

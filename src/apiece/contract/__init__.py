@@ -1,0 +1,170 @@
+"""The contract that every piece and algorithm passes: `check(it)` raises an AssertionError that names the broken law.
+
+    law 1    a lift does not change the meaning: threads bitwise (float32), vectorized within 1e-10 (float64)
+    law 2    a part with its neutral value is bitwise absent; a part without one says why
+    law 8    a round leaves its input as it was and repeats bitwise; so does what is measured between rounds
+    law 9    a run saved, killed, loaded and continued after any round is bitwise the run that never stopped
+    law 10   the order in which the clients are listed, under their own names, changes nothing (1e-10)
+    reads    a piece declares all that it reads of the past: storing more, for diagnostics, changes nothing
+
+The problem is built here: seven clients of different sizes, each with labels of its own; one has fewer samples than a
+batch, one a single sample, one none. Some are asked, some are absent, some take no step. Momentum, weight decay,
+clipping and a decaying step size are on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from apiece.algebra.composition import Algorithm, Period, algorithm, combine
+from apiece.algebra.periods import NEVER
+from apiece.algebra.piece import Piece
+from apiece.algebra.returned import blamed
+from apiece.algebra.slots import misspelled
+from apiece.contract.comparing import close, equal, same
+from apiece.contract.measured import measures
+from apiece.contract.trial import NAMES, ROUNDS, SEED, Here, Trial, model
+from apiece.data.federation import Federation
+from apiece.errors import UserError, said
+from apiece.lifts.lift import Sequential, Threaded, Vectorized
+from apiece.randomness import generator
+from apiece.storage import checkpoint
+from apiece.storage.disk import DiskRows
+from apiece.storage.trees import flatten
+
+PLACES = (), (Period("body", 2),), (Period("head", NEVER),)  # a piece alone, beside a slow and a personal group
+PADDED = (
+    ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it; "
+    "batches are padded to the longest where clients are stacked, and view.planned is the client's own number of steps"
+)
+
+
+class Report(NamedTuple):
+    """What `check` found: the largest differences left by rounding, and each part's neutral value or why not."""
+
+    name: str
+    vectorized: float
+    permuted: float
+    neutral: tuple[str, ...]
+
+
+def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, **settings: Any) -> Report:
+    """Check that an algorithm obeys the laws; a piece is checked alone, and beside a slow and a personal group.
+
+    `module` makes another model than the contract's own, say with norm layers; `settings` go to `Setup`. Raises
+    AssertionError, which names the law that is broken or the slot that fails, and UserError for a slot that returns
+    what no round can use.
+
+    >>> from apiece import Period
+    >>> check(algorithm(Period("body", 2), name="slow body")).neutral
+    ("Period(which='body', every=1): fedavg",)
+    """
+    try:
+        return _checked(subject, module, settings)
+    except (AssertionError, UserError):
+        raise
+    except Exception as error:
+        if not (slot := blamed(error)):
+            raise
+        what = f"{type(error).__name__}: {said(error)}"
+        raise AssertionError(f"{slot} fails on the contract's problem: {what}.") from error
+
+
+def _checked(subject: Algorithm | Piece, module: Callable[[], nn.Module], settings: dict[str, Any]) -> Report:
+    if isinstance(subject, Piece):
+        assert not misspelled(subject), misspelled(subject)
+        reports = [_checked(algorithm(subject, *place, name=repr(subject)), module, settings) for place in PLACES]
+        vectorized, permuted = (max(gaps) for gaps in zip(*((r.vectorized, r.permuted) for r in reports), strict=True))
+        return Report(repr(subject), vectorized, permuted, reports[0].neutral)
+    exact, rounded = (Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
+    neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
+    _pure(exact)  # first: a round that changed its input would do so under threads while others read it
+    alone = exact.run(Sequential(), rounds=3)
+    measures(exact, alone)
+    same("law 1 (threaded)", exact, alone, exact.run(Threaded(2), rounds=3))
+    _resumes(exact, alone := exact.further(alone))
+    _declares(exact, alone)
+    alone = rounded.run(Sequential(), rounds=3)
+    return Report(subject.name, _vectorized(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
+
+
+# --- the laws, each compared with the run of one client after the other -----------------------------------------------
+def _vectorized(trial: Trial, alone: Here) -> float:
+    try:
+        return close("law 1 (vectorized)", trial, alone, trial.run(Vectorized(3), rounds=3))
+    except AssertionError as error:
+        raise AssertionError(f"{error}{PADDED}") from None
+
+
+def _neutral(trial: Trial, place: int) -> str:
+    subject, parts = trial.subject, trial.subject.parts
+    kind = type(parts[place]).__name__
+    try:
+        declared = parts[place].neutral()
+    except NotImplementedError as error:
+        raise AssertionError(f"law 2: {error}") from None
+    if isinstance(declared, str):
+        assert declared.strip(), f"law 2: {kind} has no neutral value and does not say why"
+        return f"{kind}: none, for {declared}"
+    value, meaning = declared
+    watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is stored, and compared too
+    subjects = (combine([*parts[:place], *there, *parts[place + 1 :]], subject.name) for there in ([value], []))
+    one, two = (replace(trial, subject=tried, settings=watched) for tried in subjects)
+    left, right = one.run(Sequential()), two.run(Sequential())
+    law = f"law 2 ({value!r} is not {meaning} to the bit; a sum of vectors rounds)"
+    bare = {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
+    equal(law, subject, left.server._replace(**bare), right.server._replace(**bare))
+    equal(law, subject, one.models(left), two.models(right))
+    return f"{value!r}: {meaning}"
+
+
+def _pure(trial: Trial) -> None:
+    reference, again = trial.begin(Sequential()), trial.begin(Sequential())
+    pool, copied = cast(Federation, again.clients.federation).pool, partial(tree_map_only, Tensor, torch.clone)
+    for t in range(3):
+        before, rows, data = copied(again.server), again.clients.rows.digest(), copied(pool)
+        once, twice = trial.round(again, t), trial.round(again, t)
+        equal("law 8 (a round changed its input)", trial.subject, before, again.server)
+        equal("law 8 (a round changed the data)", trial.subject, data, pool)
+        assert rows == again.clients.rows.digest(), "law 8 (a round changed rows before they were committed)"
+        equal("law 8 (a round does not repeat)", trial.subject, once, twice)
+        reference, again = trial.step(reference, t), trial.commit(again, t, twice)
+        same("law 8 (a round does not repeat)", trial, reference, again)
+
+
+def _resumes(trial: Trial, never_stopped: Here) -> None:
+    with TemporaryDirectory() as folder:
+        here = trial.begin(Sequential(), DiskRows(folder, trial.layout, "contract"))
+        for t in range(ROUNDS):
+            here = trial.step(here, t)
+            rows = here.clients.rows
+            rows.sync()
+            tensors = flatten("server", tuple(here.server[1:]))
+            checkpoint.write(folder, t + 1, tensors, {"rows": rows.digest()}, "contract")
+            rows.checkpoint(t + 1)
+            rows.close()
+            here = trial.load(Path(folder))
+        same("law 9 (resumed after every round)", trial, never_stopped, here)
+        here.clients.rows.close()
+
+
+def _declares(trial: Trial, alone: Here) -> None:
+    watched = replace(trial, settings=trial.settings | {"watch": frozenset({"drift", "divergence"})})
+    seen = watched.run(Sequential())
+    equal("reads (what a piece reads of the past is declared)", trial.subject, alone.server, seen.server)
+
+
+def _permuted(trial: Trial, alone: Here) -> float:
+    order = [int(i) for i in generator(SEED, "order").permutation(len(NAMES))]
+    moved = trial.run(Sequential(), order=order)
+    back = [moved.clients.row(order.index(client))[0] for client in range(len(NAMES))]
+    return close("law 10 (clients in another order)", trial, alone, moved, back)

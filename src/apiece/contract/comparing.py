@@ -1,0 +1,49 @@
+"""Whether two runs of the contract's problem are the same, to the bit or but for rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
+from apiece.algebra.composition import Algorithm
+from apiece.contract.trial import NAMES, Here, Trial
+
+TOLERANCE = 1e-10
+
+
+def rows_of(here: Here) -> list[dict[str, Tensor]]:
+    return [here.clients.row(client)[0] for client in range(len(NAMES))]
+
+
+def same(law: str, trial: Trial, one: Here, two: Here) -> None:
+    equal(law, trial.subject, one.server, two.server)
+    assert one.clients.rows.digest() == two.clients.rows.digest(), f"{law}: rows differ under {trial.subject.name}"
+
+
+def equal(law: str, subject: Algorithm, one: Any, two: Any) -> None:
+    compare(law, subject, one, two, lambda a, b: torch.equal(a, b))
+
+
+def close(law: str, trial: Trial, one: Here, two: Here, rows: list | None = None) -> float:
+    gaps = [0.0]
+
+    def close(a: Tensor, b: Tensor) -> bool:
+        gaps.append(float((a.double() - b.double()).abs().max()) if a.numel() else 0.0)
+        return gaps[-1] < TOLERANCE
+
+    compare(law, trial.subject, (one.server, rows_of(one)), (two.server, rows or rows_of(two)), close)
+    return max(gaps)
+
+
+def compare(law: str, subject: Algorithm, one: Any, two: Any, holds: Callable[[Tensor, Tensor], bool]) -> None:
+    (left, spec), (right, other) = tree_flatten(one), tree_flatten(two)
+    assert spec == other, f"{law}: {subject.name} keeps other things"
+    for a, b in zip(left, right, strict=True):
+        a, b = torch.as_tensor(a), torch.as_tensor(b)
+        assert bool(torch.isfinite(a).all()), f"{law}: {subject.name} is not finite on the contract's problem"
+        gap = float((a.double() - b.double()).abs().max()) if a.numel() and a.shape == b.shape else float("nan")
+        assert a.shape == b.shape and a.dtype == b.dtype and holds(a, b), f"{law}: {subject.name} differs by {gap:.3g}"
