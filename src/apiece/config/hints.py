@@ -142,7 +142,8 @@ def spare_scores(experiment: Any) -> str:
     if setup.task.name != "classification" or data is None or data.targets_train is not None:
         return ""
     client = next(c for c in experiment.training.participants if experiment.training.size(c))
-    x, _ = experiment.training.samples(client).batch(torch.zeros(1, dtype=torch.int64, device=setup.initial.device))
+    rows = torch.arange(2, device=setup.initial.device) % experiment.training.size(client)  # two: a norm may need them
+    x, _ = experiment.training.samples(client).batch(rows)
     found = scores(setup.task.space.outputs(setup.initial, x, setup.initial_buffers))
     if not isinstance(found, torch.Tensor) or found.dim() != 2 or found.shape[1] <= data.classes:
         return ""
