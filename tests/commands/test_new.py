@@ -7,14 +7,15 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 from support import ROOT
-from support.outer import cli
+from support.outer import cli, sentence
 
-FILES = ["README.md", "calibrated.py", "study.ipynb", "study.toml"]
+FILES = ["README.md", "at_home.py", "study.ipynb", "study.toml"]
 
 
 @pytest.fixture
@@ -39,6 +40,26 @@ def test_an_empty_folder_is_taken_and_another_is_refused(here: Path):
     ended = cli("new", "empty")
     assert ended.code == 2 and "exists and is not empty" in ended.err
     assert (here / "empty" / "study.toml").read_text() == "mine"
+
+
+def test_a_study_of_own_data_has_their_columns_and_clients(here: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = [f"{'ab'[i % 2]},{i % 7},{i % 3}" for i in range(60)]
+    (here / "own data.csv").write_text("\n".join(["site,age,ill", *rows]))
+    asked = ["--data", "own data.csv", "--target-column", "ill", "--client-column", "site"]
+    assert cli("new", "study", *asked).code == 0
+    given = tomllib.loads((here / "study" / "study.toml").read_text())
+    assert given["data"] == str(here / "own data.csv") and given["client_column"] == "site" and "split" not in given
+    monkeypatch.chdir(here / "study")
+    known = ["--config", "study.toml", "--rounds", "1", "--steps", "1", "--seeds", "0", "--quiet"]
+    words = ["--plugin", "at_home.py", "--algorithm", "at_home(2)"]
+    assert cli("run", *known, *words, "--out", "runs/one").code == 0
+    assert "client_column='site'" in json.loads(Path("study.ipynb").read_text())["cells"][-1]["source"][-2]
+
+
+def test_data_that_are_not_there_are_refused(here: Path):
+    sentence(cli("new", "study", "--data", "nope.csv"), "nothing lies there")
+    sentence(cli("new", "study", "--client-column", "site"), "--data digits is no table with a column 'site'")
+    assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize("name", ["a study", "..", ".", "x/y!", "étude", ""])
@@ -73,9 +94,10 @@ def test_every_command_of_the_readme_and_the_notebook_run_as_they_stand(here: Pa
             if cell["cell_type"] == "code":
                 exec("".join(cell["source"]), names)
     finally:
-        sys.modules.pop("calibrated", None)
-    assert set(names["curves"]) == {"calibrated", "fedavg"}
-    assert names["curves"]["calibrated"][:, -1].mean() > 0.8 and names["result"].metrics[-1]["global_accuracy"] > 0.8
+        sys.modules.pop("at_home", None)
+    assert set(names["curves"]) == {"at_home", "fedavg"}
+    assert names["curves"]["at_home"][:, -1].mean() > 0.9 > names["curves"]["fedavg"][:, -1].mean()
+    assert names["result"].metrics[-1]["global_accuracy"] > 0.8
 
 
 def test_the_page_shows_the_readmes_commands(here: Path):

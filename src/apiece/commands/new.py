@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from apiece.errors import UserError
+from apiece.data.catalog import SOURCES
+from apiece.errors import UserError, nearest
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 TEMPLATES = "templates", "study"
+SAID = {  # what a line of study.toml says of its setting
+    "data": "# a name (`apiece data` lists them), or the path of a table, arrays or images",
+    "target_column": "# the column that is predicted",
+    "client_column": "# the column that names each sample's client",
+    "split": "# how samples are divided over clients: `apiece data` lists the ways",
+    "clients": "# how many",
+    "cohort": "# the share of the clients that train in a round",
+    "model": "# `apiece run --help` names them; auto fits the data",
+}
 SUFFIX = ".txt"  # of templates: none is a program, or a page, of this package
 
 
@@ -26,14 +37,21 @@ class New:
 
     folder: Positional[Annotated[str, arg(metavar="FOLDER")]]
     """The folder to make; its last part is the study's name."""
+    data: str = "digits"
+    """The data of all its runs: a name, or the path of your own table, arrays or images."""
+    target_column: str | None = None
+    """The column of a table that is predicted."""
+    client_column: str | None = None
+    """The column of a table that names each sample's owner: each is a client of the study."""
 
     def __call__(self) -> None:
         folder = Path(self.folder)
         refuse(folder)
+        files = written(folder.name, settings(self.data, self.target_column, self.client_column))
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in written(folder.name).items():
+        for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        print(f"{folder}: {', '.join(sorted(written(folder.name)))}; its README says how to go on.")
+        print(f"{folder}: {', '.join(sorted(files))}; its README says how to go on.")
 
 
 def refuse(folder: Path) -> None:
@@ -49,8 +67,26 @@ def refuse(folder: Path) -> None:
         raise UserError(f"{folder} exists and is not empty: give a folder that does not exist, or empty it.")
 
 
-def written(study: str) -> dict[str, str]:
-    """The files of a study by name."""
+def settings(data: str, target: str | None, client: str | None) -> dict[str, Any]:
+    """What a study says of its data, and of how they become clients; UserError for a path at which nothing lies."""
+    named = data.lower().replace("_", "-") in SOURCES
+    if not named and not Path(data).exists():
+        raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {nearest(data, SOURCES)}")
+    if named and (target or client):
+        column = target or client
+        raise UserError(f"--data {data} is no table with a column {column!r}: name a table, or leave the column out.")
+    columns = {"target_column": target, "client_column": client}
+    found: dict[str, Any] = {"data": data if named else str(Path(data).absolute())}
+    found |= {name: column for name, column in columns.items() if column is not None}
+    found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}
+    return found | {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
+
+
+def written(study: str, given: dict[str, Any]) -> dict[str, str]:
+    """The files of a study by name, with these settings."""
+    lines = (f"{f'{name} = {json.dumps(value)}':28} {SAID[name]}" for name, value in given.items())
+    call = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    words = {"name": study, "settings": "\n".join(lines), "arguments": json.dumps(call)[1:-1]}
     templates = [file for file in files("apiece.commands").joinpath(*TEMPLATES).iterdir() if file.name.endswith(SUFFIX)]
-    filled = (Template(file.read_text("utf-8")).safe_substitute(name=study) for file in templates)
+    filled = (Template(file.read_text("utf-8")).safe_substitute(words) for file in templates)
     return dict(zip([file.name.removesuffix(SUFFIX) for file in templates], filled, strict=True))

@@ -31,7 +31,7 @@ from apiece.algebra.piece import Piece
 from apiece.algebra.returned import blamed
 from apiece.algebra.slots import misspelled
 from apiece.contract.comparing import close, equal, same
-from apiece.contract.measured import measures
+from apiece.contract.measured import measured, measures
 from apiece.contract.trial import NAMES, ROUNDS, SEED, Here, Trial, model
 from apiece.data.federation import Federation
 from apiece.errors import UserError, said
@@ -160,7 +160,9 @@ def _resumes(trial: Trial, never_stopped: Here) -> None:
 def _declares(trial: Trial, alone: Here) -> None:
     watched = replace(trial, settings=trial.settings | {"watch": frozenset({"drift", "divergence"})})
     seen = watched.run(Sequential())
-    equal("reads (what a piece reads of the past is declared)", trial.subject, alone.server, seen.server)
+    law = "reads (a piece declares what it reads of the past, as in reads = frozenset({'model', 'gradient', 'fresh'}))"
+    equal(law, trial.subject, alone.server, seen.server)
+    equal(law, trial.subject, measured(alone), measured(seen))
 
 
 def _permuted(trial: Trial, alone: Here) -> float:

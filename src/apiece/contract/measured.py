@@ -25,13 +25,13 @@ def measures(trial: Trial, trained: Here) -> None:
     for here in (trained, trained._replace(clients=trial.begin(Sequential()).clients)):
         pool = cast(Federation, here.clients.federation).pool
         before, rows = copied((here.server, pool)), here.clients.rows.digest()
-        once, twice = _measured(here), _measured(here)
+        once, twice = measured(here), measured(here)
         equal("law 8 (a measurement changed its input)", trial.subject, before, (here.server, pool))
         assert rows == here.clients.rows.digest(), "law 8 (a measurement changed rows)"
         equal("law 8 (a measurement does not repeat)", trial.subject, once, twice)
 
 
-def _measured(here: Here) -> Any:
+def measured(here: Here) -> Any:
     """(each client's loss on its own samples, what pieces show of the first client)."""
     server, clients = here.server, here.clients
     federated, federation = clients.federated, clients.federation
