@@ -60,7 +60,8 @@ def readings(rows: list[Runs]) -> list[Column]:
 
 def default_target(rows: list[Runs]) -> float | None:
     """A target that distinguishes rows: for a share, 95 % of the median row's best, rounded down to a whole percent;
-    for another metric, 5 % worse than that best, with two digits. Virtual global models do not count, nor do pooled data beside other rows.
+    for another metric, 5 % worse than that best, with two digits. Virtual global models do not count, nor do pooled
+    data beside other rows.
     """
     first, key = measured(rows)[0], _first(rows)
     own = [row for row in rows if not row.virtual]
