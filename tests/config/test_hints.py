@@ -92,18 +92,6 @@ def test_a_number_that_is_none_is_named_and_so_are_its_row_and_its_client(tmp_pa
         federate(data={"one": (x, y), "two": (broken, y)})
 
 
-def test_two_settings_of_which_one_would_not_count_are_refused():
-    with pytest.raises(UserError, match="steps and epochs are both given"):
-        federate(steps=3, epochs=2)
-
-def test_a_model_with_more_scores_than_classes_is_named(capsys):
-    x, y = torch.randn(60, 4), torch.arange(60) % 3
-    federate(torch.nn.Linear(4, 10), (x, y), clients=3, **SMALL)
-    assert "the model gives 10 scores, and the labels are of 3 classes" in capsys.readouterr().err
-    federate(torch.nn.Linear(4, 3), (x, y), clients=3, **SMALL)
-    assert "scores" not in capsys.readouterr().err
-
-
 def test_ready_clients_have_no_data_set_to_be_told():
     x, y = torch.randn(60, 4), torch.arange(60) % 3
     rows = [torch.arange(0, 30), torch.arange(30, 60)]

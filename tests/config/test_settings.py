@@ -168,8 +168,7 @@ def test_steps_and_epochs():
     assert {info["steps"] for info in made().metrics} == {12}
     drawn = [info["steps"] for info in made(steps="uniform(1,5)", rounds=6).metrics]
     assert len(set(drawn)) > 1 and min(drawn) >= 6 and max(drawn) <= 30
-    rest = {name: value for name, value in TINY.items() if name not in ("steps", "batch")}
-    result = federate(**rest, epochs=2, batch=100)
+    result = made(epochs=2, batch=100)
     sizes = [result.experiment.federation.size(c) for c in range(6)]
     assert last(result)["steps"] == sum(2 * -(-size // 100) for size in sizes)
 

@@ -14,7 +14,7 @@ from torch import nn
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.piece import Piece
 from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs
-from apiece.config.settings import EITHER, shown
+from apiece.config.settings import shown
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError, said
@@ -63,16 +63,11 @@ def refuse_others(
         raise UserError(f"collate is for samples that a program gives, and {given_as}: leave collate out.")
 
 
-def refuse_settings(settings: Mapping[str, Any]) -> None:
-    """Raise UserError for two settings of which the second would silently make the first ineffective, and for several
-    seeds of one run.
-    """
+def refuse_seeds(settings: Mapping[str, Any]) -> None:
+    """Raise UserError for several seeds of one run."""
     if seeds := settings.get("seeds"):
         given = list(seeds) if isinstance(seeds, tuple | list) else seeds
         raise UserError(f"federate makes one run, and seeds={given} asks for several: call it with seed=... for each.")
-    for one, other in EITHER:
-        if settings.get(one) is not None and settings.get(other) is not None:
-            raise UserError(f"{one} and {other} are both given, and only {other} would count: leave one out.")
 
 
 def check_outputs(

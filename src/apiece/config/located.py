@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from apiece.config.settings import AUTO, BY_DATA, CLIENTS, Config
-from apiece.data.catalog import OWN, SOURCES
+from apiece.data.catalog import OWN, source_of
 from apiece.language.grammar import Call, parse
 
 OWNED, OTHERWISE = "natural", "dirichlet(0.1)"  # the split of samples whose owners a column names, and of others
@@ -17,17 +17,23 @@ def located(config: Config) -> Config:
     with its number of clients, unless the data are to say it.
     """
     named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
-    data = config.data if config.data.lower().replace("_", "-") in SOURCES else _absolute(config.data)
+    data = config.data if source_of(config.data) else _absolute(config.data)
     first, *more = (Call(OWN),) if config.split == OWN else parse(config.split)
     split = str(_placed(first)) if first.name == "saved" and not more else config.split
     model = _located_model(config.model)
     return counted(replace(config, data=data, split=split, model=model, **named))
 
 
+def divided(config: Config) -> Config:
+    """The configuration with the split that `auto` stands for."""
+    if config.split != AUTO:
+        return config
+    return replace(config, split=OTHERWISE if config.client_column is None else OWNED)
+
+
 def counted(config: Config) -> Config:
     """The configuration with its split, and with its number of clients, unless the data are to say it."""
-    if config.split == AUTO:
-        config = replace(config, split=OTHERWISE if config.client_column is None else OWNED)
+    config = divided(config)
     if config.clients is not None or config.split == OWN or parse(config.split)[0].name in BY_DATA:
         return config
     return replace(config, clients=CLIENTS)

@@ -14,7 +14,6 @@ from apiece.errors import UserError
 
 AUTO = "auto"  # a split that the data decide
 CLIENTS, BY_DATA = 20, ("natural", "given")  # the number of clients, and the splits whose data say it
-EITHER = (("steps", "epochs"), ("seed", "seeds"))  # pairs of settings that exclude each other
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
 # a program may give objects for these
 OBJECTS = ("optimizer", "server", "schedule", "augment", "weighting", "steps", "lr", "sampling")

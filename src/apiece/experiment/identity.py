@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from apiece.config.located import located
+from apiece.config.located import divided, located
 from apiece.config.settings import Config
 from apiece.config.tables import to_table
 from apiece.data.catalog import OWN
@@ -49,7 +49,7 @@ def digest(config: Config, folder: Path | None = None) -> str:
     if folder is not None and (folder / "run.toml").is_file():
         begun = noted(folder).get("rounds", "")
         config = replace(config, rounds=int(begun[:9]) if begun.isdecimal() else recorded(folder).rounds)
-    named = {k: v for k, v in to_table(replace(config, device="cpu")).items() if k not in NOT_IDENTITY}
+    named = {k: v for k, v in to_table(replace(divided(config), device="cpu")).items() if k not in NOT_IDENTITY}
     table = spelled(named, SPELLED)
     if config.plugin:
         table["plugin"] = plugins.hashes(config.plugin)

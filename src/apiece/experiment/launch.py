@@ -14,7 +14,7 @@ from torch import nn
 
 from apiece.algebra.composition import Algorithm
 from apiece.config.assemble import Experiment, assemble
-from apiece.config.checks import refuse_others, refuse_settings
+from apiece.config.checks import refuse_others, refuse_seeds
 from apiece.config.goal import given_metrics
 from apiece.config.hints import before
 from apiece.config.located import located
@@ -101,7 +101,7 @@ def federate(
     if isinstance(clients, Integral):
         settings["clients"], clients = clients, None
     refuse_others(model, data, algorithm, loss, on_round, clients, watchers, collate)
-    refuse_settings(settings)
+    refuse_seeds(settings)
     settings, replaced = parted(settings)
     by_name, metrics = given_metrics(metric, metrics)
     settings |= {"metrics": by_name} if by_name else {}
