@@ -50,10 +50,10 @@ class Algorithm:
 
     def __add__(self, other: Algorithm) -> Algorithm:
         name = f"{self.name} + {other.name}"
-        if twice := {type(piece) for piece in self.pieces} & {type(piece) for piece in other.pieces}:
-            kind = twice.pop().__name__
+        there = {type(piece) for piece in self.pieces}
+        if twice := next((type(piece).__name__ for piece in other.pieces if type(piece) in there), None):
             raise UserError(
-                f"{self.name!r} and {other.name!r} bring the same piece twice, {kind}: keep one of the two."
+                f"{self.name!r} and {other.name!r} bring the same piece twice, {twice}: keep one of the two."
             )
         return combine([*self.parts, *other.parts], name)
 

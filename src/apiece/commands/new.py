@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from apiece.data.catalog import SOURCES
+from apiece.data.catalog import SOURCES, source_of
 from apiece.errors import UserError, nearest
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -69,7 +69,7 @@ def refuse(folder: Path) -> None:
 
 def settings(data: str, target: str | None, client: str | None) -> dict[str, Any]:
     """What a study says of its data, and of how they become clients; UserError for a path at which nothing lies."""
-    named = data.lower().replace("_", "-") in SOURCES
+    named = source_of(data) is not None
     if not named and not Path(data).exists():
         raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {nearest(data, SOURCES)}")
     if named and (target or client):

@@ -37,20 +37,31 @@ def hints(experiment: Any) -> list[str]:
     said = sentence(task) if config.task == AUTO else ""
     clients = experiment.federation
     found = [said, unscaled(clients), large_targets(task, clients), numbered(experiment.dataset)]
-    found += [almost_numbers(experiment.dataset)]
-    if experiment.split is not None and config.split.partition("(")[0] not in BY_DATA:
-        found += [unused_owners(experiment)]
-    elif experiment.split is not None:
-        found += [left_out(experiment), single_samples(clients), lonely_classes(experiment.dataset, experiment.split)]
+    own = _own(experiment)
+    found += [] if own is None else of_data(experiment, own)
     return [hint for hint in (*found, spare_scores(experiment)) if hint]
+
+
+def of_data(experiment: Any, data: Dataset) -> list[str]:
+    """What looks mistaken in a user's own data, and in how they become clients."""
+    if experiment.config.split.partition("(")[0] not in BY_DATA:
+        return [almost_numbers(data), unused_owners(experiment, data)]
+    owned = single_samples(experiment.federation), lonely_classes(data, experiment.split)
+    return [almost_numbers(data), left_out(experiment, data), *owned]
+
+
+def _own(experiment: Any) -> Dataset | None:
+    """The data, if they are a user's own and not a named set, or clients that were ready."""
+    data = experiment.dataset
+    return None if data is None or data.name in SOURCES else data
 
 
 def read(experiment: Any) -> str:
     """What was read of a user's own data: `own: 241 training and 60 held-out test samples, 3 classes (cold is 0, flu
     1, none 2)`; "" for a named data set, and for clients that were ready.
     """
-    data = experiment.dataset
-    if data is None or data.name in SOURCES:
+    data = _own(experiment)
+    if data is None:
         return ""
     test = "held-out test" if data.held is not None else "test"
     shape = "x".join(map(str, data.x_train.shape[1:]))
@@ -66,7 +77,7 @@ def read(experiment: Any) -> str:
 
 def prepared(experiment: Any) -> str:
     """How a user's table became numbers; "" if it was numbers."""
-    data = experiment.dataset
+    data = _own(experiment)
     if data is None or data.preparation is None:
         return ""
     return told(experiment.config.data, data.preparation, data.gaps)
@@ -81,25 +92,25 @@ def _names(names: list[Any]) -> str:
     return ", ".join(map(repr, names[:NAMES])) + (", ..." if len(names) > NAMES else "")
 
 
-def unused_owners(experiment: Any) -> str:
-    """A warning about a user's samples whose owners are known, where the split leaves them unused; "" otherwise."""
-    data, split = experiment.dataset, experiment.config.split
-    if data is None or data.name in SOURCES or data.natural_train is None or split == OWN or split.startswith("saved"):
+def unused_owners(experiment: Any, data: Dataset) -> str:
+    """A warning about samples whose owners are known, where the split leaves them unused; "" otherwise."""
+    split = experiment.config.split
+    if data.natural_train is None or split == OWN or split.startswith("saved"):
         return ""
     return f"the data say whose each sample is, and split={split} does not use that: split=natural does."
 
 
-def left_out(experiment: Any) -> str:
+def left_out(experiment: Any, data: Dataset) -> str:
     """That some of the clients that the data name take no part, as fewer were asked for; "" if all do."""
-    there = len(np.unique(experiment.dataset.natural_train))
-    taken = len(experiment.split.names)
-    return "" if taken >= there else f"the data have {there} clients, and {taken} take part: leave clients out for all."
+    there, taken = len(np.unique(np.asarray(data.natural_train, dtype=str))), len(experiment.split.names)
+    if experiment.config.clients is None or taken >= there:
+        return ""
+    return f"the data have {there} clients, and {taken} take part: leave clients out for all."
 
 
-def almost_numbers(dataset: Dataset | None) -> str:
+def almost_numbers(data: Dataset) -> str:
     """A warning about a column of numbers that was read as text, since a few of its cells are none; "" otherwise."""
-    made = None if dataset is None else dataset.preparation
-    for part in () if made is None else made.parts:
+    for part in data.preparation.parts if data.preparation is not None else ():
         odd = [word for word in part.categories or () if not _is_number(word)]
         if odd and len(odd) <= FEW * len(part.categories):
             few = f"{_names(odd)} among its numbers {'is' if len(odd) == 1 else 'are'} none"
@@ -122,9 +133,9 @@ def single_samples(clients: Any) -> str:
     return f"clients with a single training sample: {_names(names)} (of {len(clients.participants)} clients)."
 
 
-def lonely_classes(dataset: Dataset | None, split: Any) -> str:
+def lonely_classes(dataset: Dataset, split: Any) -> str:
     """A warning about classes of which one client alone has training samples; "" if there are none."""
-    if dataset is None or dataset.targets_train is not None or len(split.names) < 2:
+    if dataset.targets_train is not None or len(split.names) < 2:
         return ""
     counts = split.counts(dataset.y_train, dataset.classes) > 0  # bool [clients, classes]
     lonely = np.flatnonzero(counts.sum(0) == 1).tolist()
@@ -137,9 +148,11 @@ def lonely_classes(dataset: Dataset | None, split: Any) -> str:
 
 
 def spare_scores(experiment: Any) -> str:
-    """A warning about a given model that has more scores than there are classes; "" if it has as many."""
+    """A warning about a program's model that has more scores than there are classes; "" if it has as many, and for a
+    named model, which is made to fit.
+    """
     setup, data = experiment.federated.setup, experiment.dataset
-    if setup.task.name != "classification" or data is None or data.targets_train is not None:
+    if experiment.config.model != OWN or setup.task.name != "classification" or data is None:
         return ""
     client = next(c for c in experiment.training.participants if experiment.training.size(c))
     rows = torch.arange(2, device=setup.initial.device) % experiment.training.size(client)  # two: a norm may need them

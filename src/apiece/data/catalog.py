@@ -62,3 +62,8 @@ SOURCES: dict[str, Source] = {
     source.name: source
     for source in (_DIGITS, _MNIST, _FASHION, _CIFAR10, _CIFAR100, _SVHN, _FEMNIST, _CLINC150, _SHAKESPEARE)
 }
+
+
+def source_of(name: str) -> Source | None:
+    """The data set of this name, in which case, dash and underscore do not count; None if there is none."""
+    return SOURCES.get(name.lower().replace("_", "-"))

@@ -61,12 +61,12 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
     testing = data.held if test_rows is None else test_rows
     assert testing is not None, "without a test set from_arrays holds samples out"
     train, held = np.flatnonzero(~testing), np.flatnonzero(testing)
-    if columns.kept is not None and columns.kept.is_file():
-        made = Preparation.load(columns.kept)
-    else:
-        made = _fitted(where, table, kinds, train, columns)
+    kept = columns.kept if columns.kept is not None and columns.kept.is_file() else None
+    made = Preparation.load(kept) if kept else _unfitted(where, table, kinds, train, columns)
     x = codes(where, table, made)
-    x = made(x) if made.fit == "pooled" else x
+    if made.fit == "pooled":
+        made = made if kept else made.fitted(x[train])
+        x = made(x)
     return replace(data, x_train=x[train], x_test=x[held], preparation=made, gaps=_gaps(table, kinds))
 
 
@@ -190,8 +190,8 @@ def _gaps(table: Any, kinds: dict[str, str]) -> int:
     return int(table[list(kinds)].isna().to_numpy().sum())
 
 
-def _fitted(where: str, table: Any, kinds: dict[str, str], train: np.ndarray, columns: Columns) -> Preparation:
-    """The preparation of these columns, fitted on the training rows."""
+def _unfitted(where: str, table: Any, kinds: dict[str, str], train: np.ndarray, columns: Columns) -> Preparation:
+    """The preparation of these columns, with the categories of the training rows, before it is fitted."""
     parts = []
     for name, kind in kinds.items():
         column = table[name].iloc[train]
@@ -201,8 +201,7 @@ def _fitted(where: str, table: Any, kinds: dict[str, str], train: np.ndarray, co
         width = len(column.iloc[0]) if kind == "list" else 1
         parts.append(Part(name, width, None if words is None else tuple(words)))
         refuse_many(where, parts[-1], len(train), columns.prepare)
-    empty = Preparation(tuple(parts), columns.prepare or "onehot", columns.fit or "pooled")
-    return empty.fitted(codes(where, table, empty)[train]) if empty.fit == "pooled" else empty
+    return Preparation(tuple(parts), columns.prepare or "onehot", columns.fit or "pooled")
 
 
 def _kind(where: str, column: Any) -> str:

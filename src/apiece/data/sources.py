@@ -13,7 +13,7 @@ import numpy as np
 
 from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, from_arrays
-from apiece.data.catalog import SOURCES, Source
+from apiece.data.catalog import SOURCES, Source, source_of
 from apiece.data.columns import EVERYTHING, Columns, refuse_columns
 from apiece.data.frames import from_table
 from apiece.data.hub import from_huggingface
@@ -35,7 +35,7 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None, col
     >>> load("digits")
     Dataset('digits', train=1437, test=360, shape=(8, 8), classes=10)
     """
-    source = SOURCES.get(name.lower().replace("_", "-"))
+    source = source_of(name)
     if source is None:
         return _from_path(name, reading, columns)
     refuse_columns(source.name, columns, images=bool(source.shape))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from apiece.report.metrics import Number
-from apiece.report.records import Run, Runs, Spread, best, spread
+from apiece.report.records import Run, Runs, Spread, best, compared, spread
 from apiece.storage.log import without_infinities
 
 
@@ -25,9 +25,9 @@ def rows_for_programs(rows: list[Runs], shown: list[Number], target: float | Non
     """One entry for each row of a comparison: its runs, and each number over its seeds by its key in metrics.jsonl.
 
     `virtual` says that the global numbers are of an average of clients' models, which the server does not have. `best`
-    says of a metric whether no other row is better by more than the spread explains; global numbers that are virtual
-    are left out. With a target, `to_target` has the rounds, bytes and seconds until the global value of the first
-    metric reached it, over the seeds that did.
+    says of a metric whether no other row is better by more than the spread explains; pooled data, and global numbers
+    that are virtual, are left out. With a target, `to_target` has the rounds, bytes and seconds until the global value
+    of the first metric reached it, over the seeds that did.
     """
     made: list[dict[str, Any]] = [
         {"name": row.name, "folders": [str(run.path) for run in row.runs], "seeds": row.seeds, "virtual": row.virtual}
@@ -36,8 +36,7 @@ def rows_for_programs(rows: list[Runs], shown: list[Number], target: float | Non
     ]
     for number in shown:
         values = [row.over(partial(_read, number)) for row in rows]
-        compared = [None if number.of_server and row.virtual else v for row, v in zip(rows, values, strict=True)]
-        tops = best(compared, number.higher) if number.ranked else frozenset[int]()
+        tops = best(compared(rows, values, number.of_server), number.higher) if number.ranked else frozenset[int]()
         for place, value in enumerate(values):
             if value is not None:
                 told = value._asdict() | ({"best": place in tops} if number.ranked else {})

@@ -91,6 +91,14 @@ def best(values: Sequence[Spread | None], higher: bool = True) -> frozenset[int]
     return frozenset(place for place, value in known.items() if not below(value, top))
 
 
+def compared(rows: Sequence[Runs], values: Sequence[Spread | None], of_server: bool) -> list[Spread | None]:
+    """The values among which the best is sought, None for others: those of pooled data, with which all are compared,
+    and if they are measured of the server's model, those of a model that no server has.
+    """
+    outside = [row.alone or (of_server and row.virtual) for row in rows]
+    return [None if out else value for out, value in zip(outside, values, strict=True)]
+
+
 def moving_average(values: np.ndarray, window: int = 5) -> np.ndarray:
     """Uniform moving average without padding: [P] to [max(P - window + 1, 1)]; shorter input is averaged whole.
 

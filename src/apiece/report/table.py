@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.report.for_programs import rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
+from apiece.report.records import compared
 from apiece.report.results import Run, Runs, best, measured, read_runs, spread
 from apiece.report.terminal import About, Best
 from apiece.report.text import amount, number, percent
@@ -65,7 +66,8 @@ def default_target(rows: list[Runs]) -> float | None:
     """
     first, key = measured(rows)[0], _first(rows)
     own = [row for row in rows if not row.virtual]
-    reached = (row.over(lambda run: run.best(key)) for row in [row for row in own if not row.alone] or own)
+    own = [row for row in own if not row.alone] or own
+    reached = (row.over(lambda run: run.best(key)) for row in own)
     tops = sorted(top.mean for top in reached if top and math.isfinite(top.mean))
     if not tops:
         return None
@@ -197,8 +199,7 @@ def columns_of(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], 
             continue
         write = WRITTEN.get(metric.unit, number)
         virtual = frozenset(i for i, row in enumerate(rows) if metric.of_server and row.virtual and values[i])
-        own = [None if row.alone or i in virtual else values[i] for i, row in enumerate(rows)]
-        tops = best(own, metric.higher) if metric.ranked else frozenset[int]()
+        tops = best(compared(rows, values, metric.of_server), metric.higher) if metric.ranked else frozenset[int]()
         made.append(Column(metric, [write(value) if value else "–" for value in values], tops, virtual))
     return made
 
