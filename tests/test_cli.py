@@ -163,7 +163,7 @@ def test_several_seeds(tmp_path, monkeypatch):
     said = "holds several runs: name one of them, such as", "seed-0"
     sentence(cli("export", tmp_path / "runs", "--out", tmp_path / "model"), *said)
     words = "--data", tmp_path / "client.npz", "--out", tmp_path / "model"
-    sentence(cli("personalize", "--run", tmp_path / "runs", *words), *said)
+    sentence(cli("personalize", tmp_path / "runs", *words), *said)
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
@@ -365,7 +365,7 @@ def test_tables_as_json(tmp_path, no_report):
     assert row["to_target"]["rounds"]["mean"] <= 3
     x, y = np.zeros((4, 8, 8), np.float32), np.arange(4)
     np.savez(tmp_path / "client.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    given = ["--run", tmp_path / "one", "--data", tmp_path / "client.npz", "--out", tmp_path / "its.safetensors"]
+    given = [tmp_path / "one", "--data", tmp_path / "client.npz", "--out", tmp_path / "its.safetensors"]
     served = json.loads(cli("personalize", *given, "--json").out)
     assert served["down"] > 0 and served["samples"] == 4 and 0 <= served["values"]["accuracy"] <= 1
     cards = json.loads(cli("reproduce", "--json", "--out", tmp_path).out)

@@ -92,6 +92,31 @@ def test_a_method_that_is_nearly_a_slot_is_named():
     assert not [kind for kind in every_piece() if misspelled(kind())]
 
 
+def test_a_piece_whose_methods_are_no_slots_is_named():
+    class Softer(Piece):
+        def loss(self, view: Any, loss: Any) -> Any:
+            return loss
+
+    for refuses in (check, lambda piece: algorithm(piece, name="softer")):
+        with pytest.raises((AssertionError, UserError), match="Softer fills no slot, so nothing calls its loss: name"):
+            refuses(Softer())
+
+
+def test_a_decision_by_a_number_of_many_clients_is_told_in_words_of_its_own():
+    class Newer(Piece):
+        reads = frozenset({"fresh"})
+
+        @classmethod
+        def neutral(cls) -> str:
+            return "a test"
+
+        def objective(self, view: Any, loss: Any) -> Any:
+            return lambda theta, batch: loss(theta, batch) if view.fresh else 2 * loss(theta, batch)
+
+    with pytest.raises(AssertionError, match=r"Newer.objective fails .* chooses for each client\.$"):
+        check(Newer())
+
+
 def test_pieces_are_found():
     assert {"Scaffold", "RelaxedInit", "Proximal", "OuterStep"} <= {kind.__name__ for kind in every_piece()}
 

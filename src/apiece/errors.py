@@ -51,9 +51,18 @@ def going_on(how: str, begun: Path | None = None) -> Iterator[None]:
         raise
 
 
+STACKED = "vmap: It looks like you're"  # torch's first words, where a tensor of many clients was read as one number
+UNREAD = (
+    "`if`, int(), float() or .item() reads a tensor that stands for many clients at once; torch.where(condition, a, b) "
+    "chooses for each client"
+)
+
+
 def said(error: BaseException) -> str:
     """The message of any error in one line without its full stop; the error's type if it has no message."""
     lines = str(error).strip().splitlines()
+    if lines and lines[0].startswith(STACKED):
+        return UNREAD
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 

@@ -92,6 +92,19 @@ def test_a_number_that_is_none_is_named_and_so_are_its_row_and_its_client(tmp_pa
         federate(data={"one": (x, y), "two": (broken, y)})
 
 
+def test_numbers_that_are_not_near_one_are_named_with_what_mends_them(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = [f"{age:.1f},{marker:.2f},{age > 50}" for age, marker in zip(rng.normal(50, 9, 60), rng.random(60))]
+    (tmp_path / "own.csv").write_text("\n".join(["age,marker,ill", *rows]))
+    table = {"data": str(tmp_path / "own.csv"), "target_column": "ill", "clients": 3, "split": "iid"}
+    told = said(capsys, **table)[1]
+    assert "(column 1 of 2), on which training may diverge, or learn nothing: --prepare onehot standardizes" in told
+    assert "learn nothing" not in said(capsys, **table, prepare="onehot")[1]
+    x, y = 20 * torch.ones(30, 4), torch.arange(30) % 3
+    assert "as large as 20 (column 1 of 4)" in said(capsys, data=(x, y), clients=3)[1]
+    assert "learn nothing" not in said(capsys, data=(x / 20, y), clients=3)[1]
+
+
 def test_ready_clients_have_no_data_set_to_be_told():
     x, y = torch.randn(60, 4), torch.arange(60) % 3
     rows = [torch.arange(0, 30), torch.arange(30, 60)]

@@ -163,10 +163,10 @@ def test_a_killed_run_goes_on_and_a_new_client_is_read_alike(fit, tmp_path: Path
     new = TABLE.head(40).assign(split=["train"] * 30 + ["test"] * 10, city="Paris")
     new.to_csv(tmp_path / "new.csv", index=False)
     moved = shutil.move(tmp_path / "run", tmp_path / "moved")
-    ended = cli("personalize", "--run", moved, "--data", tmp_path / "new.csv", "--out", tmp_path / "new.safetensors")
+    ended = cli("personalize", moved, "--data", tmp_path / "new.csv", "--out", tmp_path / "new.safetensors")
     assert ended.code == 0 and "10 test samples" in ended.out
     new.drop(columns="age").to_csv(tmp_path / "new.csv", index=False)
-    ended = cli("personalize", "--run", moved, "--data", tmp_path / "new.csv", "--out", tmp_path / "new.safetensors")
+    ended = cli("personalize", moved, "--data", tmp_path / "new.csv", "--out", tmp_path / "new.safetensors")
     sentence(ended, "lacks the columns age")
 
 
@@ -178,6 +178,6 @@ def test_a_new_clients_table_need_not_name_it_and_an_archive_is_told_what_else_i
     np.savez(tmp_path / "new.npz", x_train=np.ones((4, 2)), y_train=np.array(["flu", "none"] * 2))
     asked = ["--target-column", "ill", "--client-column", "hospital", "--rounds", "1", "--steps", "1", "--quiet"]
     assert cli("run", "--data", tmp_path / "own.csv", *asked, "--out", tmp_path / "run").code == 0
-    where = ["personalize", "--run", tmp_path / "run", "--out", tmp_path / "new.safetensors", "--data"]
+    where = ["personalize", tmp_path / "run", "--out", tmp_path / "new.safetensors", "--data"]
     assert cli(*where, tmp_path / "new.csv").code == 0
     sentence(cli(*where, tmp_path / "new.npz"), "samples of shape [2]", "a .csv or .parquet with the run's columns")

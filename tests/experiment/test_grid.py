@@ -104,6 +104,14 @@ def test_the_best_of_a_row_is_bold(tmp_path):
     assert best != other and f"**{best}**" in text and f"**{other}**" not in text
 
 
+def test_a_model_that_no_server_has_is_never_bold(tmp_path):
+    assert table(tmp_path / "g", "fedavg, fedadam", "nothing, fedper").code == 0
+    text = (tmp_path / "g" / "grid.md").read_text()
+    rows = [[part.strip() for part in line.split("|")[1:-1]] for line in text.splitlines() if "`fed" in line][1:]
+    assert len(rows) == 2 and all(own.endswith(" [1]") and "**" not in alone + own for _, alone, own in rows)
+    assert "[1] This model is the average of clients' models, which the server does not have." in text
+
+
 # --- kept, gone on with, refused ------------------------------------------------------------------------------------
 class Stop(Exception):
     """The power is cut here."""

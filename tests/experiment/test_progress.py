@@ -43,7 +43,7 @@ def test_a_terminal_shows_rounds_and_a_curve_if_it_is_wide(monkeypatch, columns,
 def test_a_pipe_gets_a_line_a_round():
     lines = run().out.splitlines()
     assert lines[0] == "fedavg seed 0: 6 of 6 clients a round; nothing is kept, as no --out names a folder"
-    assert re.fullmatch(r"clients are computed by \w+\([\d, ]*\); \w.*", lines[1])
+    assert re.fullmatch(r"clients are computed [a-z ]+, by \w+\([\d, ]*\); \w.*", lines[1])
     assert re.fullmatch(r"round 1 of 3: global accuracy 0\.\d{3}", lines[2])
     assert re.fullmatch(r"round 2 of 3: global accuracy 0\.\d{3}, \d+:\d\d:\d\d left", lines[3])
     assert re.fullmatch(r"round 3 of 3: global accuracy 0\.\d{3}", lines[4]) and not lines[5].strip()

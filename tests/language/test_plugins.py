@@ -227,7 +227,7 @@ def needs_of(folder: Path, beside: Path) -> dict[str, tuple]:
     return {
         "resume": ("resume", folder),
         "export": ("export", folder, "--out", out),
-        "personalize": ("personalize", "--run", folder, "--data", data, "--out", out),
+        "personalize": ("personalize", folder, "--data", data, "--out", out),
         "run": ("run", "--config", folder / "run.toml", "--out", again),
         "run=": ("run", f"--config={folder / 'run.toml'}", "--out", f"{again}-too"),
     }

@@ -140,7 +140,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(folders, tmp_path, adap
 def test_a_new_clients_images_are_read_alike(folders, tmp_path, no_report):
     assert cli("run", *flags(named(folders("vit"), out=tmp_path / "run", data="digits"))).code == 0
     np.savez(tmp_path / "new.npz", x_train=IMAGES[..., 0], y_train=LABELS)
-    ended = cli("personalize", "--run", tmp_path / "run", "--data", tmp_path / "new.npz", "--out", tmp_path / "m")
+    ended = cli("personalize", tmp_path / "run", "--data", tmp_path / "new.npz", "--out", tmp_path / "m")
     assert ended.code == 0, ended.err
 
 

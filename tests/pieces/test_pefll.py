@@ -307,7 +307,7 @@ def newcomer(tmp_path_factory) -> Any:
 @pytest.mark.slow
 def test_pefll_serves_by_one_forward_pass(runs, newcomer, tmp_path):
     result = runs["pefll(lr=0.002)"]
-    words = "--run", result.folder, "--data", newcomer, "--out", tmp_path / "model.safetensors"
+    words = result.folder, "--data", newcomer, "--out", tmp_path / "model.safetensors"
     said = cli("personalize", *words).out
     assert "one forward pass" in said and " 0 local gradients" in said and "test samples" in said
     served = personalize(result.folder, newcomer)

@@ -72,6 +72,23 @@ def test_seeds_become_means_and_bands(tmp_path: Path) -> None:
     assert '93.31 <span class="sd">± 1.00</span>' in text  # 12/13 + 0.00, 0.01, 0.02
 
 
+def test_few_clients_that_have_names_have_a_column_each(tmp_path: Path) -> None:
+    folders = [write(tmp_path / f"seed-{seed}", clients=4, seed=seed) for seed in (0, 1)]
+    text = page(folders, tmp_path)
+    assert "<h3>Accuracy of each client on its own test set</h3>" in text
+    shown = text[text.index("of each client on its own test set") :]
+    heads = re.findall(r'<th scope="col">(.*?)</th>', shown.split("</thead>")[0])
+    assert heads == ["Algorithm", *(f"c{i}<small>%</small>" for i in (1, 2, 3))]  # c0 never trained
+    assert re.findall(r"<td>(.*?)</td>", shown.split("</tbody>")[0]) == ["25.00", "50.00", "75.00"]
+    counts = json.loads((folders[0] / "clients.json").read_text())
+    assert f"<b>c1</b>: {counts[1]['samples']} training samples; " in shown
+    for folder in folders:
+        listed = (folder / "clients.json").read_text()
+        (folder / "clients.json").write_text(listed.replace('"c', '"client-').replace("client-ounts", "counts"))
+    assert "of each client on its own test set" not in page(folders, tmp_path)  # names that a split invented
+    assert "of each client on its own test set" not in page(write(tmp_path / "many", clients=18), tmp_path)
+
+
 def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     text = page(write(tmp_path / "a", full=False), tmp_path)
     for word in ("Drift", "Consensus", "Split", "Clients that trained", "Unseen", "Numbers up"):

@@ -17,7 +17,7 @@ from apiece import NEVER, Period, algorithm
 from apiece.errors import UserError
 from apiece.report.page import render
 from apiece.report.records import below
-from apiece.report.results import Run, Runs, Spread, best, moving_average, read_run, read_runs, spread
+from apiece.report.results import Run, Runs, Spread, begun, best, moving_average, read_run, read_runs, spread
 from apiece.report.table import columns, compare, costs, default_target, for_programs, left_out, unbeaten
 from apiece.report.text import short
 
@@ -220,6 +220,22 @@ def test_lines_that_hide_each_other_are_named_and_a_target_that_nobody_named_is_
     assert "The same line: fedavg, fedprox." in page
     assert "Cost of reaching 66 % global accuracy, about 95 % of what the median row reached" in page
     assert "median row" not in render(read_runs(tmp_path / name for name in ("fedavg", "scaffold")), 0.5)
+
+
+def test_rows_that_differ_in_a_path_have_its_last_part_unless_it_is_the_same(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "1", [0.5], data="/far/a.csv"), write(tmp_path / "2", [0.5], data="/far/b.csv")
+    assert [row.name for row in read_runs([one, two])] == ["fedavg, data a.csv", "fedavg, data b.csv"]
+    three = write(tmp_path / "3", [0.5], data="/near/a.csv")
+    assert [row.name for row in read_runs([one, three])] == ["fedavg, data /far/a.csv", "fedavg, data /near/a.csv"]
+
+
+def test_a_file_among_folders_is_named_unless_apiece_writes_such_files(tmp_path: Path, capsys) -> None:
+    run = write(tmp_path / "run", [0.5])
+    for name in ("notes.txt", "report.html", "grid.json", "grid.md"):
+        (tmp_path / name).write_text("")
+    assert run in begun(sorted(tmp_path.iterdir()))
+    named = capsys.readouterr().err.splitlines()
+    assert named == [f"apiece: {tmp_path / 'notes.txt'} is a file, no folder of a run, and is left out."]
 
 
 def test_a_report_that_lies_among_the_runs_is_passed_over(tmp_path):

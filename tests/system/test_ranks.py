@@ -323,7 +323,7 @@ def test_what_is_no_run_the_first_rank_does_alone(tmp_path):
     said = [
         "report one --out page.html",
         "export one --out model",
-        "personalize --run one --data new.npz --out personal",
+        "personalize one --data new.npz --out personal",
         "algorithms",
         "data",
         "run --rounds 1 --out many " + SETTINGS,  # and they meet again

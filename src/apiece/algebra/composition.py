@@ -86,7 +86,7 @@ def algorithm(*parts: Any, name: str) -> Algorithm:
     """
     for part in parts:
         if isinstance(part, Piece) and (wrong := misspelled(part)):
-            raise UserError(f"{wrong} Give it that name, or one that begins with _.")
+            raise UserError(wrong)
     return combine(parts, name)
 
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from apiece.algebra.piece import Piece
+from apiece.algebra.returned import SLOTS
 
 
 def misspelled(piece: Piece) -> str:
-    """A sentence on a method whose name is nearly a slot's; "" if there is none."""
-    slots = [name for name in vars(Piece) if not name.startswith("_")]
+    """A sentence on a method whose name is nearly a slot's, or on methods of which none is a slot; "" otherwise."""
+    known = [name for name in vars(Piece) if not name.startswith("_")]
     own = {name for kind in type(piece).__mro__ if kind not in Piece.__mro__ for name in vars(kind)}
-    for name in sorted(name for name in own.difference(slots) if not name.startswith("_")):
-        if callable(getattr(piece, name)) and (near := get_close_matches(name, slots, n=1, cutoff=0.85)):
-            return f"{type(piece).__name__}.{name} is no slot, and nothing calls it; did you mean {near[0]!r}?"
+    kind, others = type(piece).__name__, sorted(name for name in own.difference(known) if not name.startswith("_"))
+    methods = [name for name in others if callable(getattr(piece, name))]
+    for name in methods:
+        if near := get_close_matches(name, known, n=1, cutoff=0.85):
+            return (
+                f"{kind}.{name} is no slot, and nothing calls it; did you mean {near[0]!r}? Give it that name, or one "
+                "that begins with _."
+            )
+    if methods and own.isdisjoint(SLOTS):
+        return f"{kind} fills no slot, so nothing calls its {', '.join(methods)}: name one of {', '.join(SLOTS)}."
     return ""

@@ -21,6 +21,7 @@ SAID = {  # what a line of study.toml says of its setting
     "data": "# a name (`apiece data` lists them), or the path of a table, arrays or images",
     "target_column": "# the column that is predicted",
     "client_column": "# the column that names each sample's client",
+    "prepare": "# numbers are standardized; each word of a column of text becomes a column of 0 and 1",
     "split": "# how samples are divided over clients: `apiece data` lists the ways",
     "clients": "# how many",
     "cohort": "# the share of the clients that train in a round",
@@ -78,6 +79,7 @@ def settings(data: str, target: str | None, client: str | None) -> dict[str, Any
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(Path(data).absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
+    found |= {"prepare": "onehot"} if Path(data).suffix == ".csv" else {}
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}
     return found | {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
 

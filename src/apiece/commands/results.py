@@ -107,7 +107,7 @@ class Export:
 class Personalize:
     """Make a model for a client that a run never saw, by the run's own algorithm, and print what that cost."""
 
-    run: Folder
+    folder: Positional[Folder]
     """The run's folder."""
     data: str
     """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test; a .csv or .parquet with
@@ -124,5 +124,5 @@ class Personalize:
         from apiece.experiment.personalize import personalize
         from apiece.report.for_programs import as_text
 
-        served = personalize(Path(self.run), Path(self.data), Path(self.out), self.steps, self.plugin)
+        served = personalize(Path(self.folder), Path(self.data), Path(self.out), self.steps, self.plugin)
         print(as_text(served.for_programs() | {"out": self.out}) if self.json else f"{served}\n{self.out}")

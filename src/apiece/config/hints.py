@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN, SOURCES
 from apiece.data.federation import Federation
 from apiece.data.preparing import told
+from apiece.data.sources import TABLES
 from apiece.data.tasks import AUTO, REAL
 from apiece.vector.metrics import BUILT_IN, USUAL
 from apiece.vector.task import Task, scores
 
 HIGH = 30.0  # a larger real target was most likely not scaled
-LARGE = 1000.0  # a larger feature was most likely not scaled
+LARGE, USUALLY = 1000.0, 10.0  # a feature that is larger once, or in its root mean square, was most likely not scaled
 NAMES = 8  # so many names are written out
 FEW = 0.1  # the share of texts among a column's different cells up to which it was meant to be of numbers
 
@@ -36,7 +38,7 @@ def hints(experiment: Any) -> list[str]:
     config, task = experiment.config, experiment.federated.setup.task
     said = sentence(task) if config.task == AUTO else ""
     clients = experiment.federation
-    found = [said, unscaled(clients), large_targets(task, clients), numbered(experiment.dataset)]
+    found = [said, unscaled(experiment), large_targets(task, clients), numbered(experiment.dataset)]
     own = _own(experiment)
     found += [] if own is None else of_data(experiment, own)
     return [hint for hint in (*found, spare_scores(experiment)) if hint]
@@ -190,19 +192,21 @@ def large_targets(task: Task, clients: Any) -> str:
     )
 
 
-def unscaled(clients: Any) -> str:
-    """A warning about features [n, d] so large that usual step sizes diverge; "" if there are none."""
+def unscaled(experiment: Any) -> str:
+    """A warning about features [n, d] so large that training may diverge, or learn nothing; "" if there are none."""
+    clients, data = experiment.federation, experiment.dataset
     x = clients.pool[0] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
     if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point() or not x.numel():
         return ""
-    low, high = x.aminmax(dim=0)
-    largest = torch.maximum(-low, high)
-    column = int(largest.argmax())
-    if not largest[column] > LARGE:
+    largest, usual = x.abs().amax(dim=0), x.square().mean(dim=0).sqrt()
+    if not (largest.max() > LARGE or usual.max() > USUALLY):
         return ""
+    column = int(usual.argmax())
+    table = data is not None and data.preparation is None and Path(str(experiment.config.data)).suffix in TABLES
+    own = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
     return (
         f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
-        "which training may diverge: standardize every column, (x - its mean) / its standard deviation."
+        f"which training may diverge, or learn nothing: {'--prepare onehot standardizes them' if table else own}."
     )
 
 

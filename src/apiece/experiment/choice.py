@@ -190,10 +190,7 @@ def _culprit(experiment: Experiment, error: Exception) -> str:
         code = frame.f_code
         for piece in experiment.federated.setup.pieces:
             if code.co_qualname.startswith(f"{type(piece).__qualname__}.") and code.co_filename == _file(piece):
-                who = (
-                    f"the piece {piece!r} (line {line} of {code.co_filename}), whose view stands for many clients at "
-                    "once, so that its tensors (who, steps, ...) have no value that int() or if could read,"
-                )
+                who = f"the piece {piece!r} (line {line} of {code.co_filename})"
     return who
 
 

@@ -32,7 +32,7 @@ from apiece.report.grid_table import NOTHING, Grid
 from apiece.report.metrics import Measure, Number, choices
 from apiece.report.page import write_report
 from apiece.report.results import Runs, Spread, best, measured, read_run, tell_lost
-from apiece.report.table import unbeaten
+from apiece.report.table import VIRTUAL, unbeaten
 from apiece.report.text import cell as written
 from apiece.system.files import atomic_write
 from apiece.system.ranks import join
@@ -191,6 +191,8 @@ def _grid(
         cell, usual = cells[where], _over(done, where, metric)
         if cell.problem is not None:
             return marked("–", f"{cell.algorithm}: {cell.problem}"), None
+        if usual is not None and metric.of_server and done[where].virtual:
+            return marked(written(usual, metric.unit), f"This model is {VIRTUAL}."), None
         if usual is not None:
             return written(usual, metric.unit), usual
         personal = _over(done, where, personally)

@@ -1,4 +1,4 @@
-"""A model for a client that a run never saw: `apiece personalize --run R --data client.npz --out model.safetensors`.
+"""A model for a client that a run never saw: `apiece personalize R --data client.npz --out model.safetensors`.
 
 Each algorithm serves it in its own way: one forward pass (PeFLL), a new descriptor (pFedHN), training of the personal
 parameters alone if there are any, what its pieces make of the client's data (fine-tuning, kNN), or else the global

@@ -106,7 +106,7 @@ def _asked(experiment: Experiment) -> str:
 
 def _taken(chosen: Chosen) -> str:
     """Which lift the run has, and why."""
-    return f"clients are computed by {chosen.lift!r}; {chosen.why}"
+    return f"clients are computed {chosen.lift.way}, by {chosen.lift!r}; {chosen.why}"
 
 
 def _reader(experiment: Experiment) -> Callable[[Info], Shown]:

@@ -89,6 +89,8 @@ class Compiled(SideBySide):
     `told` gets a sentence for whatever is not compiled; by default it is a warning.
     """
 
+    way = "several in one compiled call"
+
     def __init__(self, chunk: int = 32, workers: int = 1, compiler: Callable[[fx.GraphModule], Callable] | None = None):
         super().__init__(chunk, workers)
         self._compiler = compiler or _by_torch

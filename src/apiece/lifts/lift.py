@@ -38,6 +38,8 @@ class Sequential:
     Sequential()
     """
 
+    way = "one after the other"
+
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
         stepping = Loop()
         return in_turn(begun(operation(stepping, shared, task()), shared.buffers.device) for task in tasks)
@@ -83,6 +85,8 @@ class Parallel:
 class Threaded(Parallel):
     """Clients in parallel threads."""
 
+    way = "side by side in threads"
+
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
         stepping = Loop()
         return self.in_order(lambda task=task: operation(stepping, shared, task()) for task in tasks)
@@ -92,6 +96,8 @@ class Vectorized(Parallel):
     """`chunk` clients in one call of vmap, calls in parallel threads; which clients share a call does not depend on the
     number of workers. Clients whose batches have other shapes have another call; steps are masked.
     """
+
+    way = "several in one vectorized call"
 
     def __init__(self, chunk: int = 32, workers: int = 1):
         super().__init__(workers)

@@ -25,6 +25,8 @@ class Streamed(Threaded):
     must be made there.
     """
 
+    way = "side by side on streams of the GPU"
+
     def __init__(self, workers: int):
         super().__init__(workers)
         self._mine, self._known = threading.local(), set[Callable]()

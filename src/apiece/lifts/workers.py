@@ -41,6 +41,8 @@ class Processes(Threaded):
     replaced; raises processes.Lost where the new one is lost at the same work.
     """
 
+    way = "side by side in processes"
+
     def __init__(self, workers: int, patience: float = processes.PATIENCE):
         super().__init__(workers)
         self._processes = processes.Pool(PRELOAD, serve, patience)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from apiece.report.table import Column, columns_of
 from apiece.report.text import short
 
 CLIENTS = 3_000  # clients of all lines together that the page's script gets
+NAMED = 16  # up to so many clients have a column each
+DRAWN = re.compile(r"client-\d+")  # the name of a client that a split invented: another one under another seed
 
 
 def fairness(rows: list[Runs]) -> Iterator[Panel]:
@@ -57,6 +60,28 @@ def table(rows: list[Runs]) -> list[Column]:
             column("Deviation", "standard deviation over clients; lower is fairer", np.std, higher=False),
         ),
     )
+
+
+def by_client(rows: list[Runs]) -> list[Column]:
+    """A column for each client that trained, where the user's data name them; empty if they are many."""
+    of, sizes = measured(rows)[0], dict[str, list[int]]()
+    for record in (record for row in rows for run in row.runs for record in run.clients if record.get("seen", True)):
+        sizes.setdefault(str(record.get("name", "")), []).append(int(record.get("samples", 0)))
+    if len(sizes) > NAMED or any(DRAWN.fullmatch(name) for name in sizes):
+        return []
+
+    def column(name: str, counts: list[int]) -> Any:
+        few, most = min(counts), max(counts)
+        told = f"{most} training sample{'s' * (most != 1)}" if few == most else f"{few} to {most} training samples"
+        shown = Number("", "", "", told, unit=of.unit, column=name, ranked=True, higher=of.higher)
+
+        def read(run: Run) -> float | None:
+            values = [value for own, value in _clients(run, of, True) if own == name]
+            return values[0] / of_scale(of) if values else None
+
+        return shown, read
+
+    return columns_of(rows, (column(name, counts) for name, counts in sorted(sizes.items())))
 
 
 def of_scale(of: Measure) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from apiece.report.charts import Rounds
 from apiece.report.curves import consensus, curves
 from apiece.report.drawing import series, style
-from apiece.report.fairness import fairness
+from apiece.report.fairness import by_client, fairness
 from apiece.report.fairness import table as fairness_table
 from apiece.report.metrics import by_key, capital, others
 from apiece.report.panels import Section
@@ -37,15 +37,17 @@ def sections(rounds: Rounds, target: float | None = None) -> list[Section]:
         to_it = costs(rows, wanted) if wanted is not None else []
         about = f"Cost of reaching {first.told(wanted)} global {first.title}" if wanted is not None else ""
         about += f", {TARGET}" if usual is not None else ""
+        each = f"{capital(first.title)} of each client on its own test set"
         made = [
             *(over_rounds(capital(measure.title)) for measure in measures),
             over_rounds("Loss"),
-            Section("Cost", legend, [*curves(rounds, costed, "bytes")], to_it, about if to_it else ""),
+            Section("Cost", legend, [*curves(rounds, costed, "bytes")], [(about, to_it)]),
             over_rounds("Drift"),
             Section("Consensus by layer", layers, by_layer, of="layers"),
-            Section("Fairness", legend, [*fairness(rows)], fairness_table(rows)),
+            Section("Fairness", legend, [*fairness(rows)], [("", fairness_table(rows)), (each, by_client(rows))]),
             Section("Split", [], [*splits(rows)]),
             over_rounds("Logged"),
             Section("Observed", [], [*observed(rows)]),
         ]
-    return [section for section in made if section.panels or section.table]
+    made = [section._replace(tables=[(title, table) for title, table in section.tables if table]) for section in made]
+    return [section for section in made if section.panels or section.tables]

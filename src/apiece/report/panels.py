@@ -1,8 +1,8 @@
-"""What the page shows under one heading: figures that share a legend, and a table before them."""
+"""What the page shows under one heading: figures that share a legend, and tables before them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.report.drawing import Series
@@ -26,13 +26,12 @@ class Panel(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Figures that belong together and share a legend, after a table if there is one."""
+    """Figures that belong together and share a legend, after their tables, each below its heading."""
 
     title: str
     legend: list[Series]
     panels: list[Panel]
-    table: list[Column] = []
-    about: str = ""  # the heading of the table
+    tables: Sequence[tuple[str, list[Column]]] = ()
     of: str = "rows"  # what the legend's lines are: runs, or layers
 
 

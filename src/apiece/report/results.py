@@ -34,6 +34,7 @@ __all__ = [
     "spread",
 ]
 
+WRITTEN = (".html", ".json", ".md")  # of files that lie beside runs: reports, and the table of a grid
 DEPTH = 3  # levels below a named folder where runs are looked for
 
 
@@ -85,19 +86,24 @@ def begun(folders: Iterable[str | Path], target: float | None = None) -> list[Pa
     such folder, or if the first metric of the runs never has the value `target`.
     """
     kept, left, found = list[Path](), list[tuple[Path, NotBegun]](), list[Runs]()
-    for path in map(Path, folders):
+    folders = [Path(folder) for folder in folders]
+    files = [path for path in folders if path.is_file()]
+    for path in folders:
         try:
-            for row in [] if path.is_file() else read_runs(path):
+            for row in [] if path in files else read_runs(path):
                 tell_lost(row.runs)
                 found.append(row)
             kept.append(path)
         except NotBegun as problem:
             left.append((path, problem))
-    if left and all(path.is_file() for path in kept):
+    if left and all(path in files for path in kept):
         raise left[0][1]
     refuse_target(target, measured(found)[0].unit)
     for path, _ in left:
         print(f"apiece: {path} has no finished round, and is left out.", file=sys.stderr)
+    for path in files:
+        if path.suffix not in WRITTEN:
+            print(f"apiece: {path} is a file, no folder of a run, and is left out.", file=sys.stderr)
     return kept
 
 
@@ -175,6 +181,14 @@ def _labels(rows: list[Runs]) -> list[str]:
     for row in rows:
         namesakes = [other for other in rows if other.name == row.name]
         differ = [key for key in differing(namesakes) if key != "algorithm" and key in row.config]
-        labels.append(", ".join([row.name, *(f"{key} {row.config[key]}" for key in differ[:3])]))
+        told = (f"{key} {_told(key, row.config[key], namesakes)}" for key in differ[:3])
+        labels.append(", ".join([row.name, *told]))
     same = [labels.count(label) > 1 for label in labels]
     return [f"{label} ({row.runs[0].path})" if s else label for label, s, row in zip(labels, same, rows, strict=True)]
+
+
+def _told(key: str, value: Any, rows: list[Runs]) -> Any:
+    """A setting's value; of a path its last part, where that distinguishes the rows."""
+    names = [Path(str(row.config.get(key))).name for row in rows]
+    values = [str(row.config.get(key)) for row in rows]
+    return Path(value).name if isinstance(value, str) and len(set(names)) == len(set(values)) else value

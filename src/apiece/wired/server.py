@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 import tomli_w
@@ -63,6 +63,8 @@ class Wired:
     """How a run's clients work: `workers` at a time, each in a process of its own."""
 
     workers: int
+
+    way: ClassVar[str] = "each in a process of its own"
 
     @classmethod
     def of(cls, experiment: Experiment, workers: int) -> Wired:
