@@ -141,7 +141,7 @@ def test_the_commands_lead_from_a_folder_to_an_admitted_node(tmp_path):
     assert "authority's fingerprint is" in said and "cannot reach" not in said
     authority = said.partition("fingerprint is ")[2][:39]
     shutil.copytree(place / "nodes" / "north", tmp_path / "sent")
-    said = cli("deploy", "key", tmp_path / "sent").out
+    said = cli("join", tmp_path / "sent", "--make-key").out
     assert said.count(authority) == 1  # what the coordinator reads out
     read_out = said.partition("read out on the phone: ")[2][:39]
     request = tmp_path / "sent" / "request.toml"
@@ -152,7 +152,9 @@ def test_the_commands_lead_from_a_folder_to_an_admitted_node(tmp_path):
     assert cli("deploy", "renew", place).code == 0
     assert cli("deploy", "revoke", place, "north").out == "north is revoked.\n"
     sentence(cli("deploy", "admit", place, request), "was revoked")
-    sentence(cli("deploy", "key", tmp_path / "sent"), "exists and is not made anew")
+    sentence(cli("join", tmp_path / "sent", "--make-key"), "exists and is not made anew")
+    sentence(cli("join", tmp_path / "sent", "--make-key", "--data", "own.npz"), "leave --data out")
+    sentence(cli("join", tmp_path / "sent"), "give --data, or --make-key")
 
 
 def test_a_server_on_this_machine_alone_is_said(tmp_path):
@@ -169,9 +171,10 @@ def test_an_ipv6_address_is_listened_on(tmp_path):
 def test_without_the_extra_each_command_says_how_to_install_it(there, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.x509", None)
     sentence(cli("deploy", "init", tmp_path / "c", "--nodes", "a"), "is needed for keys", 'pip install ".[flower]"')
-    others = [("add", there, "x"), ("admit", there, "r"), ("revoke", there, "x"), ("renew", there), ("key", there)]
+    others = [("add", there, "x"), ("admit", there, "r"), ("revoke", there, "x"), ("renew", there)]
     for command in others:
         sentence(cli("deploy", *command), 'pip install ".[flower]"')
+    sentence(cli("join", there / "nodes" / "north", "--make-key"), 'pip install ".[flower]"')
     with pytest.raises(UserError):
         consortium.library()
 

@@ -1,4 +1,4 @@
-"""The commands on a consortium's folder: `apiece deploy init | add | admit | revoke | renew | key`."""
+"""The commands on a consortium's folder: `apiece deploy init | add | admit | revoke | renew`, and a node's key."""
 
 from __future__ import annotations
 
@@ -97,24 +97,18 @@ class Renew:
         print(f"The server's certificate is valid until {ends.server:%Y-%m-%d}: restart the server and its proxy.")
 
 
-@dataclass(frozen=True)
-class Key:
+def make_key(folder: Path) -> None:
     """On a node: make its key, which stays there, and the request for the coordinator."""
+    from apiece.consortium import certificates, keys
 
-    folder: Positional[Annotated[str, arg(metavar="FOLDER", help="The node's folder, as the coordinator sent it.")]]
-
-    def __call__(self) -> None:
-        from apiece.consortium import certificates, keys
-
-        where = Path(self.folder)
-        request = keys.make_key(where)
-        print(f"{where / keys.KEY}: the key of {request.name}; it stays on this machine.")
-        mine = keys.fingerprint(request.public_key)
-        print(f"{where / keys.REQUEST}: send it to the coordinator, and read out on the phone: {mine}")
-        print(f"The coordinator reads out the authority's: {certificates.spoken(where / 'ca.crt')}")
+    request = keys.make_key(folder)
+    print(f"{folder / keys.KEY}: the key of {request.name}; it stays on this machine.")
+    mine = keys.fingerprint(request.public_key)
+    print(f"{folder / keys.REQUEST}: send it to the coordinator, and read out on the phone: {mine}")
+    print(f"The coordinator reads out the authority's: {certificates.spoken(folder / 'ca.crt')}")
 
 
-DEPLOY = {"init": Init, "add": Add, "admit": Admit, "revoke": Revoke, "renew": Renew, "key": Key}
+DEPLOY = {"init": Init, "add": Add, "admit": Admit, "revoke": Revoke, "renew": Renew}
 
 
 def _now() -> dt.datetime:

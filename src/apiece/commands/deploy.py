@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from apiece.commands.arguments import Quiet
+from apiece.commands.consortium import make_key
 from apiece.commands.runs import Settings
 from apiece.config.names import refuse_unknown
 from apiece.config.settings import Config, TaskName, check
+from apiece.errors import UserError
 
 STATE = "/var/lib/apiece"
 State = Annotated[str, arg(metavar="FOLDER", help="The folder of `apiece serve`.")]
@@ -51,9 +53,11 @@ class Join:
     """
 
     folder: Positional[Annotated[str, arg(metavar="NODE", help="The node's folder, as the coordinator sent it.")]]
-    data: str
+    data: str = ""
     """The node's own data: an .npz, .parquet, .csv or .jsonl file, or a folder of images. A test part in it (x_test, a
     column `split`) is used; else a fifth is held out."""
+    make_key: bool = False
+    """Before the node joins, once: make its key, which stays here, and the request.toml for the coordinator."""
     state: State = STATE
     server: Annotated[str | None, arg(metavar="HOST:PORT")] = None
     """Another address of the server than the folder says."""
@@ -73,9 +77,15 @@ class Join:
     """What is learned; auto reads it off the targets."""
 
     def __call__(self) -> None:
+        if self.make_key and self.data:
+            raise UserError("--make-key makes a key, and the node joins by a second command: leave --data out.")
+        if not (self.make_key or self.data):
+            raise UserError("a node joins with its own data: give --data, or --make-key for its key alone.")
         from apiece.consortium import library
 
         library()
+        if self.make_key:
+            return make_key(Path(self.folder))
         from apiece.consortium import naming
         from apiece.deploy.joining import join, node_of
         from apiece.deploy.node import Settings as Own

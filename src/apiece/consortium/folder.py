@@ -38,7 +38,7 @@ JOIN = "join /etc/apiece/node --data /srv/apiece/data.parquet --state /var/lib/a
 COMMANDS = {
     "serve": f"{PROGRAM} {SERVE}",
     "join": f"{PROGRAM} {JOIN}",
-    "make_key": f"{PROGRAM} deploy key /etc/apiece/node",
+    "make_key": f"{PROGRAM} join /etc/apiece/node --make-key",
     "serve_words": json.dumps(SERVE.split()),
     "join_words": json.dumps(JOIN.split()),
     "version": __version__,

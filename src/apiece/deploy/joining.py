@@ -24,7 +24,7 @@ LOOK, EXPIRY = 0.5, 15.0  # seconds: between looks, and before a node whose old 
 def node_of(folder: Path) -> tuple[str, str]:
     """(the name, the server) of a node's folder, as the coordinator sent it; raises UserError for what is missing."""
     name, server = keys.node_of(folder)
-    again, made = "ask the coordinator for the folder again", f"`apiece deploy key {folder}` makes it"
+    again, made = "ask the coordinator for the folder again", f"`apiece join {folder} --make-key` makes it"
     needed = {"ca.crt": again, "node.key": made}
     for file, do in needed.items():
         if not (folder / file).is_file():
