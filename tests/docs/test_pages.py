@@ -24,7 +24,7 @@ HOWTO = """own-data own-model compare new-algorithm resume new-client adapters m
 reproduce report consortium""".split()  # test_howto.py has the others
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("start.md", "why.md", "threat-model.md")),
+    *(ROOT / "docs" / name for name in ("start.md", "thirty-minutes.md", "why.md", "threat-model.md")),
     *(ROOT / "docs" / "howto" / f"{name}.md" for name in HOWTO),
     *sorted((ROOT / "docs" / "concepts").glob("*.md")),
 ]
@@ -111,7 +111,7 @@ def test_the_first_command_ends_well_at_its_own_scale(here: Path) -> None:
     """Small commands would not show that a run of twenty rounds diverges."""
     (first,) = (words for block in blocks(PAGES[0]) for words in commands(block.text) if words[:2] == ["apiece", "run"])
     assert cli(*first[1:]).code == 0
-    last = json.loads((here / "runs" / "scaffold" / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((here / "runs" / "first" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["global_accuracy"] > 0.8
 
 

@@ -5,6 +5,7 @@ Importing this package and making a command load neither torch nor numpy.
 
 from __future__ import annotations
 
+from apiece.commands.checking import Check
 from apiece.commands.deploy import Join, Rehearse, Serve
 from apiece.commands.deploying import Deploy
 from apiece.commands.lists import Algorithms, Data
@@ -19,6 +20,7 @@ BY_RANKS = (Run, Grid, Resume, Compare)  # executed by all ranks together; the f
 
 COMMANDS = {
     "new": New,
+    "check": Check,
     "run": Run,
     "grid": Grid,
     "tune": Tune,

@@ -86,9 +86,8 @@ def check_outputs(
     except AttributeError as error:
         raise UserError(f"the model fails at samples {_shapes(x)}: {said(error)}") from None
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
-        raise UserError(
-            f"the model does not take samples {_shapes(x)}: {said(error)}" + _meant_as_tokens(task, theta, buffers, x)
-        ) from None
+        advice = _meant_as_tokens(task, theta, buffers, x) or _as_wide(x, error)
+        raise UserError(f"the model does not take samples {_shapes(x)}: {said(error)}{advice}") from None
     if usual:
         refuse_outputs(task.name, outputs, y, classes)
     task = replace(task, loss=fitting_shape(task.loss, outputs, y))
@@ -131,6 +130,14 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
     except (RuntimeError, ValueError, TypeError, IndexError):
         return ""
     return ' (numbers are read as features: give tokens by name, {"input_ids": array}, or a Federation of tensors)'
+
+
+def _as_wide(x: Any, error: Exception) -> str:
+    """What to do if a first linear layer takes another number of features."""
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or "mat1 and mat2" not in str(error):
+        return ""
+    wide = x.shape[1]
+    return f" (a sample has {wide} numbers: begin with a layer that takes as many, as nn.Linear({wide}, ...))"
 
 
 def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any) -> Task:

@@ -30,7 +30,7 @@ from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.algebra.returned import blamed
 from apiece.algebra.slots import misspelled
-from apiece.contract.comparing import close, equal, same
+from apiece.contract.comparing import MADE, alike, close, equal, same
 from apiece.contract.measured import measured, measures
 from apiece.contract.trial import NAMES, ROUNDS, SEED, Here, Trial, model
 from apiece.data.federation import Federation
@@ -49,12 +49,15 @@ PADDED = (
 
 
 class Report(NamedTuple):
-    """What `check` found: the largest differences left by rounding, and each part's neutral value or why not."""
+    """What `check` found: the largest differences left by rounding, each part's neutral value or why not, and whether
+    anything on the contract's problem differs from federated averaging's run.
+    """
 
     name: str
     vectorized: float
     permuted: float
     neutral: tuple[str, ...]
+    changes: bool
 
 
 def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, **settings: Any) -> Report:
@@ -84,17 +87,19 @@ def _checked(subject: Algorithm | Piece, module: Callable[[], nn.Module], settin
         assert not misspelled(subject), misspelled(subject)
         reports = [_checked(algorithm(subject, *place, name=repr(subject)), module, settings) for place in PLACES]
         vectorized, permuted = (max(gaps) for gaps in zip(*((r.vectorized, r.permuted) for r in reports), strict=True))
-        return Report(repr(subject), vectorized, permuted, reports[0].neutral)
+        return Report(repr(subject), vectorized, permuted, reports[0].neutral, reports[0].changes)
     exact, rounded = (Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
     neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
     _pure(exact)  # first: a round that changed its input would do so under threads while others read it
     alone = exact.run(Sequential(), rounds=3)
+    changes = _changes(exact, alone)
     measures(exact, alone)
     same("law 1 (threaded)", exact, alone, exact.run(Threaded(2), rounds=3))
     _resumes(exact, alone := exact.further(alone))
     _declares(exact, alone)
     alone = rounded.run(Sequential(), rounds=3)
-    return Report(subject.name, _vectorized(rounded, alone), _permuted(rounded, rounded.further(alone)), neutral)
+    gaps = _vectorized(rounded, alone), _permuted(rounded, rounded.further(alone))
+    return Report(subject.name, *gaps, neutral, changes)
 
 
 # --- the laws, each compared with the run of one client after the other -----------------------------------------------
@@ -120,11 +125,18 @@ def _neutral(trial: Trial, place: int) -> str:
     subjects = (combine([*parts[:place], *there, *parts[place + 1 :]], subject.name) for there in ([value], []))
     one, two = (replace(trial, subject=tried, settings=watched) for tried in subjects)
     left, right = one.run(Sequential()), two.run(Sequential())
-    law = f"law 2 ({value!r} is not {meaning} to the bit; a sum of vectors rounds)"
+    law = f"law 2 ({value!r} is not {meaning} to the bit; with that value a slot shall return what it was given)"
     bare = {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
     equal(law, subject, left.server._replace(**bare), right.server._replace(**bare))
     equal(law, subject, one.models(left), two.models(right))
     return f"{value!r}: {meaning}"
+
+
+def _changes(trial: Trial, alone: Here) -> bool:
+    """Whether the server's model, or what is measured, differs from federated averaging's."""
+    usual = replace(trial, subject=algorithm(name="fedavg")).run(Sequential(), rounds=3)
+    one, two = ((here.server.params, measured(here)) for here in (alone, usual))
+    return not alike(one, two)
 
 
 def _pure(trial: Trial) -> None:
@@ -133,7 +145,7 @@ def _pure(trial: Trial) -> None:
     for t in range(3):
         before, rows, data = copied(again.server), again.clients.rows.digest(), copied(pool)
         once, twice = trial.round(again, t), trial.round(again, t)
-        equal("law 8 (a round changed its input)", trial.subject, before, again.server)
+        equal(f"law 8 (a round changed its input; {MADE})", trial.subject, before, again.server)
         equal("law 8 (a round changed the data)", trial.subject, data, pool)
         assert rows == again.clients.rows.digest(), "law 8 (a round changed rows before they were committed)"
         equal("law 8 (a round does not repeat)", trial.subject, once, twice)

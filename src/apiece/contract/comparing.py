@@ -13,6 +13,7 @@ from apiece.algebra.composition import Algorithm
 from apiece.contract.trial import NAMES, Here, Trial
 
 TOLERANCE = 1e-10
+MADE = "a slot makes a new tensor, as theta - x does and theta -= x does not"
 
 
 def rows_of(here: Here) -> list[dict[str, Tensor]]:
@@ -26,6 +27,12 @@ def same(law: str, trial: Trial, one: Here, two: Here) -> None:
 
 def equal(law: str, subject: Algorithm, one: Any, two: Any) -> None:
     compare(law, subject, one, two, lambda a, b: torch.equal(a, b))
+
+
+def alike(one: Any, two: Any) -> bool:
+    """Whether two trees of tensors and numbers are the same to the bit."""
+    (left, spec), (right, other) = tree_flatten(one), tree_flatten(two)
+    return spec == other and all(map(torch.equal, map(torch.as_tensor, left), map(torch.as_tensor, right)))
 
 
 def close(law: str, trial: Trial, one: Here, two: Here, rows: list | None = None) -> float:

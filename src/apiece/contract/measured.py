@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from apiece.contract.comparing import equal
+from apiece.contract.comparing import MADE, equal
 from apiece.contract.trial import LOSS, NAMES, Here, Trial
 from apiece.data.federation import Federation
 from apiece.engine.predicting import observed
@@ -26,7 +26,7 @@ def measures(trial: Trial, trained: Here) -> None:
         pool = cast(Federation, here.clients.federation).pool
         before, rows = copied((here.server, pool)), here.clients.rows.digest()
         once, twice = measured(here), measured(here)
-        equal("law 8 (a measurement changed its input)", trial.subject, before, (here.server, pool))
+        equal(f"law 8 (a measurement changed its input; {MADE})", trial.subject, before, (here.server, pool))
         assert rows == here.clients.rows.digest(), "law 8 (a measurement changed rows)"
         equal("law 8 (a measurement does not repeat)", trial.subject, once, twice)
 

@@ -118,7 +118,8 @@ def _built(call: Call, known: Functions) -> Any:
     try:
         return function(*bound.args, **bound.kwargs)
     except UserError as problem:
-        raise error(call.at, f"{call}: {problem}") from problem
+        told = str(problem)
+        raise error(call.at, told if told.startswith(call.name) else f"{call}: {told}") from problem
 
 
 def _taken(call: Call, known: Functions, take: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:

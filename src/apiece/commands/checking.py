@@ -1,0 +1,36 @@
+"""The command that holds an algorithm to the laws that all algorithms keep: `apiece check`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check that an algorithm keeps the laws that all algorithms keep, on a problem of seven unlike clients."""
+
+    algorithm: Positional[Annotated[str, arg(metavar="ALGORITHM")]]
+    """An expression, as `run` takes it."""
+    plugin: tuple[str, ...] = ()
+    """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
+
+    def __call__(self) -> None:
+        from apiece.config.assemble import chosen_algorithm
+        from apiece.contract import check
+        from apiece.errors import UserError
+
+        subject = chosen_algorithm(self.algorithm, self.plugin)
+        try:
+            found = check(subject)
+        except AssertionError as error:
+            raise UserError(f"{self.algorithm} cannot be relied on: {error}") from error
+        print(f"{found.name} keeps the laws.")
+        print("- One after the other, in threads and after every resumption: the same bits.")
+        print(f"- Vectorized: within {found.vectorized:.0e}; clients in another order: within {found.permuted:.0e}.")
+        for neutral in found.neutral:
+            print(f"- Neutral value: {neutral}.")
+        if not found.changes:
+            print("- On this problem it changes nothing: its models and its clients' losses are federated averaging's.")

@@ -1,0 +1,53 @@
+"""`apiece check`: the contract for an expression, and what it says of a piece that breaks or changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.outer import cli, sentence
+
+PIECE = '''
+from apiece import Piece, algorithm
+
+
+class Drawn(Piece):
+    def personal(self, view, theta):
+        {line}
+        return theta
+
+    @classmethod
+    def neutral(cls):
+        return "a test"
+
+
+def drawn():
+    return algorithm(Drawn(), name="drawn")
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path):
+    def write(line: str) -> list[object]:
+        (tmp_path / "own.py").write_text(PIECE.format(line=line))
+        return ["--plugin", tmp_path / "own.py"]
+
+    return write
+
+
+def test_an_algorithm_that_keeps_the_laws_is_told_with_its_differences(plugin):
+    ended = cli("check", "drawn + scaffold", *plugin("theta = 0.5 * theta"))
+    assert ended.code == 0, ended
+    assert ended.out.startswith("drawn + scaffold keeps the laws.\n") and "Vectorized: within " in ended.out
+    assert "Drawn: none, for a test" in ended.out and "changes nothing" not in ended.out
+
+
+def test_a_piece_that_changes_nothing_is_told(plugin):
+    assert "- On this problem it changes nothing: its models" in cli("check", "drawn", *plugin("theta = 1 * theta")).out
+
+
+def test_a_broken_law_is_one_sentence(plugin):
+    said = "drawn cannot be relied on: law 8 (a measurement changed its input; a slot makes a new tensor"
+    sentence(cli("check", "drawn", *plugin("theta -= 1")), said)
+    sentence(cli("check", "drawn", *plugin("theta = view.nope")), "Drawn.personal fails on the contract's problem")
+    sentence(cli("check", "drown", *plugin("pass")), "did you mean 'drawn'?")
