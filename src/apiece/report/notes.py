@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from apiece.report.results import Run, Runs
+from apiece.report.text import short
 
+RISEN = 3.0  # times its least value: a training loss that ends higher was thrown off
 MANY = 8  # notes of one kind that are shown; the rest are only counted
 
 
@@ -25,6 +27,7 @@ def notes(rows: list[Runs]) -> list[str]:
             broken = rounds[[not math.isfinite(value) for value in values]] if len(values) else rounds
             if len(broken):
                 found.append(f"{who}: {key} is not finite in {len(broken)} rounds, first in round {broken[0]}.")
+        found += risen(who, run)
         if skipped := sum(run.series("skipped")[1]):
             found.append(f"{who}: {skipped:.0f} messages of clients were not finite and were skipped.")
     if len(found) > MANY:
@@ -35,6 +38,20 @@ def notes(rows: list[Runs]) -> list[str]:
         + _lost(runs, "cohort", "answered", "of the clients asked answered")[:1]
         + _lost(federated, "steps", "steps_counted", "of the local steps reached the server")
     )
+
+
+def risen(who: str, run: Run) -> list[str]:
+    """That the training loss rose, which steps that are too long do; empty if it did not."""
+    rounds, values = run.series("train_loss")
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return []
+    least, last = int(values.argmin()), float(values[-1])
+    if last <= values[0] or last <= RISEN * values[least]:
+        return []
+    return [
+        f"{who}: the training loss rose from {short(float(values[least]))} in round {rounds[least]} to {short(last)}: "
+        "lower --lr, or shorten gradients by --clip."
+    ]
 
 
 def _lost(runs: list[tuple[str, Run]], whole: str, part: str, what: str) -> list[str]:
