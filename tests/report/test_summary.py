@@ -44,6 +44,11 @@ def test_drift_names_the_furthest_and_the_nearest():
 def test_rows_that_tie_are_all_named():
     rows = [row(name, 0.5, divergence_all=far) for name, far in (("one", 2.0), ("two", 2.0), ("three", 0.5))]
     assert "from the server's with one and two, to a divergence of 2, and least with three" in summary(rows)[-1]
+    told = lambda names: summary([row(name, 0.5) for name in names.split()])[0]
+    assert told("one two").startswith("one and two end with the same global accuracy, 50.00 %")
+    assert told("one two three").startswith("one, two and three end with the same")
+    assert told("one two three four").startswith("one, two, three and 1 other end with the same")
+    assert told("one two three four five").startswith("one, two, three and 2 others end with the same")
 
 
 def test_clients_who_are_better_alone_are_not_passed_over():

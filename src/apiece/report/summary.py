@@ -14,6 +14,7 @@ from apiece.report.table import comparable
 from apiece.report.text import amount, number, short, with_unit
 
 REFERENCES = ("centralized", "local")  # rows that are compared with, and never the best
+TIED = 3  # so many of the rows that tie for the best are named
 
 
 class End(NamedTuple):
@@ -91,7 +92,8 @@ def _reached(ends: list[End], of: Measure, way: str) -> str:
     if len(ends) == 1:
         return f"{top.row.name} ends with a {what} of {with_unit(top.value, of.unit)}"
     if _tied(ends):
-        return f"{top.row.name} and {ends[1].row.name} end with the same {what}, {with_unit(top.value, of.unit)}"
+        tied = [end.row.name for end in ends if end.value.mean == top.value.mean]
+        return f"{_listed(tied, TIED)} end with the same {what}, {with_unit(top.value, of.unit)}"
     lead = _lead(top, ends[1], of)
     return f"{top.row.name} ends with the {of.best} {what}, {with_unit(top.value, of.unit)}: {lead}"
 
@@ -141,7 +143,14 @@ def _alone(rows: list[Runs], ends: list[End], of: Measure) -> str:
 def _named(ends: list[End], at: End) -> str:
     """The rows that have, as the page writes numbers, the value of this one."""
     names = [end.row.name for end in ends if number(end.value) == number(at.value)]
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return _listed(names)
+
+
+def _listed(names: list[str], most: int | None = None) -> str:
+    """`a, b and c`; of more than `most` names, so many and the number of the rest."""
+    rest = 0 if most is None else len(names) - most
+    parts = [*names[:most], f"{rest} other{'s' * (rest > 1)}"] if rest > 0 else names
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
 
 def _spent(best: Runs, rows: list[Runs]) -> str:
