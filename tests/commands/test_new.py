@@ -62,6 +62,21 @@ def test_data_that_are_not_there_are_refused(here: Path):
     assert not list(here.iterdir())
 
 
+def test_a_column_that_the_table_does_not_have_is_refused(here: Path):
+    import pandas
+
+    (here / "own.csv").write_text("\ufeff\nbakery,day,waste\nann,1,2\n", encoding="utf-8")
+    pandas.DataFrame({"bakery": ["ann"], "waste": [2]}).to_parquet(here / "own.parquet")
+    (here / "broken.parquet").write_text("none")
+    given = ["new", "study", "--client-column", "bakery", "--target-column"]
+    told = "--target-column wast: own.csv has no such column; did you mean 'waste'? Allowed: bakery, day, waste."
+    sentence(cli(*given, "wast", "--data", "own.csv"), told)
+    sentence(cli(*given, "wast", "--data", "own.parquet"), "own.parquet has no such column; did you mean 'waste'?")
+    sentence(cli("new", "study", "--data", "own.csv", "--client-column", "shop"), "--client-column shop: own.csv has")
+    assert not (here / "study").exists()
+    assert cli(*given, "wast", "--data", "broken.parquet").code == 0
+
+
 @pytest.mark.parametrize("name", ["a study", "..", ".", "x/y!", "étude", ""])
 def test_a_bad_name_is_refused_in_one_sentence(here: Path, name):
     ended = cli("new", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from dataclasses import dataclass
@@ -77,11 +78,31 @@ def settings(data: str, target: str | None, client: str | None) -> dict[str, Any
         column = target or client
         raise UserError(f"--data {data} is no table with a column {column!r}: name a table, or leave the column out.")
     columns = {"target_column": target, "client_column": client}
+    there = [] if named else header(Path(data))
+    if missing := next((name for name, column in columns.items() if there and column not in (None, *there)), None):
+        flag, column = f"--{missing.replace('_', '-')}", str(columns[missing])
+        raise UserError(f"{flag} {column}: {data} has no such column; {nearest(column, there)}")
     found: dict[str, Any] = {"data": data if named else str(Path(data).absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
     found |= {"prepare": "onehot"} if Path(data).suffix == ".csv" else {}
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}
     return found | {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
+
+
+def header(path: Path) -> list[str]:
+    """The names of a table's columns; empty where they cannot be read without the packages that read tables."""
+    try:
+        if path.suffix == ".csv":
+            with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+                first = next(filter(None, csv.reader(file)), [])
+            return [name or f"Unnamed: {place}" for place, name in enumerate(first)]  # as pandas names it
+        if path.suffix == ".parquet":
+            from pyarrow import parquet
+
+            return parquet.read_schema(path).names
+    except (ImportError, OSError, ValueError, csv.Error):  # a run says what is wrong with the table
+        pass
+    return []
 
 
 def written(study: str, given: dict[str, Any]) -> dict[str, str]:
