@@ -102,6 +102,7 @@ def test_the_best_of_a_row_is_bold(tmp_path):
     best, other = (f"{100 * v:.2f}" for v in sorted(values, reverse=True))
     text = (tmp_path / "g" / "grid.md").read_text()
     assert best != other and f"**{best}**" in text and f"**{other}**" not in text
+    assert "in each row the highest is bold, unless all are equal." in text
 
 
 def test_a_model_that_no_server_has_is_never_bold(tmp_path):

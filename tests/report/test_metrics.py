@@ -60,7 +60,7 @@ def test_what_is_bold_is_called_by_what_was_measured():
     errors = [replace(one, name=name, runs=measured) for name in ("one", "two")]
     accuracies = [replace(row, name=name) for name in ("one", "two") for row in rows(global_accuracy=[0.5, 0.75])]
     assert "of a column of a metric the lowest is bold" in render(errors)
-    assert "of a column's accuracies the highest is bold" in render(accuracies)
+    assert "of a column's accuracies the highest is bold, unless all are equal." in render(accuracies)
 
 
 def test_cells_are_in_the_metrics_unit():

@@ -210,7 +210,7 @@ def test_pooled_data_are_never_bold_and_the_caption_says_so(tmp_path: Path) -> N
     bold = next(column.best for column in columns(rows) if column.metric.key == "global_accuracy")
     assert bold == {0} and unbeaten(rows[0].measures, rows).endswith("(centralized left out)")
     assert default_target(rows) == 0.66  # 95 % of the larger of two, 0.7, and not of the pooled data
-    assert not left_out(rows[:2]) and "the highest (centralized left out) is bold" in render(rows)
+    assert not left_out(rows[:2]) and "the highest (centralized left out) is bold, unless all are equal" in render(rows)
 
 
 def test_lines_that_hide_each_other_are_named_and_a_target_that_nobody_named_is_explained(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_virtual_global_model_is_marked_and_never_bold(tmp_path: Path) -> None
 
 def test_a_star_is_explained_and_a_single_row_has_none(tmp_path: Path) -> None:
     one, other = (write(tmp_path / name, [0.1, end], name) for name, end in (("a", 0.5), ("b", 0.6)))
-    assert "* 60.00" in (text := printed([one, other])) and "The highest has a star." in text
+    assert "* 60.00" in (text := printed([one, other])) and "The highest has a star, unless all are equal." in text
     assert "*" not in printed(one) and "star" not in printed(one)
     for seed in (0, 1):
         write(tmp_path / "c" / f"seed-{seed}", [0.1, 0.5 + 0.1 * seed], "c", seed=seed)

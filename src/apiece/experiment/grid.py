@@ -32,7 +32,7 @@ from apiece.report.grid_table import NOTHING, Grid
 from apiece.report.metrics import Measure, Number, choices
 from apiece.report.page import write_report
 from apiece.report.results import Runs, Spread, best, measured, read_run, tell_lost
-from apiece.report.table import VIRTUAL, unbeaten
+from apiece.report.table import IS_BOLD, VIRTUAL, unbeaten
 from apiece.report.text import cell as written
 from apiece.system.files import atomic_write
 from apiece.system.ranks import join
@@ -211,7 +211,7 @@ def _grid(
     seeds = max((len(runs.runs) for runs in done.values()), default=0)
     spread = f"; mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
     top = unbeaten([Measure("", metric.higher)]) if seeds > 1 else "the highest" if metric.higher else "the lowest"
-    bold = f"in each row {top} is bold"
+    bold = f"in each row {top} {IS_BOLD}"
     unit = ", in percent" if metric.unit == "%" else f", in {metric.unit}" if metric.unit else ""
     about = f"{metric.heading}: {metric.caption}{unit}, after the last round{spread}; {bold}."
     return Grid(rows, columns, texts, tops, notes, about, values=values)

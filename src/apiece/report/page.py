@@ -24,7 +24,7 @@ from apiece.report.notes import notes
 from apiece.report.results import Runs, measured, read_runs
 from apiece.report.summary import as_text, facts, summary, title
 from apiece.report.svg import inline
-from apiece.report.table import VIRTUAL, bold, columns, readings
+from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, readings
 
 TEMPLATES = Path(__file__).with_name("templates")
 EVERY = 5  # seconds after which a live page looks for news
@@ -93,7 +93,7 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         first=measures[0],
         of_accuracy=all(measure.name == "accuracy" for measure in measures),
         seeds=max(len(row.runs) for row in rows),
-        bold=bold(rows),
+        bold=f"{bold(rows)} {IS_BOLD}",
         virtual=VIRTUAL,
         sections=shown,
         svg=lambda name, panel: Markup(inline(panel.figure, panel.alt, name)),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 UNBEATEN = "every mean that Welch's t-test (one-sided, 5 %) does not put below the highest"  # is bold
 UNDERCUT = "every mean that Welch's t-test (one-sided, 5 %) does not put above the lowest"  # where lower is better
 UNMATCHED = "every mean that Welch's t-test (one-sided, 5 %) does not put behind the best"  # where some of each are
+IS_BOLD = "is bold, unless all are equal"  # what follows one of these, or a value
 VIRTUAL = "the average of clients' models, which the server does not have"  # a global model with personal parameters
 WRITTEN = {"%": percent, "B": amount}  # by unit; other units have plain numbers
 
@@ -130,7 +131,7 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     spent = [column for column in made if column not in reached]
     seeds = max(len(row.runs) for row in rows)
     about = [f"mean ± standard deviation over {seeds} seeds"] if seeds > 1 else []
-    about += [f"{bold(rows)} is bold"] if any(column.best for column in made) else []
+    about += [f"{bold(rows)} {IS_BOLD}"] if any(column.best for column in made) else []
     about += [f"†: {VIRTUAL}"] if any(column.virtual for column in made) else []
     note: list[RenderableType] = [About(f" {capital('; '.join(about))}.")] if about else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
