@@ -197,6 +197,18 @@ def test_expressions_know_the_name_as_any_other(slowly):
     sentence(run(algorithm="slowly"), "unknown name 'slowly'")
 
 
+def test_a_file_in_the_place_of_a_name_is_told_as_a_plugin(slowly, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scafold").write_text("")
+    for text, plugin in (("at_home.py", {}), ("at_home.py", {"plugin": slowly}), ("a/at_home.py", {})):
+        told = f"{text} is a file: give it with --plugin {text}, and name one of its functions with --algorithm.\n"
+        assert run(algorithm=text, **plugin).err == f"apiece: {told}"
+    sentence(run(algorithm="scaffold + at_home.py(2)"), "12: at_home.py is a file: give it with --plugin at_home.py,")
+    sentence(run(algorithm="scafold"), "scafold is a file")
+    sentence(run(algorithm="scaffoldd"), "unknown name 'scaffoldd'; did you mean 'scaffold' or")
+    sentence(run(split="at_home.py"), "unknown name 'at_home.py'")
+
+
 def test_a_file_is_read_by_its_own_rules(tmp_path):
     """What this package imports from the future is not its plug-ins': their annotations are what they wrote."""
     (tmp_path / "typed.py").write_text("def typed(x: int): ...\n")

@@ -9,7 +9,7 @@ from apiece.config.settings import AUTO, Config
 from apiece.data.catalog import OWN
 from apiece.errors import UserError
 from apiece.language import algorithms, optimizers, plugins, schedules, splits
-from apiece.language.expression import Functions, build, check_names, parse, parse_list
+from apiece.language.expression import Functions, as_plugin, build, check_names, parse, parse_list
 from apiece.language.names import Names
 
 SIDES = {"optimizer": optimizers.CLIENTS, "server": optimizers.SERVERS}
@@ -44,6 +44,8 @@ def refuse_unknown(config: Config) -> None:
             continue
         check_names(parse(getattr(config, setting)), SOURCES[setting])
         _refuse_other_side(setting, getattr(config, setting))
+    if {"/", "\\"} & {*config.algorithm} and (plugin := as_plugin(config.algorithm)):  # no name can be a path
+        raise UserError(plugin)
     if not config.plugin:
         check_names(parse(config.algorithm), plugins.names(algorithms.NAMED))
 

@@ -9,6 +9,8 @@ among these.
 from __future__ import annotations
 
 import inspect
+import os
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,6 +53,13 @@ def check_names(calls: Iterable[Call], source: types.ModuleType | Functions) -> 
     known = _by_name(source)
     for call in calls:
         _bound(call, _taken(call, known, _reader(known)))
+
+
+def as_plugin(text: str) -> str:
+    """How to take an algorithm from the file that stands in the place of its name; "" if this is no file."""
+    if not re.fullmatch(r"[^\s+,()]+\.py", text) and not os.path.isfile(text):
+        return ""
+    return f"{text} is a file: give it with --plugin {text}, and name one of its functions with --algorithm."
 
 
 def catalog(source: types.ModuleType | Functions) -> list[Entry]:
@@ -125,6 +134,8 @@ def _built(call: Call, known: Functions) -> Any:
 def _taken(call: Call, known: Functions, take: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
     name = call.name.replace("-", "_")
     if name not in known:
+        if isinstance(known, Names) and known.listed and (plugin := as_plugin(call.name)):
+            raise error(call.at, plugin)
         listed = f" {known.listed}" if isinstance(known, Names) and known.listed else ""
         raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, known)}{listed}")
     try:
