@@ -352,5 +352,5 @@ def test_a_training_loss_that_rose_is_told_with_what_mends_it(tmp_path: Path) ->
     for losses, told in (([2.3, 1.0, 3.5], True), ([2.3, 1.0, 2.9], False), ([9.0, 1.0, 3.5], False)):
         rows = [line | {"train_loss": loss} for line, loss in zip(lines, losses, strict=True)]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-        said = "fedavg: the training loss rose from 1.00 in round 2 to 3.50: lower --lr, or shorten gradients by --clip."
+        said = "fedavg: the training loss rose from 1 in round 2 to 3.5: lower --lr, or shorten gradients by --clip."
         assert (said in " ".join(printed(folder).split())) is (said in render(read_runs(folder))) is told
