@@ -50,6 +50,7 @@ def facts_of(given) -> Facts:
         alike=True,
         workers=min(CORES, problem.cohort),
         calls=-(-problem.cohort // compiled(space, "cpu", problem.cohort, CORES).chunk),
+        recorded=problem.samples // problem.batch,
     )
 
 
@@ -100,7 +101,8 @@ def main() -> None:
         best = [min(each) for each in zip(*totals.values(), strict=True)]
         for lift, of in totals.items():
             cells = (f"{t:.0f} ({t / b:.2f})" for t, b in zip(of, best, strict=True))
-            table.add_row(lift, *(f"{s:.2f}" for s in taken.get(lift, ())) or ("", ""), *cells)
+            measured = [f"{seconds:.2f}" for seconds in taken.get(lift, ())] or ["", ""]
+            table.add_row(lift, *measured, *cells)
         console.print(table)
         console.print(*(f"{m} min: {f.why}" for m, f in zip(MINUTES, found, strict=True)), sep="\n", highlight=False)
         worst = max(t / b for t, b in zip(totals["auto"], best, strict=True))
