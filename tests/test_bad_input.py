@@ -22,7 +22,7 @@ from apiece.pieces.proximal import Proximal
 
 EXPRESSIONS = [
     ({"algorithm": "scafold"}, "unknown name 'scafold'", "did you mean 'scaffold'", "48 to choose from. `apiece alg"),
-    ({"algorithm": "scaffold + relaxd_init"}, "At character 12", "did you mean 'relaxed_init'"),
+    ({"algorithm": "scaffold + relaxd_init"}, "at character 12", "did you mean 'relaxed_init'"),
     ({"algorithm": "fedprox(nu=1)"}, "no argument 'nu'", "did you mean 'mu'"),
     ({"algorithm": "fedprox(mu=big)"}, "fedprox's mu must be a number, not big"),
     ({"algorithm": "fedprox(mu=-1)"}, "mu=-1", "0 or more"),
@@ -40,7 +40,7 @@ EXPRESSIONS = [
     ({"algorithm": "relaxed_init(aggregate=mean)"}, "paper or delta"),
     ({"algorithm": "fedals(alpha=0)"}, "alpha is 1 or more"),
     ({"algorithm": "fedals(cohort=kept)"}, "held or redrawn"),
-    ({"algorithm": "fedavg +"}, "At character 9"),
+    ({"algorithm": "fedavg +"}, "at character 9"),
     ({"algorithm": ""}, "expected a name", "write it as in"),
     ({"algorithm": "__import__('os').system('true')"}, "cannot read", "put quotes"),
     ({"split": "dirichlt(0.1)"}, "did you mean 'dirichlet'"),

@@ -177,7 +177,7 @@ def test_another_configuration_is_refused_by_name_before_anything_runs(tmp_path)
 
 BAD = [
     (("fedavgg", "nothing"), {}, "--rows 'fedavgg'", "did you mean 'fedavg'"),
-    (("fedavg, fedprox(nu=1)", "nothing"), {}, "At character", "no argument 'nu'"),
+    (("fedavg, fedprox(nu=1)", "nothing"), {}, "at character", "no argument 'nu'"),
     (("fedavg,", "nothing"), {}, "--rows", "expected a name, found the end"),
     (("fedavg; scaffold", "nothing"), {}, "cannot read ';'"),
     (("nothing", "scaffold"), {}, "--rows", "unknown name 'nothing'"),
@@ -266,7 +266,7 @@ def test_lists_of_expressions():
         "scaffold + fedals(alpha=5, cohort=held)",
         'x([1, 2], "a, b")',
     ]
-    for bad, said in (("a,,b", "At character 3: expected a name"), ("a b", "expected the end or '+' or ','")):
+    for bad, said in (("a,,b", "at character 3: expected a name"), ("a b", "expected the end or '+' or ','")):
         with pytest.raises(UserError, match=re.escape(said)):
             parse_list(bad)
 

@@ -131,7 +131,7 @@ def test_terms_keep_their_order_and_whitespace_is_free():
     ],
 )
 def test_nonsense_is_refused_with_its_place(text, place, word):
-    with pytest.raises(UserError, match=f"^At character {place}:" if place > 1 else "^[a-z]") as caught:
+    with pytest.raises(UserError, match=f"^at character {place}:" if place > 1 else "^[a-z]") as caught:
         parse(text)
     assert word in str(caught.value)
 
@@ -169,7 +169,7 @@ def test_a_bare_name_is_a_term_where_text_is_not_wanted(module):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("scaffold + scafold", r"At character 12: unknown name 'scafold'; did you mean 'scaffold'\? Allowed: .*switch"),
+        ("scaffold + scafold", r"at character 12: unknown name 'scafold'; did you mean 'scaffold'\? Allowed: .*switch"),
         ("_private", "unknown name '_private'"),
         ("sqrt(4)", "unknown name 'sqrt'"),
         ("nearest(a, b)", "unknown name 'nearest'"),
@@ -191,9 +191,9 @@ def test_a_bare_name_is_a_term_where_text_is_not_wanted(module):
         ("hidden(pair=[1, 2, 3])", "pair must be a list .*, not"),
         ("hidden(200)", "sizes must be a list .*, not 200"),
         ("uses(x, weight=x)", "weight must be a term that makes a Mean, not x"),
-        ("anything(anything(scafold))  + anything(scafold())", r"At character 41: unknown name 'scafold'"),
-        ("scaffold + relaxed_init(1)", r"^At character 12: relaxed_init\(1\): beta must be below 1"),
-        ("anything(relaxed_init(1))", r"^At character 10: relaxed_init\(1\): beta must be below 1"),
+        ("anything(anything(scafold))  + anything(scafold())", r"at character 41: unknown name 'scafold'"),
+        ("scaffold + relaxed_init(1)", r"^at character 12: relaxed_init\(1\): beta must be below 1"),
+        ("anything(relaxed_init(1))", r"^at character 10: relaxed_init\(1\): beta must be below 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(module, text, message):

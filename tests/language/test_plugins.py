@@ -371,7 +371,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_an_entry_point_that_fails_harms_nobody_else(site, no_report):
     install(site, "broken_one", "broken-name = broken_one:mine", BROKEN)
     told = "the entry point 'broken-name' (broken_one:mine) of broken_one cannot be loaded"
-    sentence(run(algorithm="scaffold + broken_name"), "At character 12", told, "broken_one.py, line 1: ModuleNotFound")
+    sentence(run(algorithm="scaffold + broken_name"), "at character 12", told, "broken_one.py, line 1: ModuleNotFound")
     listed = {entry["name"]: entry["about"] for entry in json.loads(cli("algorithms", "--json").out)}
     assert listed["broken_name"].startswith(f"refused: {told}") and listed["fedavg"].startswith("Federated averaging")
     assert run(algorithm="scaffold").code == 0 and "broken_one" not in sys.modules

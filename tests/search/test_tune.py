@@ -183,7 +183,7 @@ def test_whole_numbers_are_for_what_counts():
 
 
 BAD = [
-    ({"over": "lr"}, "At character 3: expected '='"),
+    ({"over": "lr"}, "at character 3: expected '='"),
     ({"over": "lr=0.1"}, "expected '..'"),
     ({"over": "lr=0.1...1"}, "--over"),
     ({"over": "lr=1..0.1"}, "from 1 to 0.1", "the first below the second"),

@@ -214,4 +214,4 @@ def written(value: Any) -> str:
 
 def error(at: int, problem: str) -> UserError:
     """The UserError for a problem at this place in an expression's text; the first place is not named."""
-    return UserError(f"At character {at + 1}: {problem}" if at else problem)
+    return UserError(f"at character {at + 1}: {problem}" if at else problem)
