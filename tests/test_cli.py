@@ -122,6 +122,7 @@ def test_a_run_folder(tmp_path):
     assert len(clients) == 6 and [client["seen"] for client in clients] == [True] * 5 + [False]
     split = Split.load(folder / "split.npz")
     assert [client["samples"] for client in clients] == [len(part) for part in split.train]
+    assert [client["tests"] for client in clients] == [len(part) for part in split.test]
     assert sum(map(sum, (client["counts"] for client in clients))) == 1437
     softmax_regression((1, 8, 8), 10).load_state_dict(load_file(folder / "model.safetensors"))
     assert "<svg" in (folder / "report.html").read_text()

@@ -74,6 +74,19 @@ def test_clients_with_one_sample_and_classes_of_one_client_are_named(tmp_path, c
     assert "the data have 2 clients, and 1 take part" in said(capsys, data=both, clients=1)[1]
 
 
+def test_clients_with_few_test_samples_are_named_with_how_many(tmp_path, capsys):
+    x, y = torch.randn(90, 4), torch.arange(90) % 3
+    sites = {"Jena": (x, y, x[:10], y[:10]), "Fulda": (x, y, x[:2], y[:2]), "Gotha": (x, y, x[:9], y[:9])}
+    few = "clients with fewer than 10 test samples, whose own accuracies are coarse: "
+    assert f"{few}'Fulda' (2), 'Gotha' (9) (of 3 clients)." in said(capsys, data=sites)[1]
+    assert "coarse" not in said(capsys, data={"Jena": sites["Jena"]})[1]
+    sizes = {"a": 20} | {f"b{i}": 3 for i in range(9)}
+    real = {name: (x, x[:, 0], x[:tests], x[:tests, 0]) for name, tests in sizes.items()}
+    told = said(capsys, data=real)[1]
+    assert "whose own metrics are coarse: 'b0' (3)," in told and "'b7' (3), ... (of 10 clients)" in told
+    assert "coarse" not in said(capsys, data=(x, y), clients=9)[1]  # a split that divides samples, not their owners
+
+
 def test_a_number_that_is_none_is_named_and_so_are_its_row_and_its_client(tmp_path, capsys):
     rows = [f"{'ab'[i % 2]},{i},{WORDS[i % 3]}" for i in range(60)]
     (tmp_path / "odd.csv").write_text("\n".join(["hospital,age,ill", *rows[:-1], "b,sixty,flu"]))

@@ -14,7 +14,9 @@ from support.folders import write
 from support.html import Page
 
 from apiece.errors import UserError
+from apiece.report.fairness import by_client
 from apiece.report.page import write_report
+from apiece.report.results import read_runs
 
 
 def page(folders: Any, tmp_path: Path) -> str:
@@ -82,6 +84,12 @@ def test_few_clients_that_have_names_have_a_column_each(tmp_path: Path) -> None:
     assert re.findall(r"<td>(.*?)</td>", shown.split("</tbody>")[0]) == ["25.00", "50.00", "75.00"]
     counts = json.loads((folders[0] / "clients.json").read_text())
     assert f"<b>c1</b>: {counts[1]['samples']} training samples; " in shown
+    for folder, tests in zip(folders, (2, 3)):
+        listed = [client | {"tests": tests} for client in json.loads((folder / "clients.json").read_text())]
+        assert " test samples" not in str(by_client(read_runs(folders)))  # an older run does not say how many
+        (folder / "clients.json").write_text(json.dumps(listed))
+    first = by_client(read_runs(folders))[0].metric.caption
+    assert first == f"{counts[1]['samples']} training and 2 to 3 test samples"
     for folder in folders:
         listed = (folder / "clients.json").read_text()
         (folder / "clients.json").write_text(listed.replace('"c', '"client-').replace("client-ounts", "counts"))

@@ -24,6 +24,7 @@ from apiece.vector.task import Task, scores
 HIGH = 30.0  # a larger real target was most likely not scaled
 LARGE, USUALLY = 1000.0, 10.0  # a feature that is larger once, or in its root mean square, was most likely not scaled
 NAMES = 8  # so many names are written out
+TESTS = 10  # from so many test samples on, a client's own metrics are not called coarse
 FEW = 0.1  # the share of texts among a column's different cells up to which it was meant to be of numbers
 
 
@@ -48,7 +49,8 @@ def of_data(experiment: Any, data: Dataset) -> list[str]:
     """What looks mistaken in a user's own data, and in how they become clients."""
     if experiment.config.split.partition("(")[0] not in BY_DATA:
         return [almost_numbers(data), unused_owners(experiment, data)]
-    owned = single_samples(experiment.federation), lonely_classes(data, experiment.split)
+    clients, task = experiment.federation, experiment.federated.setup.task
+    owned = single_samples(clients), few_tests(clients, task), lonely_classes(data, experiment.split)
     return [almost_numbers(data), left_out(experiment, data), *owned]
 
 
@@ -86,12 +88,15 @@ def prepared(experiment: Any) -> str:
 
 
 def _numbers(known: list[Any]) -> str:
-    named = [f"{name} is {number}" for number, name in enumerate(known[:NAMES])]
-    return ", ".join(named) + (", ..." if len(known) > NAMES else "")
+    return _first([f"{name} is {number}" for number, name in enumerate(known)])
 
 
 def _names(names: list[Any]) -> str:
-    return ", ".join(map(repr, names[:NAMES])) + (", ..." if len(names) > NAMES else "")
+    return _first(list(map(repr, names)))
+
+
+def _first(texts: list[str]) -> str:
+    return ", ".join(texts[:NAMES]) + (", ..." if len(texts) > NAMES else "")
 
 
 def unused_owners(experiment: Any, data: Dataset) -> str:
@@ -133,6 +138,19 @@ def single_samples(clients: Any) -> str:
     if not names:
         return ""
     return f"clients with a single training sample: {_names(names)} (of {len(clients.participants)} clients)."
+
+
+def few_tests(clients: Any, task: Task) -> str:
+    """A warning about clients with so few test samples that one of them moves their metrics far; "" without any."""
+    sizes = [len(clients.test_rows(client)) for client in range(len(clients.names))]
+    few = [f"{str(name)!r} ({size})" for name, size in zip(clients.names, sizes) if 0 < size < TESTS]
+    if not few:
+        return ""
+    what = "accuracies" if task.metrics[0].name == "accuracy" else "metrics"
+    return (
+        f"clients with fewer than {TESTS} test samples, whose own {what} are coarse: {_first(few)} "
+        f"(of {len(sizes)} clients)."
+    )
 
 
 def lonely_classes(dataset: Dataset, split: Any) -> str:

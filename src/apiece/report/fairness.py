@@ -64,15 +64,19 @@ def table(rows: list[Runs]) -> list[Column]:
 
 def by_client(rows: list[Runs]) -> list[Column]:
     """A column for each client that trained, where the user's data name them; empty if they are many."""
-    of, sizes = measured(rows)[0], dict[str, list[int]]()
+    of, sizes = measured(rows)[0], dict[str, list[tuple[int, int | None]]]()
     for record in (record for row in rows for run in row.runs for record in run.clients if record.get("seen", True)):
-        sizes.setdefault(str(record.get("name", "")), []).append(int(record.get("samples", 0)))
+        counts = int(record.get("samples", 0)), record.get("tests")
+        sizes.setdefault(str(record.get("name", "")), []).append(counts)
     if len(sizes) > NAMED or any(DRAWN.fullmatch(name) for name in sizes):
         return []
+    tested = all(tests is not None for counts in sizes.values() for _, tests in counts)  # an older run says no number
 
-    def column(name: str, counts: list[int]) -> Any:
-        few, most = min(counts), max(counts)
-        told = f"{most} training sample{'s' * (most != 1)}" if few == most else f"{few} to {most} training samples"
+    def column(name: str, counts: list[tuple[int, int | None]]) -> Any:
+        kinds = {"training": [samples for samples, _ in counts]}
+        kinds |= {"test": [int(tests or 0) for _, tests in counts]} if tested else {}
+        many = max([*kinds.values()][-1]) != 1
+        told = f"{' and '.join(_between(each, kind) for kind, each in kinds.items())} sample{'s' * many}"
         shown = Number("", "", "", told, unit=of.unit, column=name, ranked=True, higher=of.higher)
 
         def read(run: Run) -> float | None:
@@ -82,6 +86,11 @@ def by_client(rows: list[Runs]) -> list[Column]:
         return shown, read
 
     return columns_of(rows, (column(name, counts) for name, counts in sorted(sizes.items())))
+
+
+def _between(counts: list[int], kind: str) -> str:
+    few, most = min(counts), max(counts)
+    return f"{most} {kind}" if few == most else f"{few} to {most} {kind}"
 
 
 def of_scale(of: Measure) -> float:
