@@ -93,7 +93,7 @@ def noted(folder: Path) -> dict:
 def test_a_run_that_is_worth_it_is_compiled_and_goes_on_so(tmp_path, monkeypatch, capsys, no_report):
     """With a compiler that leaves graphs as they are; the resumed run is bitwise the one that was not stopped."""
     config = Config(**QUICK, lift="auto", workers=2)
-    monkeypatch.setattr(worth, "ONCE", 0.0)
+    monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 0.0))
     monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
     monkeypatch.setattr(worth, "RECORDED", 0.0)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", lambda graph: graph)
@@ -102,7 +102,7 @@ def test_a_run_that_is_worth_it_is_compiled_and_goes_on_so(tmp_path, monkeypatch
     run_config(replace(config, out=str(begun)))
     assert noted(begun)["lift"] == "Compiled(2, 2)" and "training should take" in noted(begun)["lift_because"]
     assert capsys.readouterr().err.count("auto compiles the local steps") == 2
-    monkeypatch.setattr(worth, "ONCE", 1e9)  # what a longer run would take does not matter
+    monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 1e9))  # what a longer run would take does not matter
     resume(begun, rounds=4)
     name = "model.safetensors"
     assert (begun / name).read_bytes() == (whole / name).read_bytes()
@@ -112,7 +112,7 @@ def test_without_a_compiler_a_new_run_is_not_compiled_and_says_why(tmp_path, mon
     def missing(graph):
         raise RuntimeError("no g++ here")
 
-    monkeypatch.setattr(worth, "ONCE", 0.0)
+    monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 0.0))
     monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
     monkeypatch.setattr(worth, "RECORDED", 0.0)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", missing)

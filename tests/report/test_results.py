@@ -225,6 +225,8 @@ def test_lines_that_hide_each_other_are_named_and_a_target_that_nobody_named_is_
 def test_rows_that_differ_in_a_path_have_its_last_part_unless_it_is_the_same(tmp_path: Path) -> None:
     one, two = write(tmp_path / "1", [0.5], data="/far/a.csv"), write(tmp_path / "2", [0.5], data="/far/b.csv")
     assert [row.name for row in read_runs([one, two])] == ["fedavg, data a.csv", "fedavg, data b.csv"]
+    plugins = [write(tmp_path / n, [0.5], plugin=[f"/far/own.py#sha256={n * 64}"]) for n in "ab"]
+    assert [row.name for row in read_runs(plugins)] == ["fedavg, plugin own.py aaaaaa", "fedavg, plugin own.py bbbbbb"]
     three = write(tmp_path / "3", [0.5], data="/near/a.csv")
     assert [row.name for row in read_runs([one, three])] == ["fedavg, data /far/a.csv", "fedavg, data /near/a.csv"]
 

@@ -1,7 +1,8 @@
 """Whether compiling local steps pays for a run: a static estimate, so that one seed stays one run.
 
-The figures are of `make bench` on two cores of a Xeon with AVX-512 (docs/benchmarks.md), rounded so that the estimate
-is low and the price high: a run that compiles must not lose. A faster machine trains and compiles faster alike.
+The figures are of `make bench` and `benchmarks/lengths.py` on two machines (docs/benchmarks.md), rounded so that the
+estimate is low and the price high: a run that compiles loses at most a tenth on the slower one. A faster machine trains
+and compiles faster alike.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 SPEED = 55e9  # floating-point operations of a core in a second
 STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
-ONCE = 90.0  # seconds of training, without compiling, from which a compiler's start pays
-LAYER = {"convolutions": 54.0, "products": 10.0}  # further seconds, for each layer
+ONCE = {"convolutions": 10.0, "products": 10.0, "many clients": 60.0}  # seconds of training from which a start pays
+LAYER = {"convolutions": 30.0, "products": 5.0, "many clients": 5.0}  # further seconds, for each layer
 RECORDED = 0.3  # further seconds, for each layer in each of a client's local steps, all of which are recorded
 LONGEST = 2000  # such layers of steps; each takes two megabytes while it is recorded
 MEASURED = 1 << 21  # parameters; larger models have not been measured
@@ -76,9 +77,12 @@ def compiling(facts: Facts) -> Worth:
 
         seconds = steps (operations / SPEED + STEP) / workers  >=  ONCE + layers (LAYER + recorded RECORDED)
 
+    STEP, ONCE and LAYER are of the run's kind: with convolutions, with products of matrices alone, or with many clients
+    in one call even where nothing is compiled, which gains least.
+
     >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2, recorded=50)
     >>> compiling(lenet)
-    Worth(pays=False, why='training should take about 1 s, and compiling pays from 435 s on')
+    Worth(pays=False, why='training should take about 1 s, and compiling pays from 235 s on')
     >>> compiling(lenet._replace(steps=200_000)).pays
     True
     """
@@ -90,9 +94,9 @@ def compiling(facts: Facts) -> Worth:
         return Worth(False, f"{facts.recorded} local steps of {facts.layers} layers take gigabytes to be recorded")
     if facts.calls < facts.workers:
         return Worth(False, f"a compiled round has {facts.calls} calls, and would leave some of {facts.workers} idle")
-    kind = "convolutions" if facts.convolves else "products"
-    each = facts.operations / SPEED + STEP["many clients" if facts.vectorized else kind]
-    least = ONCE + facts.layers * (LAYER[kind] + facts.recorded * RECORDED)
+    kind = "many clients" if facts.vectorized else "convolutions" if facts.convolves else "products"
+    each = facts.operations / SPEED + STEP[kind]
+    least = ONCE[kind] + facts.layers * (LAYER[kind] + facts.recorded * RECORDED)
     seconds = facts.steps * each / facts.workers
     why = f"training should take about {max(1, seconds):.0f} s, and compiling pays from {least:.0f} s on"
     return Worth(seconds >= least, why)

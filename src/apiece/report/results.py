@@ -188,7 +188,12 @@ def _labels(rows: list[Runs]) -> list[str]:
 
 
 def _told(key: str, value: Any, rows: list[Runs]) -> Any:
-    """A setting's value; of a path its last part, where that distinguishes the rows."""
+    """A setting's value; of a path its last part, where that distinguishes the rows, and of a plug-in's hash its
+    beginning.
+    """
+    if key == "plugin" and isinstance(value, list):
+        entries = (str(entry).partition("#sha256=") for entry in value)  # as a run.toml has it
+        return " ".join(f"{Path(path).name} {digest[:6]}".rstrip() for path, _, digest in entries)
     names = [Path(str(row.config.get(key))).name for row in rows]
     values = [str(row.config.get(key)) for row in rows]
     return Path(value).name if isinstance(value, str) and len(set(names)) == len(set(values)) else value
