@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import runpy
 from pathlib import Path
@@ -82,6 +83,8 @@ def test_the_plain_loop_gives_the_engines_numbers_bitwise():
 @pytest.mark.slow
 def test_groups_in_turn_are_compared_and_a_second_call_makes_nothing_anew(tmp_path, no_report, capsys):
     """Streaming DiLoCo's largest message is smaller than DiLoCo's, which is FedAvg's; DiLoCo sends a fourth."""
+    if not (Path(os.environ.get("APIECE_DATA", "absent")) / "tinyshakespeare.jsonl.gz").is_file():
+        pytest.skip("no tinyshakespeare in APIECE_DATA")
     in_turn = example(EXAMPLES[0].with_name("in_turn.py"))
     words = ["--small", "--out", str(tmp_path)]
     in_turn.main(words)
