@@ -38,7 +38,7 @@ def draw(table, figure):
         scales(axes, curves, log=True)
         axes.set(title=column, xlabel="round", ylabel="squared distance of a parameter")
         ends = [axes.plot([], [], color=looks[i].color, label=looks[i].label)[0] for i in (0, -1)]
-        axes.legend(handles=ends, frameon=False)
+        axes.legend(handles=ends, frameon=False, loc="lower left", ncols=2)
 
 
 CARD = Card(
