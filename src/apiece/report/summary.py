@@ -105,7 +105,8 @@ def _tied(ends: list[End]) -> bool:
 def _lead(top: End, second: End, of: Measure) -> str:
     """By how much the first is better, and whether that is beyond the spread of seeds."""
     gap = abs(top.value.mean - second.value.mean)
-    by = f"{100 * gap:.2g} percentage points" if of.unit == "%" else f"{short(gap)} {of.unit}".rstrip()
+    points = f"{100 * gap:.2g}"
+    by = f"{points} percentage point{'s' * (points != '1')}" if of.unit == "%" else f"{short(gap)} {of.unit}".rstrip()
     seeds = min(top.value.seeds, second.value.seeds)
     worse, better = sorted((top.value, second.value), key=lambda value: value.mean)
     beyond = below(worse, better) if of.higher else below(_negative(better), _negative(worse))
