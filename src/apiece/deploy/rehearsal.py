@@ -30,8 +30,9 @@ from apiece.deploy.serving import free_port
 from apiece.errors import UserError
 from apiece.experiment.folders import noted
 from apiece.experiment.launch import run_config
-from apiece.language.plugins import MARK, pinned
+from apiece.language.plugins import pinned
 from apiece.system.device import to_numpy
+from apiece.system.provenance import MARK
 
 READY = 300.0  # seconds in which the processes must be ready
 Say = Callable[[str], None]

@@ -22,9 +22,8 @@ from typing import Any
 from apiece.errors import UserError
 from apiece.language.expression import functions
 from apiece.language.names import Constructor, Names
-from apiece.system.provenance import GROUP
+from apiece.system.provenance import GROUP, MARK
 
-MARK = "#sha256="  # between a plug-in's path and the hash of its content
 MODULE = "apiece_plugin_"  # how the modules of plug-ins are named, before the hash
 
 

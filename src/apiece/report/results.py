@@ -17,6 +17,7 @@ from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, bes
 from apiece.storage import log
 from apiece.storage.checkpoint_files import done
 from apiece.system.files import read_toml
+from apiece.system.provenance import MARK
 
 __all__ = [
     "Cost",
@@ -192,7 +193,7 @@ def _told(key: str, value: Any, rows: list[Runs]) -> Any:
     beginning.
     """
     if key == "plugin" and isinstance(value, list):
-        entries = (str(entry).partition("#sha256=") for entry in value)  # as a run.toml has it
+        entries = (str(entry).partition(MARK) for entry in value)
         return " ".join(f"{Path(path).name} {digest[:6]}".rstrip() for path, _, digest in entries)
     names = [Path(str(row.config.get(key))).name for row in rows]
     values = [str(row.config.get(key)) for row in rows]

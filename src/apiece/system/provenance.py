@@ -9,6 +9,7 @@ from pathlib import Path
 
 PACKAGES = ("apiece", "torch", "numpy", "scikit-learn", "safetensors")
 GROUP = "apiece.algorithms"  # the entry points that add algorithms
+MARK = "#sha256="  # between a plug-in's path and the hash of its content, as run.toml records it
 
 
 def versions() -> dict[str, str]:
