@@ -11,6 +11,7 @@ from apiece.config.hints import hints, read
 from apiece.config.located import counted
 from apiece.config.settings import AUTO
 from apiece.config.tables import from_toml
+from apiece.data.arrays import held_out
 from apiece.experiment import folders
 
 WORDS = np.array(["flu", "cold", "none"])
@@ -87,13 +88,21 @@ def test_clients_with_few_test_samples_are_named_with_how_many(tmp_path, capsys)
     assert "coarse" not in said(capsys, data=(x, y), clients=9)[1]  # a split that divides samples, not their owners
 
 
-def test_a_number_that_is_none_is_named_and_so_are_its_row_and_its_client(tmp_path, capsys):
-    rows = [f"{'ab'[i % 2]},{i},{WORDS[i % 3]}" for i in range(60)]
-    (tmp_path / "odd.csv").write_text("\n".join(["hospital,age,ill", *rows[:-1], "b,sixty,flu"]))
-    columns = {"target_column": "ill", "client_column": "hospital"}
-    told = said(capsys, data=str(tmp_path / "odd.csv"), **columns, prepare="onehot")[1]
-    assert "column 'age' was read as text, since 'sixty' among its numbers is none" in told
+@pytest.mark.parametrize("testing", [False, True])  # words of samples that are held out are not counted
+def test_a_column_that_one_word_made_text_is_named(testing, tmp_path, capsys):
+    ill, owners = WORDS[np.arange(60) % 3], np.array(list("ab"))[np.arange(60) % 2]
+    place = np.flatnonzero(held_out(ill, 0.2, owners) == testing)[0]
+    rows = [f"{owners[i]},{'sixty' if i == place else i},{ill[i]}" for i in range(60)]
+    (tmp_path / "odd.csv").write_text("\n".join(["hospital,age,ill", *rows]))
+    columns = {"target_column": "ill", "client_column": "hospital", "prepare": "onehot"}
+    told = said(capsys, data=str(tmp_path / "odd.csv"), **columns)[1]
     assert "1 column of text (age) became" in told
+    why = "but all its training values are numbers:" if testing else "since 'sixty' among its numbers is none:"
+    assert f"column 'age' was read as text, {why} mend" in told
+
+
+def test_a_number_that_is_none_is_named_and_so_are_its_row_and_its_client(tmp_path, capsys):
+    columns = {"target_column": "ill", "client_column": "hospital"}
     rows = [*(f"a,{i},red,{WORDS[i % 3]}" for i in range(50)), "b,inf,blue,flu", "b,2,red,none"]
     (tmp_path / "inf.csv").write_text("\n".join(["hospital,age,ward,ill", *rows]))
     with pytest.raises(UserError, match=r"column 'age': row 50 \(counted from 0\)"):

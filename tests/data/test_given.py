@@ -133,8 +133,10 @@ def test_train_and_test_by_client():
 # --- a split as lists of indices -------------------------------------------------------------------------------------
 def test_a_split_as_lists_of_indices():
     lists = {who: np.flatnonzero(OWNER == who) for who in WHO}
+    parts = {"train": apart("dictionary"), "test": (X[:9], Y[:9])}
+    tested = ran((X, Y, X[:9], Y[:9]), split=lists, clients=None)
+    assert same(tested, ran(parts, split="given", clients=None))
     result = ran((X, Y), split=lists, clients=None)
-    assert same(result, ran(apart("dictionary"), split="given", clients=None))
     masks = {who: torch.from_numpy(OWNER == who) for who in WHO}
     assert same(result, ran((X, Y), split=masks, clients=None))
     official = ran((X[:60], Y[:60], X[60:], Y[60:]), split=[[0, 5, 7], list(range(20, 60))], clients=None)

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from support.outer import cli, sentence
 
-from apiece.data.arrays import from_arrays
+from apiece.data.arrays import from_arrays, held_out
 from apiece.data.columns import Columns
 from apiece.data.frames import codes, from_frame
 from apiece.data.preparing import Preparation
@@ -45,8 +45,7 @@ NUMBERS = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
 @pytest.mark.parametrize("encode", ["onehot", "ordinal"])
 def test_the_numbers_are_those_of_scikit_learns_parts(encode):
     data = from_frame(TABLE, "shops", COLUMNS._replace(prepare=encode))
-    held = from_arrays("rows", np.arange(N)[:, None], TABLE["bought"].to_numpy()).held
-    assert held is not None
+    held = held_out(TABLE["bought"].to_numpy(), 0.2, TABLE["shop"].to_numpy())
     text = {
         "onehot": make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False)),
         "ordinal": make_pipeline(SimpleImputer(strategy="most_frequent"), OrdinalEncoder(), StandardScaler()),

@@ -45,6 +45,27 @@ def test_held_out_is_the_share_of_every_class():
     assert mask.sum() == 15 and np.bincount(LABELS[mask]).tolist() == [5, 5, 5]
 
 
+def test_held_out_is_the_share_of_every_owner_and_of_every_class():
+    rng = np.random.default_rng(0)
+    owners, labels = rng.integers(0, 40, 2000), rng.integers(0, 10, 2000)
+    mask = held_out(labels, 0.2, owners)
+    assert mask.sum() == 400
+    assert (np.abs(np.bincount(owners[mask]) - np.bincount(owners) / 5) < 1).all()
+    assert (np.abs(np.bincount(labels[mask]) - np.bincount(labels) / 5) < 12).all()
+
+
+def test_small_owners_give_samples_of_every_class():
+    owners, labels = np.repeat(np.arange(100), 10), np.tile(np.arange(10), 100)
+    mask = held_out(labels, 0.2, owners)
+    assert (np.bincount(owners[mask]) == 2).all() and (np.bincount(labels[mask], minlength=10) > 5).all()
+
+
+def test_an_owner_keeps_its_only_sample():
+    owners = np.array(["a"] * 4 + [None] + list("bcdefghijklmnop"), dtype=object)
+    assert set(owners[held_out(np.zeros(20), 0.2, owners)]) == {"a"}
+    assert held_out(np.zeros(5), 0.2, np.arange(5)).sum() == 1
+
+
 def test_moments_are_exact():
     (mean, std), scaled = moments(IMAGES), IMAGES / 255
     assert mean == pytest.approx(scaled.mean(axis=(0, 1, 2))) and std == pytest.approx(scaled.std(axis=(0, 1, 2)))

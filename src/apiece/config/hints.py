@@ -119,6 +119,11 @@ def almost_numbers(data: Dataset) -> str:
     """A warning about a column of numbers that was read as text, since a few of its cells are none; "" otherwise."""
     for part in data.preparation.parts if data.preparation is not None else ():
         odd = [word for word in part.categories or () if not _is_number(word)]
+        if part.categories and not odd:  # the word among them is one of the test samples'
+            return (
+                f"column {part.name!r} was read as text, but all its training values are numbers: mend the cells that "
+                "are none, or leave them empty."
+            )
         if odd and len(odd) <= FEW * len(part.categories):
             few = f"{_names(odd)} among its numbers {'is' if len(odd) == 1 else 'are'} none"
             return f"column {part.name!r} was read as text, since {few}: mend these cells, or leave them empty."

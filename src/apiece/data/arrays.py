@@ -98,8 +98,9 @@ def from_arrays(
     several labels [n, k], real numbers [n] or [n, k], or a class for each pixel [n, H, W]: `task` says which, or is
     inferred (`apiece.data.tasks`). Splits by label then divide real targets [n] by their tenths.
 
-    Without a test set a fixed fifth of each class is held out. Mean and deviation of uint8 images are measured. Floats
-    are read as [n, channels, H, W] where their shape leaves no doubt, else as [n, H, W, channels].
+    Without a test set a fixed fifth is held out, of each class, or of each client in `natural_train`. Mean and
+    deviation of uint8 images are measured. Floats are read as [n, channels, H, W] where their shape leaves no doubt,
+    else as [n, H, W, channels].
     """
     x_train = sound.samples(name, "training", x_train)
     task, y_train, targets = _read(name, "training", x_train, y_train, task)
@@ -110,7 +111,7 @@ def from_arrays(
         x_test = sound.samples(name, "test", x_test)
         _, y_test, held_targets = _read(name, "test", x_test, y_test, task, targets)
     elif taken:
-        held = held_out(y_train, TEST_SHARE)
+        held = held_out(y_train, TEST_SHARE, natural_train)
         x_test, y_test, x_train, y_train = x_train[held], y_train[held], x_train[~held], y_train[~held]
         targets, held_targets = (None, None) if targets is None else (targets[~held], targets[held])
         if natural_train is not None:
@@ -212,13 +213,24 @@ def numbered(y: np.ndarray, known: np.ndarray, where: str) -> np.ndarray:
     return np.array([number[label] for label in y.tolist()], dtype=np.int64)
 
 
-def held_out(labels: np.ndarray, share: float) -> np.ndarray:
-    """A fixed choice of ceil(share n) samples, each class in proportion, as a mask [n]."""
-    shuffled = generator(0, "held out").permutation(len(labels))
-    ordered = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
-    size = int(np.ceil(share * len(labels)))
+def held_out(labels: np.ndarray, share: float, owners: np.ndarray | None = None) -> np.ndarray:
+    """A fixed choice of ceil(share n) samples as a mask [n]: of each class in proportion, or of each owner, and then of
+    each of its classes. An owner's only sample is not taken, unless nobody has two.
+    """
+    rng = generator(0, "held out")
+    shuffled = rng.permutation(len(labels))
+    if owners is None:
+        ordered = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
+    else:
+        kinds, owner = (np.unique(column.astype(str), return_inverse=True)[1] for column in (labels, owners))
+        # owners' classes stand in orders of their own: in one order, the same class would be taken of each small owner
+        pairs, pair = np.unique(owner * len(labels) + kinds, return_inverse=True)
+        ordered = shuffled[np.lexsort((rng.permutation(len(pairs))[pair][shuffled], owner[shuffled]))]
+        several = np.bincount(owner)[owner] > 1
+        ordered = ordered[several[ordered]] if several.any() else ordered
+    size = int(np.ceil(share * len(ordered)))
     mask = np.zeros(len(labels), dtype=bool)
-    mask[ordered[np.arange(size) * len(labels) // size]] = True
+    mask[ordered[np.arange(size) * len(ordered) // size]] = True
     return mask
 
 

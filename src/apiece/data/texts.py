@@ -60,7 +60,7 @@ def from_jsonl(
         raise UserError(f"{path}: no line has a label; give one, or take --model opt_lm, which needs none.")
     y, known = np.zeros(len(texts)) if y is None else y, known if predicts == "label" else None
     known, codes = np.unique(y, return_inverse=True) if known is None else (known, numbered(y, known, str(path)))
-    test = held_out(codes, TEST_SHARE) if parts is None else parts == "test"
+    test = held_out(codes, TEST_SHARE, owners) if parts is None else parts == "test"
     if test.all() or not test.any():
         raise UserError(f"{path}: {(~test).sum()} lines to train on and {test.sum()} to test on; give some of both.")
 
