@@ -137,6 +137,10 @@ class Pair(NamedTuple):
         ({"report": lambda self, view: Uniform(0.5)}, r"Mine.report returned Uniform\(0.5 \(a float\)\): it must .*"),
         ({"report": lambda self, view: (Uniform(view.end), view.end)}, r"Mine.report returned \(Uniform\(a .*"),
         ({"predict": lambda self, view: view.end}, "Mine.predict returned a tensor of .* a function x -> scores, or.*"),
+        (
+            {"predict": lambda self, view: lambda x: view.task.outputs(view.end, x).repeat(1, 2)},
+            r"the function of Mine.predict returned .*: it must return as many scores a sample as the model, \d+.",
+        ),
         ({"log": lambda self, memory, g, *of: {"g": g}}, "Mine.log returned {'g': a tensor of .*single numbers by.*"),
         (
             {"objective": lambda self, view, loss: lambda theta, batch: loss(theta, batch).detach()},

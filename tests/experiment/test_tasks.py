@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from support.recipes import Stop, result, stopping
 from torch import Tensor, nn
 
 import apiece
-from apiece import Federation, Metric, Result, UserError, client_metrics, federate
+from apiece import Federation, Metric, Piece, Result, UserError, algorithm, client_metrics, federate
 from apiece.experiment import folders
 from apiece.report.results import read_run, read_runs
 from apiece.report.table import columns, default_target, unbeaten
@@ -184,11 +185,11 @@ def test_several_metrics_by_name_by_function_and_by_value():
     with pytest.raises(UserError, match="called 'best two', which is no word"):
         federate(metrics=given, rounds=1)
     given["top2"] = given.pop("best two")
-    for algorithm in ("fedavg", "fedavg_p('head.*')"):
-        result = federate(algorithm=algorithm, metrics=given, model="mlp(hidden=[8])", **SMALL)
+    for name in ("fedavg", "fedavg_p('head.*')"):
+        result = federate(algorithm=name, metrics=given, model="mlp(hidden=[8])", **SMALL)
         last, task = result.metrics[-1], result.experiment.federated.setup.task
         assert [metric.over for metric in task.metrics] == ["all", "samples", "samples"]
-        usual = federate(algorithm=algorithm, model="mlp(hidden=[8])", metrics=["accuracy", "f1"], **SMALL)
+        usual = federate(algorithm=name, model="mlp(hidden=[8])", metrics=["accuracy", "f1"], **SMALL)
         for key in ("global", "adapted"):
             assert last[f"{key}_accuracy"] == usual.metrics[-1][f"{key}_accuracy"]
             assert last[f"{key}_f1"] == pytest.approx(usual.metrics[-1][f"{key}_f1"])
@@ -215,6 +216,22 @@ def test_a_metric_without_a_value_for_some_clients_is_said_once(capsys):
     err = capsys.readouterr().err
     assert err.count("auroc is not defined for 10 of 10 clients") == 1
     assert "global_auroc" in result.metrics[-1] and "personal_auroc_mean" not in result.metrics[-1]
+
+
+class Lost(Piece):
+    """Has no model for a client, and so a client predicts nothing."""
+
+    def personal(self, view, theta):
+        return theta * torch.nan
+
+
+def test_clients_that_predict_what_is_no_number_are_told_once_and_have_no_accuracy(tmp_path, capsys):
+    settings = SMALL | {"model": "mlp(hidden=[8])", "clients": 4, "out": str(tmp_path / "run")}
+    result = federate(algorithm=algorithm(Lost(), name="lost"), **settings)
+    err = capsys.readouterr().err
+    assert err.count("predict what is not a number (NaN)") == 1 and "or Lost.personal returned what is not" in err
+    assert "after round 1, 4 of 4 clients" in err and "first 'client-0'" in err
+    assert math.isnan(result.metrics[-1]["personal_accuracy_mean"]) and result.metrics[-1]["global_accuracy"] > 0
 
 
 def test_a_run_of_classes_is_as_it_was(tmp_path, capsys):

@@ -18,7 +18,7 @@ from apiece.vector.losses import squared_error
 from apiece.vector.metric import Metric
 from apiece.vector.metrics import CLASSES, ERRORS, LABELS, PIXELS, TOKENS
 from apiece.vector.space import Space
-from apiece.vector.task import Task
+from apiece.vector.task import Task, accuracy
 
 GENERATOR = torch.Generator().manual_seed(0)
 N = 40
@@ -48,6 +48,14 @@ def of(metrics, outputs: Tensor, y: Tensor) -> dict[str, float]:
 
 def zero(outputs: Tensor, y: Tensor) -> Tensor:
     return outputs.new_zeros(())
+
+
+def test_an_accuracy_is_not_a_number_where_a_score_is_not():
+    """Not where it is minus infinity, as a mask makes it, and not at a token that is IGNORED."""
+    outputs = torch.tensor([[0.0, -torch.inf], [torch.nan, 1.0], [0.0, 1.0]])
+    assert str(accuracy(outputs, torch.tensor([0, 1, 0])).tolist()) == "[1.0, nan, 0.0]"
+    assert accuracy(outputs[None], torch.tensor([[0, IGNORED, 0]])).tolist() == [0.5]
+    assert accuracy(outputs[None], torch.tensor([[0, 1, IGNORED]])).isnan().all()
 
 
 def test_of_classes():

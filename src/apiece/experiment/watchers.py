@@ -4,6 +4,7 @@ join the round's record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
@@ -40,6 +41,7 @@ class Evaluate:
         self.values: dict[int, Values] | None = None  # of each client, from the latest measurement
         self.round = 0  # after which these were measured
         self.undefined = set[str]()  # the metrics of which it was said that some clients have no value
+        self.broken = False  # whether it was said that a client predicts what is not a number
         self.whole = False  # whether that measured every client
 
     def __call__(self, round: Round) -> Info:
@@ -50,6 +52,7 @@ class Evaluate:
         self.round, self.whole = round.number, round.last
         if round.clients.ranks.leads:
             self._tell_undefined(self.values)
+            self._tell_broken(round.number, self.values)
         return measured | (self._adapted(server, lr) if round.last else {})
 
     def kept_by(self, keep: Callable[[Round, Mapping[int, Values]], None]) -> Watcher:
@@ -71,6 +74,18 @@ class Evaluate:
                     f"{metric.name} is not defined for {without} of {len(values)} clients, whose test samples are too "
                     "few or too alike (one class alone): means over clients leave these out."
                 )
+
+    def _tell_broken(self, number: int, values: Mapping[int, Values]) -> None:
+        """Say that clients predicted what is not a number: training goes on, because it does not depend on it."""
+        broken = [client for client, own in values.items() if any(map(math.isnan, own.values()))]
+        if broken and not self.broken:
+            name = str(self.experiment.federation.names[broken[0]])
+            folders.say_once(
+                f"after round {number}, {len(broken)} of {len(values)} clients predict what is not a number (NaN), "
+                f"first {name!r}: the step size of their local training may be too large"
+                f"{self.experiment.federated.setup.suspects('personal', 'predict')}."
+            )
+        self.broken = self.broken or bool(broken)
 
     def ended(self, server: Server) -> Info:
         """What is measured after the last round, for a run that was ended before it."""

@@ -38,10 +38,12 @@ def cross_entropy(outputs: Any, y: Tensor) -> Tensor:
 
 def accuracy(outputs: Any, y: Tensor) -> Tensor:
     """Whether each sample's largest score is its label's [B]; for tokens [B, T], the share that is right of those not
-    IGNORED.
+    IGNORED. It is NaN where a score is.
     """
-    right = scores(outputs).argmax(-1) == y
-    return right.to(torch.get_default_dtype()) if y.dim() < 2 else right.sum(-1, dtype=torch.float64) / targets(y)
+    largest = scores(outputs).max(-1)
+    dtype = torch.get_default_dtype() if y.dim() < 2 else torch.float64
+    right = (largest.indices == y).to(dtype).masked_fill(largest.values.isnan() & (y != IGNORED), torch.nan)
+    return right if y.dim() < 2 else right.sum(-1) / targets(y)
 
 
 def targets(y: Any) -> Tensor:
