@@ -147,7 +147,7 @@ def single_samples(clients: Any) -> str:
 
 def few_tests(clients: Any, task: Task) -> str:
     """A warning about clients with so few test samples that one of them moves their metrics far; "" without any."""
-    sizes = [len(clients.test_rows(client)) for client in range(len(clients.names))]
+    sizes = [clients.test_size(client) for client in range(len(clients.names))]
     few = [f"{str(name)!r} ({size})" for name, size in zip(clients.names, sizes) if 0 < size < TESTS]
     if not few:
         return ""

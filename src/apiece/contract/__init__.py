@@ -92,12 +92,12 @@ def _checked(subject: Algorithm | Piece, module: Callable[[], nn.Module], settin
     neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
     _pure(exact)  # first: a round that changed its input would do so under threads while others read it
     alone = exact.run(Sequential(), rounds=3)
-    changes = _changes(exact, alone)
     measures(exact, alone)
     same("law 1 (threaded)", exact, alone, exact.run(Threaded(2), rounds=3))
     _resumes(exact, alone := exact.further(alone))
     _declares(exact, alone)
     alone = rounded.run(Sequential(), rounds=3)
+    changes = _changes(rounded, alone)
     gaps = _vectorized(rounded, alone), _permuted(rounded, rounded.further(alone))
     return Report(subject.name, *gaps, neutral, changes)
 
@@ -133,7 +133,9 @@ def _neutral(trial: Trial, place: int) -> str:
 
 
 def _changes(trial: Trial, alone: Here) -> bool:
-    """Whether the server's model, or what is measured, differs from federated averaging's."""
+    """Whether the server's model, or what is measured, differs from federated averaging's by more than rounding:
+    where all clients predict with one model, they are measured together, and else apart.
+    """
     usual = replace(trial, subject=algorithm(name="fedavg")).run(Sequential(), rounds=3)
     one, two = ((here.server.params, measured(here)) for here in (alone, usual))
     return not alike(one, two)

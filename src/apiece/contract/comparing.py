@@ -30,9 +30,10 @@ def equal(law: str, subject: Algorithm, one: Any, two: Any) -> None:
 
 
 def alike(one: Any, two: Any) -> bool:
-    """Whether two trees of tensors and numbers are the same to the bit."""
+    """Whether two trees of tensors and numbers are the same within TOLERANCE."""
     (left, spec), (right, other) = tree_flatten(one), tree_flatten(two)
-    return spec == other and all(map(torch.equal, map(torch.as_tensor, left), map(torch.as_tensor, right)))
+    pairs = zip(map(torch.as_tensor, left), map(torch.as_tensor, right))
+    return spec == other and all(a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=TOLERANCE) for a, b in pairs)
 
 
 def close(law: str, trial: Trial, one: Here, two: Here, rows: list | None = None) -> float:

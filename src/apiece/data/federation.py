@@ -38,6 +38,8 @@ class Owners(Protocol):
 
     def size(self, client: int) -> int: ...
 
+    def test_size(self, client: int) -> int: ...
+
     def samples(self, client: int) -> Samples: ...
 
     def expect(self, clients: Iterable[int]) -> None: ...
@@ -85,6 +87,10 @@ class Federation:
     def size(self, client: int) -> int:
         """How many training samples the client has."""
         return len(self.train[client])
+
+    def test_size(self, client: int) -> int:
+        """How many test samples the client has."""
+        return len(self.test[client])
 
     def samples(self, client: int) -> Samples:
         return Samples(self.pool, self.train[client], len(self.train[client]))
@@ -161,6 +167,10 @@ class MadeFederation:
 
     def size(self, client: int) -> int:
         return self.samples_each
+
+    def test_size(self, client: int) -> int:
+        """0: all clients are measured on the common test set."""
+        return 0
 
     def samples(self, client: int) -> Samples:
         made = Samples(self._ahead.take(client), torch.arange(self.samples_each), self.samples_each)

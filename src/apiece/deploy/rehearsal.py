@@ -71,7 +71,7 @@ def refuse_unfit(experiment: Experiment) -> None:
     data = experiment.dataset
     if data is None or data.text or data.inputs_train is not None:
         raise UserError("a rehearsal deals arrays of features or images to its nodes: take such data.")
-    if empty := [n for i, n in enumerate(experiment.federation.names) if not len(experiment.federation.test_rows(i))]:
+    if empty := [n for i, n in enumerate(experiment.federation.names) if not experiment.federation.test_size(i)]:
         raise UserError(f"{empty[0]!r} would have no test samples: take fewer --nodes or another --split.")
 
 

@@ -120,7 +120,6 @@ def finish(folder: Path, result: Result) -> None:
     import safetensors.torch
 
     from apiece.report.page import write_report
-    from apiece.wired.remote import Remote
 
     experiment = result.experiment
     place, dataset, split = experiment.federation, experiment.dataset, experiment.split
@@ -134,7 +133,7 @@ def finish(folder: Path, result: Result) -> None:
                 "name": name,
                 "seen": i in seen,
                 "samples": place.size(i),
-                "tests": place.tests[i] if isinstance(place, Remote) else len(place.test_rows(i)),
+                "tests": place.test_size(i),
                 **{metric.name: result.values.get(i, {}).get(metric.name) for metric in task.metrics},
                 "counts": counts[i].tolist() if counts is not None else place.label_counts(i),
             }

@@ -157,7 +157,7 @@ class Evaluation:
         theta, buffers, _ = global_model(self.federated, server, self.clients, self._threads)
         out = {}
         for prefix, who in (("adapted", self.federation.participants), ("unseen_adapted", self.federation.unseen)):
-            able = [c for c in who if len(self.federation.test_rows(c)) and self.clients.steps(c, server.round)]
+            able = [c for c in who if self.federation.test_size(c) and self.clients.steps(c, server.round)]
 
             def measure(some: list[int]) -> dict[int, Values]:
                 jobs = (partial(self._after_work, c, At(theta, buffers, server, lr)) for c in some)

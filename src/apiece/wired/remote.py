@@ -57,6 +57,10 @@ class Remote:
         """How many training samples the client has."""
         return self.sizes[client]
 
+    def test_size(self, client: int) -> int:
+        """How many test samples the client has."""
+        return self.tests[client]
+
     def samples(self, client: int) -> Samples:
         size = self.sizes[client]
         return Samples(self.like, torch.arange(size).clamp(max=FEW - 1), size)

@@ -67,7 +67,7 @@ class RemoteEvaluation:
 
     def __call__(self, server: Server, lr: float, everyone: bool) -> tuple[dict[str, Any], dict[int, Values]]:
         """(the metrics after a round, by name; the values of each client that answered), of all or the panel."""
-        able = [c for c in self.federation.participants if self.federation.tests[c]]
+        able = [c for c in self.federation.participants if self.federation.test_size(c)]
         asked = able if everyone else self.panel.of(able, server.round)
         said = self._evaluated(server, lr, asked)
         found = self._overall([own for own in said.values() if "loss" in own])
@@ -84,7 +84,7 @@ class RemoteEvaluation:
 
     def adapted(self, server: Server, lr: float, most: int) -> dict[str, float]:
         """The metrics after one round's local work, of at most `most` nodes."""
-        able = [c for c in self.federation.participants if self.federation.tests[c]]
+        able = [c for c in self.federation.participants if self.federation.test_size(c)]
         able = [c for c in able if self.clients.steps(c, server.round)]
         said = self._evaluated(server, lr, spread(able, most), "adapt")
         values, found = [self._values(own)[""] for own in said.values()], {}
