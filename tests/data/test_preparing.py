@@ -118,7 +118,7 @@ MISTAKES = [
     (TABLE.drop(columns="age"), {"prepare": "plain"}, "features must be numbers"),
     (TABLE, {"prepare": "plain"}, "'age': row "),
     (TABLE.assign(shop=None), {}, "'shop': it has no value at all"),
-    (TABLE.assign(shop=[["north", "west"]] * N), {}, "'shop': it holds lists: name a column with one word or number"),
+    (TABLE.assign(shop=[["north", "west"]] * N), {}, "'shop': it holds lists: name a column of words or of numbers"),
     (TABLE.assign(bought=np.where(MANY == "u3", None, TABLE["bought"])), {}, "'bought': row 3"),
 ]
 

@@ -138,10 +138,12 @@ class Mine(Piece):
 def mine():
     return algorithm(Mine(), name="mine")
 """
+BATCH = "lambda theta, batch: loss(theta, batch) + batch[0].nonsense"
 RUNS = {
+    "a loss of a slot": ("objective(self, view, loss)", BATCH, "Mine.objective of the plugin "),
     "a wrong return": ("learn(self, memory, g, report, share)", "2 * g", ": Mine.learn returned a tensor of"),
     "other parameters": ("learn(self, memory, g)", "g, memory", "loaded: line 3: Mine.learn takes (self, mem"),
-    "a name that is not there": ("keep(self, view, theta)", "theta + mean", "fails: line 5: NameError: name"),
+    "a name that is not there": ("keep(self, view, theta)", "theta + mean", "apiece: Mine.keep of the plugin "),
     "a shape that does not fit": ("keep(self, view, theta)", "theta + view.data.pool[0]", "fails: line 5: RuntimeE"),
 }
 

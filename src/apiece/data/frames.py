@@ -127,7 +127,7 @@ def column_of(where: str, table: Any, name: str, owners: bool = False) -> np.nda
         raise UserError(f"{where}, column {name!r}: it has no value at all: name another column.")
     if values.dtype == object and any(isinstance(value, LISTS) for value in values):
         if owners:
-            raise UserError(f"{where}, column {name!r}: it holds lists: name a column with one word or number a client.")
+            raise UserError(f"{where}, column {name!r}: it holds lists: name a column of words or of numbers.")
         try:
             return np.stack(list(values))
         except (ValueError, TypeError):

@@ -165,10 +165,13 @@ def _checked(function: Constructor, source: str) -> Constructor:
 
 
 def at_fault(error: Exception) -> UserError | None:
-    """The error in one sentence with the line of the plug-in in which it was raised; None if no plug-in has a part."""
+    """The error in one sentence with the slot and the line of a plug-in that raised it; None if none has a part."""
+    from apiece.algebra.returned import blamed
+
     files = {module.__file__ for name, module in sys.modules.items() if name.startswith(MODULE)}
     path = next((name for name, *_ in reversed(traceback.extract_tb(error.__traceback__)) if name in files), "")
-    return _fault(f"the plugin {path} fails", error, path) if path else None
+    source = f"{blamed(error)} of the plugin {path}".removeprefix(" of ")
+    return _fault(f"{source} fails", error, path) if path else None
 
 
 def _refuse(problem: str) -> Constructor:
