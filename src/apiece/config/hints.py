@@ -121,8 +121,8 @@ def almost_numbers(data: Dataset) -> str:
         odd = [word for word in part.categories or () if not _is_number(word)]
         if part.categories and not odd:  # the word among them is one of the test samples'
             return (
-                f"column {part.name!r} was read as text, but all its training values are numbers: mend the cells that "
-                "are none, or leave them empty."
+                f"column {part.name!r} was read as text, but all its training values are numbers: if numbers are "
+                "meant, mend the cells that are none, or convert the column."
             )
         if odd and len(odd) <= FEW * len(part.categories):
             few = f"{_names(odd)} among its numbers {'is' if len(odd) == 1 else 'are'} none"
