@@ -74,6 +74,17 @@ def test_of_several_labels():
     assert found["accuracy"] == pytest.approx(((outputs > 0) == (y > 0)).double().mean().item())
     assert found["f1"] == pytest.approx(sk.f1_score(y, outputs > 0, average="micro"))
     assert found["auroc"] == pytest.approx(sk.roc_auc_score(y, outputs, average="macro"))
+    for name in ("f1", "precision", "recall"):
+        score_of = getattr(sk, f"{name}_score")
+        assert found[f"class_{name}"] == pytest.approx(score_of(y, outputs > 0, average="macro"))
+
+
+def test_labels_that_are_never_predicted_or_never_true_count_nothing_and_absent_ones_are_left_out():
+    y = torch.tensor([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    outputs = torch.tensor([[1.0, -1.0, 1.0, -1.0], [-1.0, -1.0, 1.0, -1.0]])
+    found = of(LABELS, outputs, y)
+    assert found["class_precision"] == pytest.approx(1 / 3) and found["class_recall"] == pytest.approx(1 / 6)
+    assert found["class_f1"] == pytest.approx(2 / 3 / 3)
 
 
 @pytest.mark.parametrize("shape", [(N,), (N, 3)], ids=str)  # catches a mean over samples where columns are meant

@@ -129,8 +129,8 @@ class Config:
     seeds: tuple[int, ...] = ()
     """Several seeds, one run each: 0,1,2."""
     metrics: tuple[str, ...] = ()
-    """What is measured, the first shown first: accuracy, f1, auroc, mae, mse, rmse, r2, iou or perplexity, as the task
-    has them (default: the task's own).
+    """What is measured, the first shown first: accuracy, f1, auroc, mae, mse, rmse, r2, iou or perplexity, and
+    class_f1, class_precision or class_recall of several labels, as the task has them (default: the task's own).
     """
     measure_on: Literal["test", "validation"] = "test"
     """The samples on which models are measured: the test set, or those that `validation` holds out, for choosing

@@ -49,6 +49,10 @@ _FEMNIST = Source(
     "femnist", (651421, 162856), 62, (28, 28), "Caldas et al., LEAF, 2018", "femnist.npz or Hugging Face",
     ("femnist.npz",), ("flwrlabs/femnist",),
 )  # fmt: skip
+_FLAIR = Source(
+    "flair", (345879, 43960), 17, (256, 256, 3), "Song et al., 2022", "flair.npz: images, 17 labels each, users",
+    ("flair.npz",),
+)  # fmt: skip
 _CLINC150 = Source(
     "clinc150", (15000, 4500), 150, (), "Larson et al., 2019", "clinc150.jsonl",
     ("clinc150.jsonl", "clinc150.jsonl.gz"),
@@ -60,7 +64,7 @@ _SHAKESPEARE = Source(
 
 SOURCES: dict[str, Source] = {
     source.name: source
-    for source in (_DIGITS, _MNIST, _FASHION, _CIFAR10, _CIFAR100, _SVHN, _FEMNIST, _CLINC150, _SHAKESPEARE)
+    for source in (_DIGITS, _MNIST, _FASHION, _CIFAR10, _CIFAR100, _SVHN, _FEMNIST, _FLAIR, _CLINC150, _SHAKESPEARE)
 }
 
 

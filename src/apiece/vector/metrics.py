@@ -76,6 +76,28 @@ def joint_f1(counts: Tensor) -> Tensor:
     return 2 * right / (predicted + true)
 
 
+def counts_by_label(outputs: Any, y: Tensor) -> Tensor:
+    """For each label whether it is right, predicted, and true: [B, 3, k], by scores above 0."""
+    predicted, true = aligned(outputs, y) > 0, y > 0.5
+    return torch.stack([predicted & true, predicted, true], 1).to(torch.float64)
+
+
+def mean_precision(counts: Tensor) -> Tensor:
+    """The mean of right / predicted over the labels that are predicted or true, 0 if never predicted: [3, k] -> []."""
+    right, predicted, true = counts
+    return _mean_ratio(right, predicted, predicted + true)
+
+
+def mean_recall(counts: Tensor) -> Tensor:
+    """The mean of right / true over the labels that are predicted or true, 0 if never true: [3, k] -> []."""
+    right, predicted, true = counts
+    return _mean_ratio(right, true, predicted + true)
+
+
+def _mean_ratio(right: Tensor, of: Tensor, some: Tensor) -> Tensor:
+    return torch.where(of > 0, right / of, 0.0)[some > 0].mean()
+
+
 def label_auroc(outputs: Any, y: Tensor) -> Tensor:
     """The mean area under the ROC curve over the labels, for scores and labels [n, k]."""
     return mean_auroc(aligned(outputs, y), y > 0.5)
@@ -158,6 +180,9 @@ LABELS = (
     Metric("f1", label_counts, unit="%", finish=joint_f1),
     Metric("accuracy", label_accuracy, unit="%"),
     Metric("auroc", label_auroc, over="all"),
+    Metric("class_f1", counts_by_label, unit="%", finish=mean_f1),
+    Metric("class_precision", counts_by_label, unit="%", finish=mean_precision),
+    Metric("class_recall", counts_by_label, unit="%", finish=mean_recall),
 )
 PIXELS = (Metric("iou", overlaps, unit="%", finish=mean_iou), Metric("accuracy", pixel_accuracy, unit="%"))
 TOKENS = (ACCURACY, Metric("perplexity", token_losses, higher=False, finish=torch.exp))
