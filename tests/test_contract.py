@@ -342,7 +342,7 @@ class Unready(Good):
     [
         (Shrinks, "law 8 .a measurement changed its input"),
         (Unpredictable, "law 8 .a measurement does not repeat"),
-        (ForMembers, "law 8 .client .* predicts what is not a number"),
+        (ForMembers, "ForMembers.* is not finite"),
         (Unready, "Unready.predict fails on .*nonsense"),
     ],
 )

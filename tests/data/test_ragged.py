@@ -181,6 +181,8 @@ def test_clients_given_apart_are_the_pooled_samples(kind, tested):
     two = run(Mean, pooled, split=lists, clients=None, rounds=2)
     place = one.experiment.federation
     assert list(place.names) == ["ann", "bob", "eve"] and place.pool[0][0].shape[1:] == (9, 3)
+    for i, who in enumerate(test):
+        assert torch.equal(place.test_pool[1][place.test[i]], torch.as_tensor(y[list(test[who])]))
     # the global model alone: given by client, test samples are each client's own, which lists of rows do not say
     assert torch.equal(one.server.params, two.server.params)
 

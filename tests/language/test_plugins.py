@@ -140,10 +140,10 @@ def mine():
 """
 BATCH = "lambda theta, batch: loss(theta, batch) + batch[0].nonsense"
 RUNS = {
-    "a loss of a slot": ("objective(self, view, loss)", BATCH, "Mine.objective of the plugin "),
+    "a loss of a slot": ("objective(self, view, loss)", BATCH, "fails: line 5: AttributeError: 'Tensor'"),
     "a wrong return": ("learn(self, memory, g, report, share)", "2 * g", ": Mine.learn returned a tensor of"),
     "other parameters": ("learn(self, memory, g)", "g, memory", "loaded: line 3: Mine.learn takes (self, mem"),
-    "a name that is not there": ("keep(self, view, theta)", "theta + mean", "apiece: Mine.keep of the plugin "),
+    "a name that is not there": ("keep(self, view, theta)", "theta + mean", "fails: line 5: NameError: name"),
     "a shape that does not fit": ("keep(self, view, theta)", "theta + view.data.pool[0]", "fails: line 5: RuntimeE"),
 }
 
@@ -151,7 +151,10 @@ RUNS = {
 @pytest.mark.parametrize("slot, returned, told", RUNS.values(), ids=RUNS)
 def test_what_a_piece_does_wrong_is_said_in_one_sentence(tmp_path, slot, returned, told):
     (tmp_path / "mine.py").write_text(SLOT.format(slot=slot, returned=returned))
-    sentence(run(plugin=tmp_path / "mine.py", algorithm="mine", lift="sequential"), told)
+    ended = run(plugin=tmp_path / "mine.py", algorithm="mine", lift="sequential")
+    sentence(ended, told)
+    if "fails: line" in told:
+        sentence(ended, f"apiece: Mine.{slot.partition('(')[0]} of the plugin {tmp_path / 'mine.py'} {told}")
 
 
 def test_files_that_are_not_there(tmp_path):

@@ -141,7 +141,7 @@ def test_every_token_is_a_target_once(length):
 def test_a_file_gives_texts_labels_and_owners(file, tmp_path, caplog):
     data = from_jsonl(file, Reading(LENGTH))
     assert data.text and data.classes == 3 and data.name == "small" and data.targets_train is None
-    assert (len(data.x_train), len(data.x_test)) == (76, 20)
+    assert (len(data.x_train), len(data.x_test)) == (76, 20) and np.bincount(data.y_test).tolist() == [7, 8, 5]
     assert "have more than length=12 tokens" in caplog.text
     assert data.natural_train is not None and set(data.natural_train) == set("abcd")
     assert data.natural_test is not None

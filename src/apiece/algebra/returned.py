@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, NoReturn, cast
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.draws import Draw
 from apiece.algebra.message import MARKS, Message
@@ -230,11 +230,6 @@ def _numbers(who: str, given: Given, returned: Any) -> Any:
     return returned
 
 
-def _first(x: Any) -> Any:
-    """The first sample of a batch."""
-    return tree_map_only(Tensor, lambda leaf: leaf[:1], x)
-
-
 def _predictor(who: str, given: Given, returned: Any) -> Any:
     if returned is None:
         return None
@@ -245,9 +240,9 @@ def _predictor(who: str, given: Given, returned: Any) -> Any:
         found, count = returned(x), len(tree_leaves(x)[0])
         if not isinstance(found, Tensor) or not found.is_floating_point() or not found.dim() or len(found) != count:
             _refuse(f"the function of {who}", found, f"scores of {count} samples: a tensor like the model's outputs")
-        usual = given[0].task.outputs(given[0].end, _first(x))
-        if found.dim() > 1 and isinstance(usual, Tensor) and usual.dim() > 1 and found.shape[-1] != usual.shape[-1]:
-            _refuse(f"the function of {who}", found, f"as many scores a sample as the model, {usual.shape[-1]}")
+        usual = given[0].task.task.form(given[0].end, x, given[0].task.buffers)
+        if found.dim() > 1 and usual and found.shape[-1] != usual[-1]:
+            _refuse(f"the function of {who}", found, f"as many scores a sample as the model, {usual[-1]}")
         return found
 
     return predict

@@ -79,13 +79,13 @@ class Evaluate:
         """Say that clients predicted what is not a number: training goes on, because it does not depend on it."""
         broken = [client for client, own in values.items() if any(map(math.isnan, own.values()))]
         if broken and not self.broken:
+            self.broken = True
             name = str(self.experiment.federation.names[broken[0]])
             folders.say_once(
                 f"after round {number}, {len(broken)} of {len(values)} clients predict what is not a number (NaN), "
                 f"first {name!r}: the step size of their local training may be too large"
                 f"{self.experiment.federated.setup.suspects('personal', 'predict')}."
             )
-        self.broken = self.broken or bool(broken)
 
     def ended(self, server: Server) -> Info:
         """What is measured after the last round, for a run that was ended before it."""

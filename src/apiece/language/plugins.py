@@ -170,8 +170,8 @@ def at_fault(error: Exception) -> UserError | None:
 
     files = {module.__file__ for name, module in sys.modules.items() if name.startswith(MODULE)}
     path = next((name for name, *_ in reversed(traceback.extract_tb(error.__traceback__)) if name in files), "")
-    source = f"{blamed(error)} of the plugin {path}".removeprefix(" of ")
-    return _fault(f"{source} fails", error, path) if path else None
+    slot = f"{blame} of " if (blame := blamed(error)) else ""
+    return _fault(f"{slot}the plugin {path} fails", error, path) if path else None
 
 
 def _refuse(problem: str) -> Constructor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from apiece.data.tokens import IGNORED
 from apiece.vector.drawing import Still, Stream
@@ -81,12 +81,23 @@ class Task:
     augment: Any = None
     draws: bool = True
     name: str = "classification"
+    _forms: dict[Any, torch.Size | None] = field(default_factory=dict[Any, Any], init=False, repr=False, compare=False)
 
     def stream(self, key: Tensor | tuple[()] = ()) -> Stream | Still:
         """The stream of a client's draws in a round, by its key, int64 [2]; without a key it is the same for all."""
         if not self.draws:
             return Still()
         return Stream(key if isinstance(key, Tensor) else torch.zeros(2, dtype=torch.int64, device=self.space.device))
+
+    def form(self, theta: Tensor, x: Any, buffers: Tensor) -> torch.Size | None:
+        """The shape of one sample's scores, which the model is asked for once for each shape of inputs; None where its
+        outputs are no tensor.
+        """
+        key = tuple(leaf.shape[1:] for leaf in tree_leaves(x))
+        if key not in self._forms:
+            found = scores(self.space.outputs(theta, tree_map_only(Tensor, lambda leaf: leaf[:1], x), buffers))
+            self._forms[key] = found.shape[1:] if isinstance(found, Tensor) else None
+        return self._forms[key]
 
 
 class Passes:

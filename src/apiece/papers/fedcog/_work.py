@@ -37,26 +37,28 @@ class HardLabels(FedCOG):
         return made._replace(outputs=certain)
 
 
+def federated(settings, folder):
+    """The run of settings that are not all text; one that was stopped is continued."""
+    if not (folder / "report.html").is_file():
+        federate(out=str(folder), resume=True, **settings)
+    return read_run(folder)
+
+
 def hard(settings, folder):
     """A run of FedCOG with hard labels; the setting `hard` has its values."""
     own = dict(settings)
-    named = algorithm(HardLabels(**own.pop("hard")), name="fedcog(hard)")
-    if not (folder / "report.html").is_file():
-        del own["algorithm"]  # the row's text, without the hard labels
-        federate(algorithm=named, out=str(folder), resume=True, **own)
-    return {"accuracy": last("global_accuracy")(read_run(folder))}
+    own["algorithm"] = algorithm(HardLabels(**own.pop("hard")), name="fedcog(hard)")  # for the row's text, without them
+    return {"accuracy": last("global_accuracy")(federated(own, folder))}
 
 
 def several_labels(settings, folder):
     """A run whose samples have several labels; of data that are called `made`, one on made images (Table 2)."""
     own, rng = dict(settings), np.random.default_rng(settings["seed"])
-    if own.get("data") == "made":
+    if own["data"] == "made":
         x = {f"user-{k}": rng.integers(0, 256, (20, 16, 16, 3), dtype=np.uint8) for k in range(own["clients"])}
         own["data"] = {user: (images, (images[:, 0, :3, 0] > 127).astype(np.float32)) for user, images in x.items()}
         del own["split"]
-    if not (folder / "report.html").is_file():
-        federate(out=str(folder), resume=True, **own)
-    run = read_run(folder)
+    run = federated(own, folder)
     return {name: last(f"global_{name}")(run) for name in own["metrics"]}
 
 
