@@ -141,6 +141,10 @@ class Pair(NamedTuple):
             {"predict": lambda self, view: lambda x: view.task.outputs(view.end, x).repeat(1, 2)},
             r"the function of Mine.predict returned .*: it must return as many scores a sample as the model, \d+.",
         ),
+        (
+            {"predict": lambda self, view: lambda x: view.task.outputs(view.end, x)[:, 0]},
+            r"the function of Mine.predict returned .*: it must return as many scores a sample as the model, \d+.",
+        ),
         ({"log": lambda self, memory, g, *of: {"g": g}}, "Mine.log returned {'g': a tensor of .*single numbers by.*"),
         (
             {"objective": lambda self, view, loss: lambda theta, batch: loss(theta, batch).detach()},

@@ -230,6 +230,11 @@ def _numbers(who: str, given: Given, returned: Any) -> Any:
     return returned
 
 
+def _plain(form: Sequence[int]) -> list[int]:
+    """A shape without its ones: scores [B, 1] may also be [B]."""
+    return [size for size in form if size != 1]
+
+
 def _predictor(who: str, given: Given, returned: Any) -> Any:
     if returned is None:
         return None
@@ -241,8 +246,8 @@ def _predictor(who: str, given: Given, returned: Any) -> Any:
         if not isinstance(found, Tensor) or not found.is_floating_point() or not found.dim() or len(found) != count:
             _refuse(f"the function of {who}", found, f"scores of {count} samples: a tensor like the model's outputs")
         usual = given[0].task.task.form(given[0].end, x, given[0].task.buffers)
-        if found.dim() > 1 and usual and found.shape[-1] != usual[-1]:
-            _refuse(f"the function of {who}", found, f"as many scores a sample as the model, {usual[-1]}")
+        if usual is not None and _plain(found.shape[1:]) != _plain(usual):
+            _refuse(f"the function of {who}", found, f"as many scores a sample as the model, {usual.numel()}")
         return found
 
     return predict
