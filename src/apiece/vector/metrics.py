@@ -83,13 +83,13 @@ def counts_by_label(outputs: Any, y: Tensor) -> Tensor:
 
 
 def mean_precision(counts: Tensor) -> Tensor:
-    """The mean of right / predicted over the labels that are predicted or true, 0 if never predicted: [3, k] -> []."""
+    """The mean of right / predicted over the labels that are predicted or true, 0 if not predicted: [3, k] -> []."""
     right, predicted, true = counts
     return _mean_ratio(right, predicted, predicted + true)
 
 
 def mean_recall(counts: Tensor) -> Tensor:
-    """The mean of right / true over the labels that are predicted or true, 0 if never true: [3, k] -> []."""
+    """The mean of right / true over the labels that are predicted or true, 0 if not true: [3, k] -> []."""
     right, predicted, true = counts
     return _mean_ratio(right, true, predicted + true)
 

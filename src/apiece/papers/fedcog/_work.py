@@ -47,12 +47,12 @@ def federated(settings, folder):
 def hard(settings, folder):
     """A run of FedCOG with hard labels; the setting `hard` has its values."""
     own = dict(settings)
-    own["algorithm"] = algorithm(HardLabels(**own.pop("hard")), name="fedcog(hard)")  # for the row's text, without them
+    own["algorithm"] = algorithm(HardLabels(**own.pop("hard")), name="fedcog(hard)")  # the row's text has none
     return {"accuracy": last("global_accuracy")(federated(own, folder))}
 
 
 def several_labels(settings, folder):
-    """A run whose samples have several labels; of data that are called `made`, one on made images (Table 2)."""
+    """A run whose samples have several labels (Table 2); the data that are called `made` are made here."""
     own, rng = dict(settings), np.random.default_rng(settings["seed"])
     if own["data"] == "made":
         x = {f"user-{k}": rng.integers(0, 256, (20, 16, 16, 3), dtype=np.uint8) for k in range(own["clients"])}
