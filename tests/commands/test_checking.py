@@ -49,5 +49,8 @@ def test_a_piece_that_changes_nothing_is_told(plugin):
 def test_a_broken_law_is_one_sentence(plugin):
     said = "drawn cannot be relied on: law 8 (a measurement changed its input; a slot makes a new tensor"
     sentence(cli("check", "drawn", *plugin("theta -= 1")), said)
-    sentence(cli("check", "drawn", *plugin("theta = view.nope")), "Drawn.personal fails on the contract's problem")
+    said = "relied on: on the contract's problem, Drawn.personal of the plugin", "line 7", "'nope'; a view has sent, "
+    sentence(cli("check", "drawn", *plugin("theta = view.nope")), *said)
+    said = "law 8", "is not finite on the contract's problem: look in its slots for a division by zero"
+    sentence(cli("check", "drawn", *plugin("theta = theta / 0")), *said)
     sentence(cli("check", "drown", *plugin("pass")), "did you mean 'drawn'?")

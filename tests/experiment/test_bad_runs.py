@@ -15,7 +15,8 @@ from support.outer import DIVERGES, Ended, cli, content, metrics, run, sentence
 
 from apiece.config.assemble import assemble
 from apiece.engine import row
-from apiece.experiment import folders, identity
+from apiece.experiment import folders, identity, launch
+from apiece.experiment import run as module_of_runs
 from apiece.storage.disk import DiskRows, RowFormat, StoreError
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -123,6 +124,53 @@ def test_a_folder_that_exists_is_refused_before_anything_is_said(tmp_path):
     ended = run(out=tmp_path / "run")
     sentence(ended, "run' exists: take another --out, for what lies there is no run")
     assert not ended.out and [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+FAILS = """
+from apiece import Piece, algorithm
+
+class Fails(Piece):
+    @classmethod
+    def neutral(cls):
+        return "it always fails"
+
+    def personal(self, view, theta):
+        return theta + view.data.{}
+
+def fails():
+    return algorithm(Fails(), name="fails")
+"""
+
+
+@pytest.mark.parametrize("seeds", [(), ("--seeds", "0,1")], ids=["one", "two"])
+def test_a_run_that_fails_before_its_first_round_leaves_nothing_and_may_be_mended(tmp_path, seeds):
+    folder, plugin = tmp_path / "runs" / "one", tmp_path / "own.py"
+    same = lambda: run(*seeds, algorithm="fails", plugin=plugin, out=folder)
+    plugin.write_text(FAILS.format("x"))
+    sentence(same(), "Fails.personal", "line 10", "no attribute 'x'; a client's samples have size, all()")
+    assert not folder.exists()
+    plugin.write_text(FAILS.format("size"))
+    assert same().code == 0 and len(list(folder.glob("**/model.safetensors"))) == max(1, len(seeds))
+
+
+def test_a_seed_that_fails_leaves_what_the_one_before_it_made(tmp_path, monkeypatch):
+    folder, real = tmp_path / "run", launch.watched
+    monkeypatch.setattr(launch, "watched", lambda e, *rest, **how: 1 / 0 if e.config.seed else real(e, *rest, **how))
+    with pytest.raises(ZeroDivisionError):
+        run("--seeds", "0,1", out=folder)
+    assert (folder / "run.toml").is_file() and (folder / "seed-0" / "model.safetensors").is_file()
+    monkeypatch.undo()
+    assert cli("resume", folder).code == 0 and (folder / "seed-1" / "model.safetensors").is_file()
+
+
+def test_a_first_round_that_a_signal_stops_leaves_the_run(tmp_path, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module_of_runs, "_round", stopped)
+        assert run(out=tmp_path / "run").code == 130
+    assert cli("resume", tmp_path / "run").code == 0 and len(metrics(tmp_path / "run")) == 3
 
 
 def test_a_folder_that_may_not_be_written(tmp_path):

@@ -229,9 +229,18 @@ def test_clients_that_predict_what_is_no_number_are_told_once_and_have_no_accura
     settings = SMALL | {"model": "mlp(hidden=[8])", "clients": 4, "out": str(tmp_path / "run")}
     result = federate(algorithm=algorithm(Lost(), name="lost"), **settings)
     err = capsys.readouterr().err
-    assert err.count("predict what is not a number (NaN)") == 1 and "or Lost.personal returned what is not" in err
-    assert "after round 1, 4 of 4 clients" in err and "first 'client-0'" in err
+    assert err.count("is not a number (NaN)") == 1 and "or Lost.personal returned what is not" in err
+    assert "after round 1, accuracy of 4 of 4 clients" in err and "first 'client-0': the step size" in err
     assert math.isnan(result.metrics[-1]["personal_accuracy_mean"]) and result.metrics[-1]["global_accuracy"] > 0
+
+
+def test_a_metric_of_ones_own_that_is_no_number_is_blamed_itself(capsys):
+    def mine(outputs, y):
+        return torch.full((len(y),), math.nan)
+
+    federate(**SMALL | {"model": "mlp(hidden=[8])", "clients": 4}, metrics={"mine": mine, "accuracy": "accuracy"})
+    err = capsys.readouterr().err
+    assert "mine of 4 of 4 clients is not a number (NaN), first 'client-0': the metric may not be defined" in err
 
 
 def test_a_run_of_classes_is_as_it_was(tmp_path, capsys):

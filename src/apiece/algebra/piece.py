@@ -59,7 +59,11 @@ class Piece:
     @classmethod
     def neutral(cls) -> tuple[Piece, str] | str:
         """(the value that changes nothing, the algorithm that it equals bitwise), or why there is none."""
-        raise NotImplementedError(f"{cls.__name__} must declare its neutral value, or why there is none")
+        raise NotImplementedError(
+            f"{cls.__name__} must declare its neutral value, or why there is none: give it a class method `neutral` "
+            "that returns (the piece with the value that changes nothing, the name of the algorithm that is left, such "
+            "as 'fedavg'), or the reason as a text"
+        )
 
     def complete(self, space: Space, setting: FederationFacts | None, optimizer: Optimizer) -> Piece:
         """This piece for a model's vector space, a federation and the clients' optimizer."""

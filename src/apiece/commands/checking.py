@@ -21,12 +21,15 @@ class Check:
         from apiece.config.assemble import chosen_algorithm
         from apiece.contract import check
         from apiece.errors import UserError
+        from apiece.language import plugins
 
         subject = chosen_algorithm(self.algorithm, self.plugin)
         try:
             found = check(subject)
         except AssertionError as error:
-            raise UserError(f"{self.algorithm} cannot be relied on: {error}") from error
+            fault = plugins.at_fault(error.__cause__) if isinstance(error.__cause__, Exception) else None
+            why = f"on the contract's problem, {fault}" if fault else str(error)
+            raise UserError(f"{self.algorithm} cannot be relied on: {why}") from error
         print(f"{found.name} keeps the laws.")
         print("- One after the other, in threads and after every resumption: the same bits.")
         print(f"- Vectorized: within {found.vectorized:.0e}; clients in another order: within {found.permuted:.0e}.")

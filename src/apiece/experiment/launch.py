@@ -156,10 +156,11 @@ def run_config(config: Config, progress: Progress = False) -> list[Result]:
         folders.refuse_existing(out)
         folders.write_config(out, config)
 
-    if out is not None and config.seeds:
-        refuse_unshared(out, ranks)
-        ranks.first(lambda: begin(out))
-    with going_on(_goes_on(out), out):
+    with going_on(_goes_on(out), out), ExitStack() as stack:
+        if out is not None and config.seeds:
+            refuse_unshared(out, ranks)
+            ranks.first(lambda: begin(out))
+            stack.enter_context(lifecycle.unless_begun(out))
         results = [watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
     if not ranks.leads:
         return results

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +18,10 @@ from apiece.measure.observed import sheets
 from apiece.report import pictures
 from apiece.report.metrics import ACCURACY, to_toml
 from apiece.storage import checkpoint
+from apiece.storage.log import NAME as LOG
 from apiece.storage.log import without_infinities
 from apiece.system import files
+from apiece.system.ranks import RankLost, join
 
 if TYPE_CHECKING:
     from apiece.config.assemble import Experiment
@@ -60,6 +64,26 @@ def _remove_end(folder: Path) -> None:
     for path in filter(Path.is_file, (folder / name for name in AT_END)):
         files.remove(path)
     files.sync_folder(folder)
+
+
+@contextmanager
+def unless_begun(folder: Path) -> Iterator[None]:
+    """In this context the run begins for which `folder` was just made. If it fails before its first round is done, the
+    folder is removed, and the same command, once mended, is not refused. A folder stays if a checkpoint was saved in
+    it, and if the run was stopped from outside: by a signal, a full disk, a lost rank.
+    """
+    try:
+        yield
+    except Exception as error:
+        outside = isinstance(error, RankLost) or isinstance(error.__cause__, OSError)
+        if not outside and join().leads and not _begun(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a round of a run is done, or saved to go on from, in this folder or a folder in it."""
+    return any(checkpoint.numbers(part) or (part / LOG).is_file() for part in (folder, *folder.glob("*/")))
 
 
 def begin(folder: Path, experiment: Experiment, lift: Any, why: str) -> None:

@@ -124,6 +124,8 @@ def _opened(
     digest = identity.digest(config, folder)
     if folder is not None and not resume:
         ranks.first(lambda: lifecycle.begin(folder, experiment, lift, why))
+        if not wired(experiment):  # nodes hold a part of the run, and find it again by this folder
+            stack.enter_context(lifecycle.unless_begun(folder))
     elif folder is not None:
         identity.refuse_other_data(folder, experiment)
         identity.refuse_other_metrics(folder, experiment)

@@ -76,16 +76,20 @@ class Evaluate:
                 )
 
     def _tell_broken(self, number: int, values: Mapping[int, Values]) -> None:
-        """Say that clients predicted what is not a number: training goes on, because it does not depend on it."""
-        broken = [client for client, own in values.items() if any(map(math.isnan, own.values()))]
-        if broken and not self.broken:
-            self.broken = True
-            name = str(self.experiment.federation.names[broken[0]])
-            folders.say_once(
-                f"after round {number}, {len(broken)} of {len(values)} clients predict what is not a number (NaN), "
-                f"first {name!r}: the step size of their local training may be too large"
-                f"{self.experiment.federated.setup.suspects('personal', 'predict')}."
-            )
+        """Say once that values are not a number: training goes on, because it does not depend on them."""
+        broken = {client: {name for name, value in own.items() if math.isnan(value)} for client, own in values.items()}
+        broken = {client: names for client, names in broken.items() if names}
+        if not broken or self.broken:
+            return
+        self.broken, concerned = True, set[str]().union(*broken.values())
+        first = str(self.experiment.federation.names[next(iter(broken))])
+        known = {metric.name for metric in self.measure.metrics if metric.function.__module__.startswith("apiece.")}
+        own = "" if concerned & known else "the metric may not be defined for their samples, or "
+        folders.say_once(
+            f"after round {number}, {' and '.join(sorted(concerned))} of {len(broken)} of {len(values)} clients is not "
+            f"a number (NaN), first {first!r}: {own}the step size of their local training may be too large"
+            f"{self.experiment.federated.setup.suspects('personal', 'predict')}."
+        )
 
     def ended(self, server: Server) -> Info:
         """What is measured after the last round, for a run that was ended before it."""

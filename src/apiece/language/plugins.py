@@ -193,6 +193,15 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
     place = "" if not places else f"line {line}: " if where in source else f"{where}, line {line}: "
     said = error.msg if isinstance(error, SyntaxError) else str(error).strip().rstrip(".")
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return UserError(f"{source}: {place}{kind}{said}{_help(error)}.")
+
+
+def _help(error: BaseException) -> str:
+    """What helps against mistakes that own pieces often have; "" for others."""
     if isinstance(error, AttributeError) and type(error.obj).__name__ == "View":
-        said += f"; a view has {', '.join(getattr(error.obj, '_fields', ()))}"
-    return UserError(f"{source}: {place}{kind}{said}.")
+        return f"; a view has {', '.join(getattr(error.obj, '_fields', ()))}"
+    if isinstance(error, AttributeError) and type(error.obj).__name__ == "Samples":
+        return "; a client's samples have size, all() for all of them, and batch(rows) for some"
+    if isinstance(error, TypeError) and "Piece.__init__()" in str(error):
+        return "; write @dataclass(frozen=True) above a piece that has values"
+    return ""

@@ -118,8 +118,8 @@ class Pool:
             return ask()
         except Lost as lost:
             raise type(lost)(
-                f"{who} {lost}, as one before it was lost at the same work: {lost.advice}; a run with "
-                "a run with a folder continues with `apiece resume`."
+                f"{who} {lost}, as one before it was lost at the same work: {lost.advice}; a run "
+                "with a folder continues with `apiece resume`."
             ) from None
 
     def pids(self) -> list[int]:
