@@ -56,6 +56,56 @@ def test_a_study_of_own_data_has_their_columns_and_clients(here: Path, monkeypat
     assert "client_column='site'" in json.loads(Path("study.ipynb").read_text())["cells"][-1]["source"][-2]
 
 
+def table(rows: int = 60) -> str:
+    """A table with a number for each row, a word among numbers, a free text, a date, a gap, one class spelled twice."""
+    lines = ["number,age,said,day,smoker,ill,site"]
+    for i in range(rows):
+        age, smoker = "old" if i == 7 else 20 + i % 41, "" if i == 5 else ("yes", "no")[i % 2]
+        text, day = f"patient {i} came", f"2024-{i % 12 + 1:02d}-{i % 28 + 1:02d}"
+        lines.append(f"{i},{age},{text},{day},{smoker},{('ill', 'well', 'Ill')[i % 3]},{'abc'[i % 3]}")
+    return "\n".join(lines)
+
+
+def test_a_table_is_told_and_what_looks_like_free_text_is_no_input(here: Path, monkeypatch: pytest.MonkeyPatch):
+    (here / "own.csv").write_text(table())
+    ended = cli("new", "study", "--data", "own.csv", "--target-column", "ill", "--client-column", "site")
+    kept = "number, age (42 different texts), smoker (2 different texts)"
+    free = "said (60 different texts), day (60 different texts)"
+    assert ended.code == 0 and ended.out.splitlines()[1:] == [
+        "own.csv: 60 rows.",
+        "ill is predicted: Ill, ill, well. The inputs are " + kept + ".",
+        "Each value of site is a client: a, b, c.",
+        f"Left out of `input`, for names, dates and free text look like this: {free}.",
+        "number has another whole number in each row: if it numbers the rows, take it out of `input`.",
+        "age is text, since not all of it are numbers: mend 'old', or leave it empty.",
+        "'Ill' and 'ill' are two classes of ill: if they are one, spell them alike.",
+    ]
+    assert tomllib.loads((here / "study" / "study.toml").read_text())["input"] == ["number", "age", "smoker"]
+    monkeypatch.chdir(here / "study")
+    ran = cli("run", "--config", "study.toml", "--rounds", "1", "--steps", "1", "--seeds", "0")
+    assert ran.code == 0 and "2 columns of text (age, smoker) became" in ran.err and "'old' among its numb" in ran.err
+
+
+@pytest.mark.parametrize(
+    "text, given, said",
+    [
+        ("", [], "the file is empty: give a line of names"),
+        ("a,label\n", [], "the table has no row"),
+        ("a;label\n1;2\n", [], "its columns are separated by ';': save it with commas"),
+        ("a,b\n1,2\n", [], "columns are a, b; it needs 'label' or another target"),
+        ("a,b\n1,2\n", ["--target-column", "b", "--client-column", "b"], "column 'b' is named twice"),
+        ("a,label\n1,2\n3,\n4,NaN\n", [], "label, which is predicted, is missing in 2 of 3 rows, first in row 1 ("),
+        ("a,label,who\n1,2,x\n3,1\n", ["--client-column", "who"], "who, which names the client, is missing in 1 of 2"),
+        ("said,label\n" + "".join(f"text {i},{i % 2}\n" for i in range(30)), [], "no column can be an input"),
+    ],
+    ids=["empty", "no-row", "semicolons", "no-target", "twice", "gap", "no-client", "texts"],
+)
+def test_a_table_that_no_run_could_read_is_refused_at_once(here: Path, text, given, said):
+    (here / "own.csv").write_text(text)
+    sentence(cli("new", "study", "--data", "own.csv", *given), "own.csv: ", said)
+    assert not (here / "study").exists()
+
+
 def test_data_that_are_not_there_are_refused(here: Path):
     sentence(cli("new", "study", "--data", "nope.csv"), "nothing lies there")
     sentence(cli("new", "study", "--client-column", "site"), "--data digits is no table with a column 'site'")
@@ -69,10 +119,11 @@ def test_a_column_that_the_table_does_not_have_is_refused(here: Path):
     pandas.DataFrame({"bakery": ["ann"], "waste": [2]}).to_parquet(here / "own.parquet")
     (here / "broken.parquet").write_text("none")
     given = ["new", "study", "--client-column", "bakery", "--target-column"]
-    told = "--target-column wast: own.csv has no such column; did you mean 'waste'? Allowed: bakery, day, waste."
+    told = "own.csv: there is no column 'wast', which target_column names; did you mean 'waste'? Allowed: bakery, day,"
     sentence(cli(*given, "wast", "--data", "own.csv"), told)
-    sentence(cli(*given, "wast", "--data", "own.parquet"), "own.parquet has no such column; did you mean 'waste'?")
-    sentence(cli("new", "study", "--data", "own.csv", "--client-column", "shop"), "--client-column shop: own.csv has")
+    sentence(cli(*given, "wast", "--data", "own.parquet"), "own.parquet: there is no column 'wast'", "'waste'")
+    told = "own.csv: there is no column 'shop', which client_column names"
+    sentence(cli("new", "study", "--data", "own.csv", "--client-column", "shop"), told)
     assert not (here / "study").exists()
     assert cli(*given, "wast", "--data", "broken.parquet").code == 0
 

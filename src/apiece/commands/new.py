@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from apiece.data.catalog import SOURCES, source_of
+from apiece.data.columns import SPLIT, Columns, chosen
+from apiece.data.glance import glance
 from apiece.errors import UserError, nearest
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -22,7 +23,8 @@ SAID = {  # what a line of study.toml says of its setting
     "data": "# a name (`apiece data` lists them), or the path of a table, arrays or images",
     "target_column": "# the column that is predicted",
     "client_column": "# the column that names each sample's client",
-    "prepare": "# numbers are standardized; each word of a column of text becomes a column of 0 and 1",
+    "input": "# the columns that the model reads",
+    "prepare": "# numbers are standardized; each different text of a column becomes a column of 0 and 1",
     "split": "# how samples are divided over clients: `apiece data` lists the ways",
     "clients": "# how many",
     "cohort": "# the share of the clients that train in a round",
@@ -49,11 +51,12 @@ class New:
     def __call__(self) -> None:
         folder = Path(self.folder)
         refuse(folder)
-        files = written(folder.name, settings(self.data, self.target_column, self.client_column))
+        given, said = settings(self.data, self.target_column, self.client_column)
+        files = written(folder.name, given)
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        print(f"{folder}: {', '.join(sorted(files))}; its README says how to go on.")
+        print("\n".join([f"{folder}: {', '.join(sorted(files))}; its README says how to go on.", *said]))
 
 
 def refuse(folder: Path) -> None:
@@ -69,40 +72,39 @@ def refuse(folder: Path) -> None:
         raise UserError(f"{folder} exists and is not empty: give a folder that does not exist, or empty it.")
 
 
-def settings(data: str, target: str | None, client: str | None) -> dict[str, Any]:
-    """What a study says of its data, and of how they become clients; UserError for a path at which nothing lies."""
-    named = source_of(data) is not None
-    if not named and not Path(data).exists():
+def settings(data: str, target: str | None, client: str | None) -> tuple[dict[str, Any], list[str]]:
+    """What a study says of its data, and of how they become clients, and sentences on a table that was looked at.
+    Raises UserError for a path at which nothing lies, and for a table that no run can read.
+    """
+    path, named, said = Path(data), source_of(data) is not None, list[str]()
+    if not named and not path.exists():
         raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {nearest(data, SOURCES)}")
     if named and (target or client):
         column = target or client
         raise UserError(f"--data {data} is no table with a column {column!r}: name a table, or leave the column out.")
     columns = {"target_column": target, "client_column": client}
-    there = [] if named else header(Path(data))
-    if missing := next((name for name, column in columns.items() if there and column not in (None, *there)), None):
-        flag, column = f"--{missing.replace('_', '-')}", str(columns[missing])
-        raise UserError(f"{flag} {column}: {data} has no such column; {nearest(column, there)}")
-    found: dict[str, Any] = {"data": data if named else str(Path(data).absolute())}
+    found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    found |= {"prepare": "onehot"} if Path(data).suffix == ".csv" else {}
+    if path.suffix == ".csv":
+        table = glance(path, Columns(target=target, client=client))
+        found |= {"input": [column.name for column in table.inputs], "prepare": "onehot"}
+        said = table.told()
+        client = client or (table.client and table.client.name)
+    elif path.suffix == ".parquet" and (there := header(path)):
+        chosen(data, there, Columns(target=target, client=client), beside=(SPLIT,))
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}
-    return found | {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
+    found |= {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
+    return found, said
 
 
 def header(path: Path) -> list[str]:
-    """The names of a table's columns; empty where they cannot be read without the packages that read tables."""
+    """The names of a .parquet table's columns; empty where they cannot be read."""
     try:
-        if path.suffix == ".csv":
-            with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-                first = next(filter(None, csv.reader(file)), [])
-            return [name or f"Unnamed: {place}" for place, name in enumerate(first)]  # as pandas names it
-        if path.suffix == ".parquet":
-            from pyarrow import parquet
+        from pyarrow import parquet
 
-            return parquet.read_schema(path).names
-    except (ImportError, OSError, ValueError, csv.Error):  # a run says what is wrong with the table
-        pass
-    return []
+        return parquet.read_schema(path).names
+    except (ImportError, OSError, ValueError):  # a run says what is wrong with the table
+        return []
 
 
 def written(study: str, given: dict[str, Any]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from apiece.data import tasks
 from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN, SOURCES
 from apiece.data.federation import Federation
+from apiece.data.glance import ODD
 from apiece.data.preparing import told
 from apiece.data.sources import TABLES
 from apiece.data.tasks import AUTO, REAL
@@ -25,7 +26,6 @@ HIGH = 30.0  # a larger real target was most likely not scaled
 LARGE, USUALLY = 1000.0, 10.0  # a feature that is larger once, or in its root mean square, was most likely not scaled
 NAMES = 8  # so many names are written out
 TESTS = 10  # from so many test samples on, a client's own metrics are not called coarse
-FEW = 0.1  # the share of texts among a column's different cells up to which it was meant to be of numbers
 
 
 def before(experiment: Any, progress: bool) -> list[str]:
@@ -124,7 +124,7 @@ def almost_numbers(data: Dataset) -> str:
                 f"column {part.name!r} was read as text, but all its training values are numbers: if numbers are "
                 "meant, mend the cells that are none, or convert the column."
             )
-        if odd and len(odd) <= FEW * len(part.categories):
+        if odd and len(odd) <= ODD * len(part.categories):
             few = f"{_names(odd)} among its numbers {'is' if len(odd) == 1 else 'are'} none"
             return f"column {part.name!r} was read as text, since {few}: mend these cells, or leave them empty."
     return ""

@@ -14,6 +14,11 @@ TARGETS = ("label", "fine_label", "labels", "target", "targets", "y")  # usual n
 CLIENTS = ("client", "client_id", "writer_id", "user_id", "user")
 PREPARATION = "preparation.json"  # a run's own copy of how its table became numbers
 SPLIT = "split"  # in this column, the word "test" marks test rows
+MOST = 1000  # categories of one column that may become as many columns
+FEW = 20  # up to so many, a column of text may have as many different words as it likes
+
+
+LEAVE = "leave it out, by naming the others: --input a b, or input=[...]"
 
 
 class Columns(NamedTuple):
@@ -63,6 +68,8 @@ def chosen(
     those `beside` are no inputs unless they are named. Raises UserError if one does not exist or has two roles.
     """
     refuse_twice(where, names)
+    if len(names) == 1 and (mark := next((mark for mark in (";", "\t", "|") if mark in names[0]), None)):
+        raise UserError(f"{where}: its columns are separated by {mark!r}: save it with commas between them.")
     for setting, name in (
         ("target_column", columns.target),
         ("client_column", columns.client),
@@ -84,6 +91,11 @@ def chosen(
             f"{where}: column {double!r} is named twice among target, inputs and client: give each one role."
         )
     return Chosen(list(given), target, client)
+
+
+def like_free_text(count: int, rows: int) -> bool:
+    """Whether so many different texts in a column of so many rows look like names, dates or free text."""
+    return count > MOST or count > max(FEW, rows // 2)
 
 
 def refuse_twice(where: str, names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays, unread
-from apiece.data.columns import EVERYTHING, SPLIT, Chosen, Columns, chosen, refuse_columns, refuse_twice
+from apiece.data.columns import EVERYTHING, LEAVE, SPLIT, Chosen, Columns, chosen, refuse_columns, refuse_twice
 from apiece.data.preparing import Part, Preparation, refuse_many
 from apiece.errors import UserError, with_extra
 
@@ -176,8 +176,7 @@ def _numbers(where: str, column: Any, width: int) -> np.ndarray:
         return column.to_numpy(dtype=np.float64, na_value=np.nan)[:, None]
     except (ValueError, TypeError) as error:
         raise UserError(
-            f"{where}, column {column.name!r}: features must be numbers or lists of one length ({error}); leave it out "
-            "by input=..."
+            f"{where}, column {column.name!r}: features must be numbers or lists of one length ({error}); {LEAVE}."
         ) from None
 
 
@@ -198,7 +197,7 @@ def _unfitted(where: str, table: Any, kinds: dict[str, str], train: np.ndarray, 
     for name, kind in kinds.items():
         column = table[name].iloc[train]
         if column.isna().all():
-            raise UserError(f"{where}, column {name!r}: no training row has a value there: leave it out by input=...")
+            raise UserError(f"{where}, column {name!r}: no training row has a value there: {LEAVE}.")
         words = sorted(set(column[column.notna()].astype(object).map(str))) if kind == "text" else None
         width = len(column.iloc[0]) if kind == "list" else 1
         parts.append(Part(name, width, None if words is None else tuple(words)))
@@ -211,7 +210,7 @@ def _kind(where: str, column: Any) -> str:
     import pandas
 
     def refuse(what: str, how: str) -> UserError:
-        return UserError(f"{where}, column {column.name!r}: {what}: {how}, or leave it out by input=...")
+        return UserError(f"{where}, column {column.name!r}: {what}: {how}, or {LEAVE}.")
 
     if isinstance(column.dtype, pandas.CategoricalDtype):
         return "text"

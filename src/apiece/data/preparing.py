@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from apiece.data.columns import LEAVE, MOST, like_free_text
 from apiece.errors import UserError
 from apiece.system import files
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from apiece.data.arrays import Dataset
     from apiece.data.split import Split
 
-MOST = 1000  # categories of one column that may become as many columns
-FEW = 20  # up to so many, a column of text may have as many different words as it likes
 UNKNOWN = -1.0  # the code of a word that was not among the training samples
 
 
@@ -109,12 +108,12 @@ def refuse_many(where: str, part: Part, rows: int, asked: str | None) -> None:
     if count > MOST and asked != "ordinal":
         raise UserError(
             f"{where}, column {part.name!r}: it has {count:,} different texts, which would become as many columns: "
-            "leave it out by input=..., or number them by prepare=ordinal."
+            f"number them by prepare=ordinal, or {LEAVE}."
         )
-    if asked is None and count > max(FEW, rows // 2):
+    if asked is None and like_free_text(count, rows):
         raise UserError(
             f"{where}, column {part.name!r}: it has {count:,} different texts in {rows:,} training rows, as names, "
-            "dates and free text have: leave it out by input=..., make numbers of it, or say prepare=onehot."
+            f"dates and free text have: make numbers of it, say prepare=onehot, or {LEAVE}."
         )
 
 

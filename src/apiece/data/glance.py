@@ -1,0 +1,150 @@
+"""A first look at a table of comma-separated values, before anything is trained, by Python's own reader alone."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from apiece.data.columns import SPLIT, Columns, chosen, like_free_text
+from apiece.errors import UserError
+
+ROWS = 100_000  # so many rows are looked at
+GAPS = {"#N/A N/A", *"nan NaN -nan -NaN N/A n/a #N/A #NA NA NULL null None <NA>".split()}  # what pandas takes for one
+GAPS |= {*"1.#IND -1.#IND 1.#QNAN -1.#QNAN".split()}
+ODD = 0.1  # the share of words among a column's different values up to which it was meant to be of numbers
+FEW, SHOWN = 8, 20  # up to so many values of a column, and so many columns, are listed
+
+
+class Column(NamedTuple):
+    """What stands in a column: its different values, those of them that are no numbers, how many gaps, and the first
+    one's row, counted from 0.
+    """
+
+    name: str
+    values: frozenset[str]
+    words: frozenset[str]
+    gaps: int
+    first: int
+
+    @property
+    def number(self) -> bool:
+        """Whether all values are numbers, or truth values, which are read as such."""
+        return not self.words
+
+    @property
+    def almost(self) -> bool:
+        """Whether it was meant to be of numbers."""
+        return 0 < len(self.words) <= ODD * len(self.values)
+
+    def said(self) -> str:
+        """Its name, and of text how many there are."""
+        return self.name if self.number else f"{self.name} ({len(self.values)} different texts)"
+
+
+class Glance(NamedTuple):
+    """A table by its columns' roles; `left` are columns that look like names, dates or free text."""
+
+    path: str
+    rows: int
+    target: Column
+    client: Column | None
+    inputs: list[Column]
+    left: list[Column]
+
+    def told(self) -> list[str]:
+        """What there is to know of it, in sentences."""
+        more = "the first " if self.rows == ROWS else ""
+        said = [f"{self.path}: {more}{self.rows:,} rows."]
+        said += [f"{self.target.name} is predicted: {_values(self.target)}. The inputs are {_listed(self.inputs)}."]
+        if self.client is not None:
+            said += [f"Each value of {self.client.name} is a client: {_values(self.client)}."]
+        else:
+            said += ["Clients are made by dividing the rows. If a column says whose a row is, give --client-column."]
+        if self.left:
+            said += [f"Left out of `input`, for names, dates and free text look like this: {_listed(self.left)}."]
+        if ids := ", ".join(column.name for column in self.inputs if self._numbers_rows(column)):
+            said += [f"{ids} has another whole number in each row: if it numbers the rows, take it out of `input`."]
+        for column in (self.target, *self.inputs):
+            if column.almost:
+                words = ", ".join(map(repr, sorted(column.words)[:FEW]))
+                said += [f"{column.name} is text, since not all of it are numbers: mend {words}, or leave it empty."]
+        if twice := " and ".join(map(repr, _alike(self.target.values))):
+            said += [f"{twice} are two classes of {self.target.name}: if they are one, spell them alike."]
+        return said
+
+    def _numbers_rows(self, column: Column) -> bool:
+        whole = all(value.strip().isdecimal() for value in column.values)
+        return whole and FEW < len(column.values) == self.rows
+
+
+def glance(path: Path, columns: Columns) -> Glance:
+    """Look at a .csv file. Raises UserError for a table without rows, for columns that are not there or have two roles,
+    and for a target or a client that is missing in a row.
+    """
+    where = str(path)
+    try:
+        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+            lines = filter(None, csv.reader(file))
+            names = [name or f"Unnamed: {place}" for place, name in enumerate(next(lines, []))]  # as pandas names it
+            rows = list(islice(lines, ROWS))
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{where}: cannot be read as comma-separated values: {error}.") from None
+    if not names:
+        raise UserError(f"{where}: the file is empty: give a line of names, and one row for each sample.")
+    roles = chosen(where, names, columns, beside=(SPLIT,))
+    if not rows:
+        raise UserError(f"{where}: the table has no row: give one for each sample.")
+    found = {name: _column(name, [row[place] if place < len(row) else "" for row in rows])
+             for place, name in enumerate(names)}  # fmt: skip
+    for what, name in (("is predicted", roles.target), ("names the client", roles.client)):
+        if name is not None and found[name].gaps:
+            raise UserError(
+                f"{where}: {name}, which {what}, is missing in {found[name].gaps:,} of {len(rows):,} rows, "
+                f"first in row {found[name].first} (counted from 0): fill these rows, or drop them."
+            )
+    inputs = [found[name] for name in roles.input]
+    left = [c for c in inputs if not c.number and not c.almost and like_free_text(len(c.values), len(rows))]
+    if len(left) == len(inputs):
+        raise UserError(f"{where}: no column can be an input: {', '.join(c.said() for c in left)} look like free text.")
+    client = None if roles.client is None else found[roles.client]
+    return Glance(where, len(rows), found[roles.target], client, [c for c in inputs if c not in left], left)
+
+
+def _column(name: str, cells: Sequence[str]) -> Column:
+    gaps = [place for place, cell in enumerate(cells) if not cell or cell in GAPS]
+    values = frozenset(cells).difference(GAPS, {""})
+    words = frozenset(value for value in values if not _is_number(value))
+    return Column(name, values, words, len(gaps), gaps[0] if gaps else -1)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell.lower() in ("true", "false")
+    return True
+
+
+def _listed(columns: Sequence[Column]) -> str:
+    """The columns, or the first of many."""
+    more = f" and {len(columns) - SHOWN:,} more" if len(columns) > SHOWN else ""
+    return ", ".join(column.said() for column in columns[:SHOWN]) + more
+
+
+def _values(column: Column) -> str:
+    """The values, or how many there are."""
+    some = sorted(column.values)
+    if len(some) <= FEW:
+        return ", ".join(some)
+    return f"{len(some):,} different {'numbers' if column.number else 'texts'}"
+
+
+def _alike(values: frozenset[str]) -> list[str]:
+    """Values that differ in case or in spaces around them alone."""
+    same: dict[str, list[str]] = {}
+    for value in sorted(values):
+        same.setdefault(value.strip().casefold(), []).append(value)
+    return next((found for found in same.values() if len(found) > 1), [])
