@@ -375,12 +375,18 @@ def test_tables_as_json(tmp_path, no_report):
 
 
 @pytest.mark.slow
-def test_a_comparison_says_that_the_data_differ(tmp_path, no_report):
+def test_a_comparison_says_that_the_data_differ(tmp_path):
     for name, split in {"one": "iid", "two": "dirichlet(1)"}.items():
         assert run(out=tmp_path / name, split=split, algorithm="fedavg" if name == "one" else "scaffold").code == 0
     ended = cli("compare", tmp_path / "one", tmp_path / "two", "--no-references")
-    assert "these runs differ in split: a difference in their numbers is not the algorithm's." in ended.err
-    assert "differ in" not in cli("compare", tmp_path / "one", "--no-references").err
+    said = "hese runs differ in split: a difference in their numbers is not the algorithm's."
+    assert said in ended.err and said in " ".join(ended.out.split())
+    figure = cli("figure", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "both.svg")
+    assert figure.code == 0 and said in figure.err
+    assert cli("report", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "both.html").code == 0
+    assert said.replace("'", "&#39;") in (tmp_path / "both.html").read_text()
+    alone = cli("compare", tmp_path / "one", "--no-references")
+    assert "differ in" not in alone.err + alone.out
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,19 @@ def test_a_terminal_shows_rounds_and_a_curve_if_it_is_wide(monkeypatch, columns,
 
 
 def test_a_pipe_gets_a_line_a_round():
+    progress.print_once.cache_clear()  # as at the beginning of a process
     lines = run().out.splitlines()
     assert lines[0] == "fedavg seed 0: 6 of 6 clients a round; nothing is kept, as no --out names a folder"
     assert re.fullmatch(r"clients are computed [a-z ]+, by \w+\([\d, ]*\); \w.*", lines[1])
     assert re.fullmatch(r"round 1 of 3: global accuracy 0\.\d{3}", lines[2])
     assert re.fullmatch(r"round 2 of 3: global accuracy 0\.\d{3}, \d+:\d\d:\d\d left", lines[3])
     assert re.fullmatch(r"round 3 of 3: global accuracy 0\.\d{3}", lines[4]) and not lines[5].strip()
+
+
+def test_of_several_seeds_the_first_says_how_clients_are_computed(tmp_path):
+    progress.print_once.cache_clear()
+    ended = run(seeds="0,1", out=tmp_path / "run")
+    assert ended.out.count("clients are computed") == 1 and ended.out.count("round 1 of 3") == 2
 
 
 def test_json_has_the_rounds_of_all_seeds_and_nothing_else(tmp_path):

@@ -13,8 +13,6 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from apiece.data.catalog import SOURCES, source_of
-from apiece.data.columns import SPLIT, Columns, chosen
-from apiece.data.glance import glance
 from apiece.errors import UserError, nearest
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -76,6 +74,9 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """What a study says of its data, and of how they become clients, and sentences on a table that was looked at.
     Raises UserError for a path at which nothing lies, and for a table that no run can read.
     """
+    from apiece.data.columns import SPLIT, Columns, chosen
+    from apiece.data.glance import glance
+
     path, named, said = Path(data), source_of(data) is not None, list[str]()
     if not named and not path.exists():
         raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {nearest(data, SOURCES)}")

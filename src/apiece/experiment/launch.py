@@ -167,7 +167,7 @@ def run_config(config: Config, progress: Progress = False) -> list[Result]:
     if out is not None and config.seeds:
         write_report([out], out, config.target)
     if progress is True:
-        tell([out], config.target) if out is not None else tell_results(results, config.target)
+        tell([out], config.target, out / "report.html") if out is not None else tell_results(results, config.target)
     return results
 
 
@@ -225,7 +225,7 @@ def resume(
     if config.seeds and ranks.leads:
         write_report([folder], folder, config.target)
     if progress is True and ranks.leads:
-        tell([folder], config.target)
+        tell([folder], config.target, folder / "report.html")
 
 
 def whole(config: Config, folder: Path) -> bool:

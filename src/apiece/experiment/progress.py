@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from apiece.config.assemble import Experiment
@@ -69,7 +70,7 @@ def _lines(experiment: Experiment) -> Iterator[Showing]:
         left = f", {_clock(now.left)} left" if now.left is not None and now.round < rounds else ""
         print(f"round {now.round} of {rounds}{now.value and ': ' + now.value}{left}", flush=True)
 
-    yield Showing([show], lambda chosen: print(_taken(chosen), flush=True))
+    yield Showing([show], tell_lift)
 
 
 @contextmanager
@@ -90,7 +91,7 @@ def _bar(experiment: Experiment, console: Console) -> Iterator[Showing]:
             small = curve(now.curve) if console.width >= WIDE else ""
             bars.update(task, completed=now.round, said=now.value, curve=small, left=left)
 
-        yield Showing([show], lambda chosen: console.print(_taken(chosen), highlight=False))
+        yield Showing([show], tell_lift)
 
 
 def _title(experiment: Experiment) -> str:
@@ -104,9 +105,14 @@ def _asked(experiment: Experiment) -> str:
     return f"{about}{experiment.cohort} of {len(experiment.training.participants)} clients a round{kept}"
 
 
-def _taken(chosen: Chosen) -> str:
-    """Which lift the run has, and why."""
-    return f"clients are computed {chosen.lift.way}, by {chosen.lift!r}; {chosen.why}"
+def tell_lift(chosen: Chosen) -> None:
+    """Print which lift the run has, and why; of the runs of several seeds, the first says it for all."""
+    print_once(f"clients are computed {chosen.lift.way}, by {chosen.lift!r}; {chosen.why}")
+
+
+@cache
+def print_once(text: str) -> None:
+    print(text, flush=True)
 
 
 def _reader(experiment: Experiment) -> Callable[[Info], Shown]:

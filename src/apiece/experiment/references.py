@@ -16,12 +16,9 @@ from apiece.experiment.tell import tell
 from apiece.report.for_programs import as_text
 from apiece.report.page import write_report
 from apiece.report.records import Runs
-from apiece.report.results import begun, differing, read_runs
+from apiece.report.results import begun, read_runs, unlike
 from apiece.report.table import for_programs
 from apiece.system.ranks import join
-
-OF_DATA = ("data", "task", "input", "target_column", "prepare", "fit", "resize", "split", "clients", "unseen",
-           "validation", "measure_on")  # fmt: skip
 
 
 def compare(
@@ -35,8 +32,8 @@ def compare(
     with ranks.together():
         rows = read_runs(paths)
         made = _references(rows, paths[0].parent) if references else {}
-    if ranks.leads and (unlike := [name for name in differing(rows) if name in OF_DATA]):
-        folders.say(f"these runs differ in {', '.join(unlike)}: a difference in their numbers is not the algorithm's.")
+    if ranks.leads and (warning := unlike(rows)):
+        folders.say(warning)
     left = ranks.from_first(lambda: [folder for folder, config in made.items() if not whole(config, folder)])
     if left and ranks.leads:
         folders.say(_announced(rows[0], left))
@@ -51,8 +48,7 @@ def compare(
         rows = for_programs(paths, target)
         print(as_text({"rows": rows, "report": str(write_report(paths, page, target))}))
     else:
-        tell(paths, target)
-        print(write_report(paths, page, target))
+        tell(paths, target, write_report(paths, page, target))
 
 
 def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:

@@ -24,17 +24,16 @@ def tell_results(results: list[Result], target: float | None) -> None:
     Console().print(summary([Runs(name, tuple(runs))], target))
 
 
-def tell(paths: list[Path], target: float | None) -> None:
-    """Print the table of run folders, and where their reports are."""
+def tell(paths: list[Path], target: float | None, page: Path) -> None:
+    """Print the table of run folders, and where their report is, if there is one."""
     from rich.console import Console
 
     from apiece.report.table import compare as table
 
     console = Console()
     console.print(table(paths, target))
-    for path in paths:
-        if (path / "report.html").is_file():
-            console.print(f"report: {path / 'report.html'}", markup=False, soft_wrap=True)
+    if page.is_file():
+        console.print(f"report: {page}", markup=False, soft_wrap=True)
 
 
 def remaining(seconds: float, done: float, left: float) -> str:

@@ -17,7 +17,7 @@ from apiece.errors import UserError, nearest
 from apiece.report.drawing import COLORS, band, blank, positive_range, scales
 from apiece.report.drawing import style as page_style
 from apiece.report.metrics import Number, by_key, choices, others
-from apiece.report.results import Curve, Run, Runs, begun, measured, read_runs
+from apiece.report.results import Curve, Run, Runs, begun, measured, read_runs, unlike
 from apiece.report.text import PREFIXES
 from apiece.system import files
 
@@ -120,9 +120,11 @@ def write_figure(folders: Iterable[str | Path], x: Across, y: str, style: Look, 
 
 
 def drawn(folders: str | Path | Iterable[str | Path], x: Across, y: str) -> Drawn:
-    """The curves; on stderr, names the runs that do not have the number."""
+    """The curves; on stderr, names the runs that do not have the number, and says if runs had other data."""
     rows = read_runs(begun([folders] if isinstance(folders, str | Path) else folders))
     number, against = _number(rows, y), ACROSS[x][0]
+    if warning := unlike(rows):
+        print(f"apiece: {warning}", file=sys.stderr)
     timed = [replace(row, runs=tuple(map(_timed, row.runs))) for row in rows]
     curves = {row.name: row.curve(number.key, against) for row in timed}
     known = {name: curve for name, curve in curves.items() if curve is not None and np.isfinite(curve.mean).any()}

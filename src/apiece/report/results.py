@@ -33,8 +33,11 @@ __all__ = [
     "read_run",
     "read_runs",
     "spread",
+    "unlike",
 ]
 
+OF_DATA = ("data", "task", "input", "target_column", "prepare", "fit", "resize", "split", "clients", "unseen",
+           "validation", "measure_on")  # fmt: skip
 WRITTEN = (".html", ".json", ".md")  # of files that lie beside runs: reports, and the table of a grid
 DEPTH = 3  # levels below a named folder where runs are looked for
 
@@ -120,6 +123,13 @@ def differing(rows: Iterable[Runs]) -> list[str]:
     configs = [row.config for row in rows]
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if len({repr(config.get(key, ...)) for config in configs}) > 1]
+
+
+def unlike(rows: Iterable[Runs]) -> str:
+    """A warning that rows had other data, or other clients of the same data; "" otherwise."""
+    names = [name for name in differing(rows) if name in OF_DATA]
+    said = f"these runs differ in {', '.join(names)}: a difference in their numbers is not the algorithm's"
+    return f"{said}." if names else ""
 
 
 def _find(folder: Path, depth: int = DEPTH) -> list[Path]:

@@ -7,9 +7,9 @@ import re
 from typing import Any, NamedTuple
 
 from apiece.data.catalog import OWN
-from apiece.report.metrics import BY_KEY, Measure
+from apiece.report.metrics import BY_KEY, Measure, capital
 from apiece.report.records import Run, Spread, below
-from apiece.report.results import Runs, differing, measured
+from apiece.report.results import Runs, differing, measured, unlike
 from apiece.report.table import comparable
 from apiece.report.text import amount, number, short, with_unit
 
@@ -50,7 +50,7 @@ def facts(rows: list[Runs]) -> str:
 
 
 def summary(rows: list[Runs]) -> list[str]:
-    """Three sentences at most; a sentence for which nothing was measured is left out."""
+    """Three sentences at most, after a warning of unlike data; one for which nothing was measured is left out."""
     own = [row for row in rows if row.config.get("algorithm", row.name) not in REFERENCES] or rows
     first = measured(rows)[0]
     ways = {"global": f"global_{first.name}", "personal": f"personal_{first.name}_mean"}
@@ -63,7 +63,7 @@ def summary(rows: list[Runs]) -> list[str]:
         beside = _elsewhere(personal, best, first) if way == "global" else ""
         made.append(f"{_reached(best, first, way)}{beside}{_alone(rows, personal, first)}.")
         made.append(_spent(best[0].row, own))
-    return [*filter(None, [*made, _drifted(own)])]
+    return [*filter(None, [capital(unlike(rows)), *made, _drifted(own)])]
 
 
 def as_text(value: Any) -> str:

@@ -12,7 +12,7 @@ from apiece.report.for_programs import rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
 from apiece.report.notes import risen
 from apiece.report.records import compared
-from apiece.report.results import Run, Runs, best, measured, read_runs, spread
+from apiece.report.results import Run, Runs, best, measured, read_runs, spread, unlike
 from apiece.report.terminal import About, Best
 from apiece.report.text import amount, number, percent
 
@@ -136,7 +136,8 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     note: list[RenderableType] = [About(f" {capital('; '.join(about))}.")] if about else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
     told = [line for row in rows for run in row.runs for line in risen(row.name, run)]
-    note += [About(f" {line}") for line in told[:1]]
+    told = [warning, *told[:1]] if (warning := capital(unlike(rows))) else told[:1]
+    note += [About(f" {line}") for line in told]
     if target is not None:
         to_it = costs(rows, target)
         wanted = first.told(target)
