@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Generator
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs draw no page, which takes longer than they do."""
     from apiece.report import page
 
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda _, out, *rest: Path(out))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

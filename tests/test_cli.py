@@ -198,7 +198,7 @@ def test_compare_makes_the_reference_rows(tmp_path, monkeypatch):
 def test_report_of_several(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(report, "write_report", lambda *_: None)
+        patch.setattr(report, "write_report", lambda _, out, *rest: Path(out))
         for name in ("fedavg", "scaffold"):
             assert run(algorithm=name, out=tmp_path / name, seed=1).code == 0
     ended = cli("report", "fedavg", "scaffold", "--out", "pages/both.html")

@@ -14,7 +14,6 @@ from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
 from apiece.experiment.tell import tell
 from apiece.report.for_programs import as_text
-from apiece.report.page import write_report
 from apiece.report.records import Runs
 from apiece.report.results import begun, read_runs, unlike
 from apiece.report.table import for_programs
@@ -27,6 +26,8 @@ def compare(
     """Print runs in one table, or as JSON, and write one report; missing reference rows are trained, or continued,
     first.
     """
+    from apiece.report.page import write_report
+
     ranks = join()
     paths = ranks.from_first(lambda: begun(paths, target))
     with ranks.together():
