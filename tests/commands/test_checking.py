@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.outer import cli, sentence
+from support.outer import cli, run, sentence
 
 PIECE = '''
 from apiece import Piece, algorithm
@@ -47,8 +47,9 @@ def test_a_piece_that_changes_nothing_is_told(plugin):
 
 
 def test_a_broken_law_is_one_sentence(plugin):
-    said = "drawn cannot be relied on: law 8 (a measurement changed its input; a slot makes a new tensor"
+    said = "Drawn.personal changes a tensor in place that it was given: a slot makes a new tensor, as theta - x does"
     sentence(cli("check", "drawn", *plugin("theta -= 1")), said)
+    sentence(run(*plugin("theta -= 1"), algorithm="drawn", lift="sequential"), said)
     said = "relied on: on the contract's problem, Drawn.personal of the plugin", "line 7", "'nope'; a view has sent, "
     sentence(cli("check", "drawn", *plugin("theta = view.nope")), *said)
     said = "law 8", "is not finite on the contract's problem: look in its slots for a division by zero"

@@ -124,6 +124,8 @@ def test_a_column_that_the_table_does_not_have_is_refused(here: Path):
     sentence(cli(*given, "wast", "--data", "own.parquet"), "own.parquet: there is no column 'wast'", "'waste'")
     told = "own.csv: there is no column 'shop', which client_column names"
     sentence(cli("new", "study", "--data", "own.csv", "--client-column", "shop"), told)
+    told = "'bakery,day' is no column: name columns apart, as in --input bakery day."
+    sentence(cli("run", "--data", "own.csv", "--target-column", "waste", "--input", "bakery,day"), told)
     assert not (here / "study").exists()
     assert cli(*given, "wast", "--data", "broken.parquet").code == 0
 

@@ -7,6 +7,7 @@ must have flags that exist. docs/adding-a-piece.md has a test of its own (test_a
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -72,7 +73,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [f"{i},{i % 7},{i % 2},{'ABCD'[i % 4]}" for i in range(200)]
     (tmp_path / "patients.csv").write_text("\n".join(["age,ward,ill,hospital", *rows]) + "\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend("")  # where the page is at that moment
     draw_no_page_of_one_run(monkeypatch)
     return tmp_path
 
@@ -87,6 +88,8 @@ def execute(block: Block, names: dict[str, object]) -> None:
             if words[0] == "apiece":
                 ended = cli(*(there for word in small(words[1:]) for there in expanded(word)))
                 assert ended.code == 0, f"{shlex.join(words)}: {ended.err}"
+            elif words[0] == "cd" and Path(words[1]).is_dir():  # that `apiece new` made
+                os.chdir(words[1])  # the fixture comes back
             else:
                 assert words[0] in ("pip", "make", "source", "cd", "git", "torchrun"), words
 
@@ -99,7 +102,7 @@ def test_a_page_runs_as_it_stands(page: Path, here: Path, capsys: pytest.Capture
         if block.runs:
             execute(block, names)
     for name in set(sys.modules) - before:
-        if (here / f"{name}.py").is_file():  # a file of the page, which another page may have too
+        if any(here.rglob(f"{name}.py")):  # a file of the page, which another page may have too
             del sys.modules[name]
     if page.name == "README.md":
         means = [int(found) for found in re.findall(r": (\d+)%", capsys.readouterr().out)]

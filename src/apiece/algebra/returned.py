@@ -18,6 +18,7 @@ from apiece.algebra.draws import Draw
 from apiece.algebra.message import MARKS, Message
 from apiece.errors import UserError
 
+MADE = "a slot makes a new tensor, as theta - x does and theta -= x does not"
 FEW = 4  # parts of a tuple or a dict that a sentence names
 Given = Sequence[Any]  # a slot's arguments without the piece
 Held = Callable[[str, Given, Any], Any]  # (who returned it, what it was given, what it returned) -> what is used of it
@@ -41,13 +42,21 @@ def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any
     @wraps(function)
     def filled(piece: Any, *given: Any, **named: Any) -> Any:
         who = f"{type(piece).__name__}.{slot}"
+        before = _versions((*given, *named.values()))
         returned = function(piece, *given, **named)
+        if _versions((*given, *named.values())) != before:
+            raise UserError(f"{who} changes a tensor in place that it was given: {MADE}.")
         if named:
             given = signature(function).bind(piece, *given, **named).args[1:]
         return held(who, given, returned)
 
     cast("Any", filled).slot = slot  # a class that inherits it does not hold it again
     return filled
+
+
+def _versions(given: Given) -> list[int]:
+    """How often each vector was changed in place; torch counts it, but not of the stacked clients of one call."""
+    return [each._version for each in given if isinstance(each, Tensor)]
 
 
 def blamed(error: BaseException) -> str:

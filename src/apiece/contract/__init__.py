@@ -28,9 +28,9 @@ from torch.utils._pytree import tree_map_only
 from apiece.algebra.composition import Algorithm, Period, algorithm, combine
 from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
-from apiece.algebra.returned import blamed
+from apiece.algebra.returned import MADE, blamed
 from apiece.algebra.slots import misspelled
-from apiece.contract.comparing import MADE, alike, close, equal, same
+from apiece.contract.comparing import alike, close, equal, same
 from apiece.contract.measured import measured, measures
 from apiece.contract.trial import NAMES, ROUNDS, SEED, Here, Trial, model
 from apiece.data.federation import Federation

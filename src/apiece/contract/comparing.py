@@ -17,7 +17,6 @@ FINITE = (
     ": look in its slots for a division by zero and for a mean of no samples; clients there have from 0 to 26 samples, "
     "and some take no step"
 )
-MADE = "a slot makes a new tensor, as theta - x does and theta -= x does not"
 
 
 def rows_of(here: Here) -> list[dict[str, Tensor]]:

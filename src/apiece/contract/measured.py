@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from apiece.contract.comparing import MADE, equal
+from apiece.algebra.returned import MADE
+from apiece.contract.comparing import equal
 from apiece.contract.trial import LOSS, NAMES, Here, Trial
 from apiece.data.federation import Federation
 from apiece.engine.predicting import observed

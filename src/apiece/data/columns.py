@@ -76,6 +76,8 @@ def chosen(
         *(("input", name) for name in columns.input),
     ):
         if name is not None and name not in names:
+            if setting == "input" and set(apart := name.split(",")) <= {*names}:
+                raise UserError(f"{where}: {name!r} is no column: name columns apart, as in --input {' '.join(apart)}.")
             raise UserError(f"{where}: there is no column {name!r}, which {setting} names; {nearest(name, names)}")
     client = columns.client or next((name for name in clients if name in names), None)
     target = columns.target or next((name for name in targets if name in names and name != client), None)
