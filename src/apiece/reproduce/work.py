@@ -26,6 +26,16 @@ def runs(**readings: Reading) -> Callable[[Mapping[str, Any], Path], dict[str, A
     return work
 
 
+def federated(settings: Mapping[str, Any], folder: Path, **objects: Any) -> Run:
+    """The run of settings that a program gives, as `algorithm` and `watchers` may be; one that was stopped goes on."""
+    from apiece.experiment.launch import federate
+    from apiece.report.results import read_run
+
+    if not (folder / "report.html").is_file():
+        federate(**settings, **objects, out=str(folder), resume=True)
+    return read_run(folder)
+
+
 def last(key: str) -> Reading:
     """The last value of a number of metrics.jsonl."""
     return lambda run: run.last(key)

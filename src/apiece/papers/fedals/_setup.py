@@ -32,4 +32,5 @@ def sent(run):
     return total("numbers_up", "numbers_down")(run) / run.config["clients"]
 
 
-WORK = runs(accuracy=last("global_accuracy"), curve=curve("global_accuracy"), sent=sent)
+READINGS = {"accuracy": last("global_accuracy"), "curve": curve("global_accuracy"), "sent": sent}
+WORK = runs(**READINGS)

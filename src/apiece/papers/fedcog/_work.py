@@ -14,14 +14,14 @@ from apiece.config.assemble import assemble
 from apiece.config.tables import from_table
 from apiece.engine.row import own_model
 from apiece.experiment.identity import digest
-from apiece.experiment.launch import ensure, federate
+from apiece.experiment.launch import ensure
 from apiece.experiment.run import trained
 from apiece.measure.observed import sheets
 from apiece.measure.scoring import score
 from apiece.pieces.fedcog import FedCOG
 from apiece.report import pictures
 from apiece.report.results import read_run
-from apiece.reproduce.work import last
+from apiece.reproduce.work import federated, last
 
 ACROSS, SHOWN = 12, 6  # pictures in a row of a run's sheet, of which every sixth is shown
 
@@ -35,13 +35,6 @@ class HardLabels(FedCOG):
         made = super().generate(view, steps)
         certain = 1e4 * torch.nn.functional.one_hot(made.y, made.outputs.shape[-1]).to(made.outputs.dtype)
         return made._replace(outputs=certain)
-
-
-def federated(settings, folder):
-    """The run of settings that are not all text; one that was stopped is continued."""
-    if not (folder / "report.html").is_file():
-        federate(out=str(folder), resume=True, **settings)
-    return read_run(folder)
 
 
 def hard(settings, folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from apiece.config.tables import from_table
-from apiece.reproduce.work import curve, last, runs
+from apiece.reproduce.work import curve, federated, last, runs
 
 READ = runs(
     seen=last("personal_accuracy_mean"),
@@ -43,13 +43,8 @@ def described(settings, folder):
 
 def correlated(settings, folder):
     """A run that measures, after each `eval_every` rounds, how well distances of descriptors rank clients."""
-    from apiece.experiment.launch import federate
-    from apiece.report.results import read_run
-
     own = {name: value for name, value in settings.items() if name != "embedding"}
-    if not (folder / "report.html").is_file():
-        federate(**own, out=str(folder), resume=True, watchers=[correlation])
-    run = read_run(folder)
+    run = federated(own, folder, watchers=[correlation])
     return {"correlation": last("rank_correlation")(run), "curve": curve("rank_correlation")(run)}
 
 
