@@ -16,8 +16,6 @@ PREPARATION = "preparation.json"  # a run's own copy of how its table became num
 SPLIT = "split"  # in this column, the word "test" marks test rows
 MOST = 1000  # categories of one column that may become as many columns
 FEW = 20  # up to so many, a column of text may have as many different words as it likes
-
-
 LEAVE = "leave it out, by naming the others: --input a b, or input=[...]"
 
 
