@@ -18,7 +18,7 @@ from apiece.errors import UserError
 from apiece.report.page import render
 from apiece.report.records import below
 from apiece.report.results import Run, Runs, Spread, begun, best, moving_average, read_run, read_runs, spread
-from apiece.report.table import columns, compare, costs, default_target, for_programs, left_out, unbeaten
+from apiece.report.table import columns, compare, costs, default_target, differences, for_programs, left_out, unbeaten
 from apiece.report.text import short
 
 LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
@@ -37,6 +37,19 @@ def write(folder: Path, accuracies: list[float], algorithm: str = "fedavg", **co
 def run_of(values: list[float], key: str = "global_accuracy") -> Run:
     metrics = [{"round": t, key: v} for t, v in enumerate(values, start=1)]
     return Run("r", {}, metrics, [], Path())
+
+
+def test_differences_are_taken_seed_by_seed(tmp_path: Path) -> None:
+    """Seeds that differ much hide what two rows differ in, and their differences do not."""
+    for name, values in {"fedavg": {0: 0.5, 1: 0.7, 2: 0.9}, "scaffold": {0: 0.52, 1: 0.73, 5: 0.1}}.items():
+        for seed, value in values.items():
+            write(tmp_path / name / f"seed-{seed}", [0.0, value], algorithm=name, seed=seed)
+    rows = read_runs([tmp_path / "fedavg", tmp_path / "scaffold"])
+    (column,) = differences(rows)
+    assert column.cells == ["–", "2.50 ± 0.71"] and not column.best  # seed 5 has no partner
+    assert "Differences to fedavg, seed by seed" in render(rows)
+    alone = read_runs([tmp_path / "fedavg" / "seed-0", tmp_path / "scaffold" / "seed-0"])
+    assert differences(alone) == differences(rows[:1]) == [] and "seed by seed" not in render(alone)
 
 
 def test_a_folder_is_read_as_it_lies(tmp_path: Path) -> None:

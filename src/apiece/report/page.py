@@ -24,7 +24,7 @@ from apiece.report.notes import notes
 from apiece.report.results import Runs, measured, read_runs
 from apiece.report.summary import as_text, facts, summary, title
 from apiece.report.svg import inline
-from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, readings
+from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, differences, readings
 
 TEMPLATES = Path(__file__).with_name("templates")
 EVERY = 5  # seconds after which a live page looks for news
@@ -90,6 +90,7 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         groups=_groups([column.metric.section for column in results]),
         columns=results,
         readings=readings(rows),
+        differences=differences(rows),
         first=measures[0],
         of_accuracy=all(measure.name == "accuracy" for measure in measures),
         seeds=max(len(row.runs) for row in rows),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from apiece.report.for_programs import rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
@@ -59,6 +59,27 @@ def readings(rows: list[Runs]) -> list[Column]:
     usual = by_key(measured(rows))[key]
     made = ((usual._replace(column=column, note=note, caption=caption), way) for column, note, caption, way in ways)
     return columns_of(rows, made)
+
+
+def differences(rows: list[Runs]) -> list[Column]:
+    """The first metric of each row minus that of the first row, seed by seed; none where a row has one seed alone.
+
+    Runs of one seed have their first model, and most have their split, in common: what these do to a value falls out
+    of the difference.
+    """
+    base, name = {run.config.get("seed"): run for run in rows[0].runs}, measured(rows)[0].name
+    if len(base) < 2 or len(rows) < 2:
+        return []
+
+    def minus(key: str, run: Run) -> float | None:
+        other = base.get(run.config.get("seed"))
+        if other is None or other is run or run.last(key) is None or other.last(key) is None:
+            return None
+        return cast(float, run.last(key)) - cast(float, other.last(key))
+
+    keys = (f"global_{name}", f"personal_{name}_mean", f"adapted_{name}")
+    known = [by_key(measured(rows))[key]._replace(ranked=False) for key in keys]
+    return columns_of(rows, ((of, partial(minus, of.key)) for of in known if not (of.of_server and rows[0].virtual)))
 
 
 def default_target(rows: list[Runs]) -> float | None:

@@ -48,8 +48,8 @@ CARD = Card(
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST, a CNN, non-iid": {}}),
         "cpu": Scale(
-            "2,000 iterations, with the step size searched for each cell.",
-            {"rounds": 400}, search=Search("lr", 2.0**-5, changes=HELD_OUT | {"rounds": 400}),
+            "1,000 iterations; the step size is searched for each cell with 500.",
+            {"rounds": 200}, search=Search("lr", 2.0**-5, changes=HELD_OUT | {"rounds": 100}),
         ),
         "paper": Scale("20,000 iterations.", search=Search("lr", 2.0**-5)),
     },
