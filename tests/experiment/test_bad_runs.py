@@ -8,9 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
-import safetensors.numpy
 from support.outer import DIVERGES, Ended, cli, content, metrics, run, sentence
 
 from apiece.config.assemble import assemble
@@ -50,11 +48,27 @@ def test_a_step_size_that_diverges():
 
 @pytest.mark.parametrize("answer", ["stop", "skip"])
 def test_a_server_that_becomes_non_finite_stops_the_run(tmp_path, answer):
-    """Every answer is finite, and the server's own step is not: the last whole model is what was saved."""
+    """Every answer is finite, and the server's own step is not; of a first round, nothing is left."""
     settings = {"lr": 1000, "server": "average(lr=3e38)", "out": tmp_path / "run", "on_bad_client": answer}
     sentence(run(**settings), "the server became non-finite in round 1", "Descent(lr=3e+38)")
-    kept = safetensors.numpy.load_file(tmp_path / "run" / "checkpoints" / "round-000000.safetensors")
-    assert all(np.isfinite(part).all() for part in kept.values())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_first_round_that_becomes_non_finite_leaves_nothing_and_may_be_mended(tmp_path):
+    settings = {"optimizer": "sgd(weight_decay=0.1)", "model": "mlp", "out": tmp_path / "run"}
+    said = sentence(run(**settings, lr=1e30), "in round 1:", "leave such clients out with --on-bad-client skip.")
+    assert "resume" not in said and not (tmp_path / "run").exists()
+    assert run(**settings, lr=0.1).code == 0
+
+
+def test_what_continues_a_run_with_a_plugin_names_it(tmp_path):
+    plugin = tmp_path / "own.py"
+    plugin.write_text(FAILS.format("size").replace("personal(self, view, theta)", "start(self, view, theta)").replace(
+        "theta + view.data.size", "theta / (view.round < 2)"))
+    ended = run(algorithm="fails", plugin=plugin, out=tmp_path / "run", rounds=4)
+    again = f"apiece resume {tmp_path / 'run'} --plugin {plugin} --on-bad-client skip"
+    said = sentence(ended, "in round 3:", f"The rounds before are saved: `{again}` continues without such clients.")
+    assert cli(*again.split()[1:]).code == 0, said
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ and report.html.
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -177,6 +178,12 @@ def with_own_init(folder: Path, config: Config) -> Config:
     """The configuration of a folder's run, with the folder's own copy of what the run started from, if there is one."""
     own = (folder / INIT).absolute()
     return replace(config, init=str(own)) if config.init is not None and own.is_file() else config
+
+
+def resuming(folder: Path, config: Config) -> str:
+    """The command that continues a run, with the plug-ins that it has to name again."""
+    named = (f" --plugin {shlex.quote(one.partition(plugins.MARK)[0])}" for one in config.plugin)
+    return f"apiece resume {shlex.quote(str(folder))}{''.join(named)}"
 
 
 def read_one(folder: Path, plugin: Sequence[str] = ()) -> Config:

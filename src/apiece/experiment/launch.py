@@ -156,7 +156,7 @@ def run_config(config: Config, progress: Progress = False) -> list[Result]:
         folders.refuse_existing(out)
         folders.write_config(out, config)
 
-    with going_on(_goes_on(out), out), ExitStack() as stack:
+    with going_on(_goes_on(out, config), out), ExitStack() as stack:
         if out is not None and config.seeds:
             refuse_unshared(out, ranks)
             ranks.first(lambda: begin(out))
@@ -220,7 +220,7 @@ def resume(
     for one, part in _each(config, folder):
         assert part is not None
         begun = ranks.everyone((part / "run.toml").is_file())[0]
-        with going_on(_goes_on(folder)):
+        with going_on(_goes_on(folder, config)):
             watched(_assembled(one), part, None, progress, resume=begun)
     if config.seeds and ranks.leads:
         write_report([folder], folder, config.target)
@@ -285,7 +285,7 @@ def watched(
     for sentence in before(experiment, bool(progress)) if ranks.leads and not resume else ():
         folders.say_once(sentence)
     with ExitStack() as stack:
-        stack.enter_context(going_on(_goes_on(folder), folder))
+        stack.enter_context(going_on(_goes_on(folder, experiment.config), folder))
         showing = stack.enter_context(shown(experiment, ranks.leads and progress))
         told = [*([on_round] if on_round else []), *showing.rounds]
         tracking = stack.enter_context(Tracking(experiment, folder, ranks.leads))
@@ -293,8 +293,8 @@ def watched(
             return tracking.end(execute(experiment, folder, [*told, tracking], resume, watchers, showing.lift))
 
 
-def _goes_on(folder: Path | None) -> str:
+def _goes_on(folder: Path | None, config: Config) -> str:
     """How to continue an interrupted run."""
     if folder is None:
         return "nothing was saved, as no --out was given"
-    return f"`apiece resume {folder}` continues the run"
+    return f"`{folders.resuming(folder, config)}` continues the run"

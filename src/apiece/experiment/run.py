@@ -145,7 +145,8 @@ def _opened(
         new = folder if ranks.leads else None
         log, values = (Log(new, name=name) if new is not None else None for name in (NAME, VALUES))
         state, metrics = first(experiment), []
-    return Opened(state, metrics, clients, Saves(folder, digest, clients, log, values))
+    again = folders.resuming(folder, config) if folder is not None else ""
+    return Opened(state, metrics, clients, Saves(folder, digest, clients, log, values, again))
 
 
 def trained(experiment: Experiment, folder: Path) -> Result:

@@ -117,6 +117,7 @@ class Saves(NamedTuple):
     clients: Clients
     log: Log | None
     each: Log | None = None
+    again: str = ""  # the command that resumes the run
 
     def values(self, round: Round, values: Mapping[int, Values]) -> None:
         """Write the clients' values of the metrics after the round, by metric and client."""
@@ -158,19 +159,22 @@ class Saves(NamedTuple):
 
     @contextmanager
     def kept(self, before: State) -> Iterator[None]:
-        """If the round in this context fails, save the state before it."""
+        """If the round in this context fails, save the state before it; of a first round that became non-finite there
+        is nothing to save.
+        """
         try:
             yield
         except (NotFinite, Lost) as error:
             alone = self.clients.ranks.world == 1
             if self.folder is None or (isinstance(error, Lost) and not alone):  # the other ranks do not know of it
                 raise
+            if isinstance(error, NotFinite) and not before.server.round:
+                raise
             save(self.folder, self.digest, before, self.clients, self.log, self.each)
             if not isinstance(error, BadClient):
                 raise
-            skip = f"`apiece resume {self.folder} --on-bad-client skip`"
-            what = "The rounds before are saved" if before.server.round else "Nothing is lost"
-            raise BadClient(f"{error} {what}: {skip} continues without such clients.") from None
+            skip = f"`{self.again} --on-bad-client skip` continues without such clients"
+            raise BadClient(f"{error} The rounds before are saved: {skip}.") from None
 
 
 def packed(state: State) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from apiece.report.for_programs import rows_for_programs
@@ -13,7 +14,7 @@ from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, cap
 from apiece.report.notes import risen
 from apiece.report.records import compared
 from apiece.report.results import Run, Runs, best, measured, read_runs, spread, unlike
-from apiece.report.terminal import About, Best
+from apiece.report.terminal import About, Best, Fitting
 from apiece.report.text import amount, number, percent
 
 if TYPE_CHECKING:
@@ -193,20 +194,30 @@ def _first(rows: list[Runs]) -> str:
     return f"global_{measured(rows)[0].name}"
 
 
-def _table(rows: list[Runs], part: list[Column]) -> Table:
+def _table(rows: list[Runs], part: list[Column]) -> Fitting:
+    """The columns beside the rows' names, each as wide as its widest number or the longest word above it."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("Algorithm", overflow="fold", vertical="top")
     plain = measured(rows) == (ACCURACY,)
-    for column in part:
-        heading = filter(None, (column.metric.column, "" if plain else column.metric.of, column.metric.below))
-        table.add_column(Text("\n".join(heading)), justify="right", overflow="fold")
-    for index, row in enumerate(rows):
-        table.add_row(Text(row.name), *(_shown(column, index) for column in part))
-    return table
+    above = [[column.metric.column, "" if plain else column.metric.of, column.metric.below] for column in part]
+    widths = [
+        max(2 + max(map(len, column.cells)), *(len(word) for text in texts for word in text.split()))
+        for column, texts in zip(part, above, strict=True)
+    ]
+
+    def table(places: list[int]) -> Table:
+        made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        made.add_column("Algorithm", overflow="fold", vertical="top")
+        for place in places:
+            heading = "\n".join("\n".join(wrap(text, widths[place])) for text in above[place] if text)
+            made.add_column(Text(heading), justify="right", no_wrap=True)
+        for index, row in enumerate(rows):
+            made.add_row(Text(row.name), *(_shown(part[place], index) for place in places))
+        return made
+
+    return Fitting(max(len(row.name) for row in rows), widths, table)
 
 
 def _shown(column: Column, row: int) -> Best | Text:
