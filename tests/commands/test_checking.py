@@ -46,6 +46,18 @@ def test_a_piece_that_changes_nothing_is_told(plugin):
     assert "- On this problem it changes nothing: its models" in cli("check", "drawn", *plugin("theta = 1 * theta")).out
 
 
+def test_the_slots_are_told_and_what_nothing_calls(plugin):
+    lines = "return self.half(theta)\n\n    def half(self, theta):\n        theta = theta / 2"
+    said = cli("check", "drawn", *plugin(lines))
+    assert "- Drawn fills: personal.\n" in said.out
+    assert "- No slots of Drawn, so called only where its slots call them: half.\n" in said.out
+
+
+def test_a_piece_that_does_not_say_what_it_reads_is_told_how(plugin):
+    said = "reads (a slot reads view.model", "give the class the line `reads = frozenset({'model'})`"
+    sentence(cli("check", "drawn", *plugin("theta = 0.5 * (theta + view.model)")), *said)
+
+
 def test_a_broken_law_is_one_sentence(plugin):
     said = "Drawn.personal changes a tensor in place that it was given: a slot makes a new tensor, as theta - x does"
     sentence(cli("check", "drawn", *plugin("theta -= 1")), said)

@@ -70,12 +70,14 @@ def test_a_table_is_told_and_what_looks_like_free_text_is_no_input(here: Path, m
     (here / "own.csv").write_text(table())
     ended = cli("new", "study", "--data", "own.csv", "--target-column", "ill", "--client-column", "site")
     kept = "number, age (42 different texts), smoker (2 different texts)"
-    free = "said (60 different texts), day (60 different texts)"
     assert ended.code == 0 and ended.out.splitlines()[1:] == [
         "own.csv: 60 rows.",
         "ill is predicted: Ill, ill, well. The inputs are " + kept + ".",
         "Each value of site is a client: a, b, c.",
-        f"Left out of `input`, for names, dates and free text look like this: {free}.",
+        "Left out of `input`, for names and free text look like this: said (60 different texts).",
+        "Left out of `input`, for each date would be a column of its own: day (dates). Numbers may be made of them, "
+        "such as the month, or the days since the first.",
+        "Gaps in the inputs, which a run fills by the median or the most frequent text: 1.",
         "number has another whole number in each row: if it numbers the rows, take it out of `input`.",
         "age is text, since not all of it are numbers: mend 'old', or leave it empty.",
         "'Ill' and 'ill' are two classes of ill: if they are one, spell them alike.",
@@ -94,21 +96,33 @@ def test_a_table_is_told_and_what_looks_like_free_text_is_no_input(here: Path, m
         ("a;label\n1;2\n", [], "its columns are separated by ';': save it with commas"),
         ("a,b\n1,2\n", [], "columns are a, b; it needs 'label' or another target"),
         ("a,b\n1,2\n", ["--target-column", "b", "--client-column", "b"], "column 'b' is named twice"),
-        ("a,label\n1,2\n3,\n4,NaN\n", [], "label, which is predicted, is missing in 2 of 3 rows, first in row 1 ("),
+        ("a,label\n1,2\n3,\n4,NaN\n", [], "label, which is predicted, is missing in 2 of 3 rows, first in line 3 of"),
         ("a,label,who\n1,2,x\n3,1\n", ["--client-column", "who"], "who, which names the client, is missing in 1 of 2"),
+        ("a,label\n1,2\n3,2\n", [], "label is '2' in all rows: predict another column"),
+        ("a,label\n1,2\n3,1,9\n", [], "line 3: it has 3 cells, and there are 2 columns: put text"),
+        ("a,label,who\n1,2,x\n3,1,y\n", ["--client-column", "who"], "who differs in all rows, and a client needs"),
         ("said,label\n" + "".join(f"text {i},{i % 2}\n" for i in range(30)), [], "no column can be an input"),
     ],
-    ids=["empty", "no-row", "semicolons", "no-target", "twice", "gap", "no-client", "texts"],
+    ids="empty no-row semicolons no-target twice gap no-client one-class wide one-row-clients texts".split(),
 )
 def test_a_table_that_no_run_could_read_is_refused_at_once(here: Path, text, given, said):
     (here / "own.csv").write_text(text)
-    sentence(cli("new", "study", "--data", "own.csv", *given), "own.csv: ", said)
+    sentence(cli("new", "study", "--data", "own.csv", *given), "own.csv", said)
+    assert not (here / "study").exists()
+
+
+def test_a_table_in_other_letters_or_with_tabs_is_refused(here: Path):
+    (here / "own.csv").write_bytes("a,label\nétude,1\n".encode("latin-1"))
+    (here / "own.tsv").write_text("a\tlabel\n1\t2\n")
+    sentence(cli("new", "study", "--data", "own.csv"), "not encoded as UTF-8: save it as UTF-8")
+    sentence(cli("run", "--data", "own.csv"), "not encoded as UTF-8: save it as UTF-8")
+    sentence(cli("new", "study", "--data", "own.tsv"), "save it with commas between its columns")
     assert not (here / "study").exists()
 
 
 def test_data_that_are_not_there_are_refused(here: Path):
     sentence(cli("new", "study", "--data", "nope.csv"), "nothing lies there")
-    sentence(cli("new", "study", "--client-column", "site"), "--data digits is no table with a column 'site'")
+    sentence(cli("new", "study", "--client-column", "site"), "'site' is named, and no table that has it: give")
     assert not list(here.iterdir())
 
 

@@ -49,6 +49,28 @@ def test_what_was_read_is_said_with_the_numbers_of_the_labels(tmp_path, capsys):
     assert "your data" not in said(capsys, **few, progress=False)[1]
 
 
+def test_a_column_of_names_that_became_as_many_columns_is_told(tmp_path, capsys):
+    rows = [f"patient {i},{i % 7},{WORDS[i % 3]}" for i in range(60)]
+    (tmp_path / "own.csv").write_text("\n".join(["who,age,ill", *rows]))
+    settings = {"data": str(tmp_path / "own.csv"), "target_column": "ill", "clients": 3, "split": "iid"}
+    with pytest.raises(UserError, match="different texts in 48 training rows"):
+        said(capsys, **settings)
+    told = said(capsys, **settings, prepare="onehot")[1]
+    assert "column 'who' became 48 columns, one for each text" in told and "--input a b" in told
+    assert "one for each text" not in said(capsys, **settings, prepare="onehot", input=["age"])[1]
+
+
+def test_owners_of_one_sample_each_are_refused_and_one_with_two_is_tested(tmp_path, capsys):
+    settings = {"target_column": "ill", "client_column": "hospital"}
+    path = table(tmp_path / "own.csv", list(range(40)))
+    with pytest.raises(UserError, match="each client that the data name has one sample alone"):
+        said(capsys, data=path, **settings)
+    run, _ = said(capsys, data=table(tmp_path / "two.csv", [*range(40), 0]), **settings)
+    place = run.experiment.federation
+    assert [place.test_size(i) for i, name in enumerate(place.names) if name == "0"] == [1]
+    assert said(capsys, data=path, **settings, split="iid", clients=3)[0].metrics  # by class, where owners are not used
+
+
 def test_a_column_of_owners_decides_the_split_unless_another_is_named(tmp_path, capsys):
     path = table(tmp_path / "own.csv", ["a", "b", "c"] * 30)
     columns = {"data": path, "target_column": "ill", "client_column": "hospital"}

@@ -8,18 +8,28 @@ from apiece.algebra.piece import Piece
 from apiece.algebra.returned import SLOTS
 
 
-def misspelled(piece: Piece) -> str:
-    """A sentence on a method whose name is nearly a slot's, or on methods of which none is a slot; "" otherwise."""
+def filled(piece: Piece) -> list[str]:
+    """The slots that a piece fills."""
+    return [slot for slot in SLOTS if piece.fills(slot)]
+
+
+def uncalled(piece: Piece) -> list[str]:
+    """The methods of a piece's own that are no slots: nothing calls them, unless its slots do."""
     known = [name for name in vars(Piece) if not name.startswith("_")]
     own = {name for kind in type(piece).__mro__ if kind not in Piece.__mro__ for name in vars(kind)}
-    kind, others = type(piece).__name__, sorted(name for name in own.difference(known) if not name.startswith("_"))
-    methods = [name for name in others if callable(getattr(piece, name))]
+    others = sorted(name for name in own.difference(known) if not name.startswith("_"))
+    return [name for name in others if callable(getattr(piece, name))]
+
+
+def misspelled(piece: Piece) -> str:
+    """A sentence on a method whose name is nearly a slot's, or on methods of which none is a slot; "" otherwise."""
+    kind, methods, known = type(piece).__name__, uncalled(piece), [name for name in vars(Piece) if name[0] != "_"]
     for name in methods:
         if near := get_close_matches(name, known, n=1, cutoff=0.85):
             return (
                 f"{kind}.{name} is no slot, and nothing calls it; did you mean {near[0]!r}? Give it that name, or one "
                 "that begins with _."
             )
-    if methods and own.isdisjoint(SLOTS):
+    if methods and not filled(piece):
         return f"{kind} fills no slot, so nothing calls its {', '.join(methods)}: name one of {', '.join(SLOTS)}."
     return ""

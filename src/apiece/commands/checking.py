@@ -18,6 +18,7 @@ class Check:
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
 
     def __call__(self) -> None:
+        from apiece.algebra.slots import filled, uncalled
         from apiece.config.assemble import chosen_algorithm
         from apiece.contract import check
         from apiece.errors import UserError
@@ -31,6 +32,11 @@ class Check:
             why = f"on the contract's problem, {fault}" if fault else str(error)
             raise UserError(f"{self.algorithm} cannot be relied on: {why}") from error
         print(f"{found.name} keeps the laws.")
+        for piece in subject.pieces:
+            own = type(piece).__name__
+            print(f"- {own} fills: {', '.join(filled(piece)) or 'no slot'}.")
+            if methods := uncalled(piece):
+                print(f"- No slots of {own}, so called only where its slots call them: {', '.join(methods)}.")
         print("- One after the other, in threads and after every resumption: the same bits.")
         print(f"- Vectorized: within {found.vectorized:.0e}; clients in another order: within {found.permuted:.0e}.")
         for neutral in found.neutral:

@@ -80,9 +80,8 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     path, named, said = Path(data), source_of(data) is not None, list[str]()
     if not named and not path.exists():
         raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {nearest(data, SOURCES)}")
-    if named and (target or client):
-        column = target or client
-        raise UserError(f"--data {data} is no table with a column {column!r}: name a table, or leave the column out.")
+    if named and (column := target or client):
+        raise UserError(f"a column {column!r} is named, and no table that has it: give the table's path by --data.")
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
@@ -91,6 +90,8 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
         found |= {"input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
         client = client or (table.client and table.client.name)
+    elif path.is_file() and path.suffix == ".tsv":
+        raise UserError(f"--data {data}: save it with commas between its columns, as a .csv.")
     elif path.suffix == ".parquet" and (there := header(path)):
         chosen(data, there, Columns(target=target, client=client), beside=(SPLIT,))
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}

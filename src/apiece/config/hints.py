@@ -14,6 +14,7 @@ from apiece.config.settings import BY_DATA
 from apiece.data import tasks
 from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN, SOURCES
+from apiece.data.columns import LEAVE, like_free_text
 from apiece.data.federation import Federation
 from apiece.data.glance import ODD
 from apiece.data.preparing import told
@@ -48,10 +49,10 @@ def hints(experiment: Any) -> list[str]:
 def of_data(experiment: Any, data: Dataset) -> list[str]:
     """What looks mistaken in a user's own data, and in how they become clients."""
     if experiment.config.split.partition("(")[0] not in BY_DATA:
-        return [almost_numbers(data), unused_owners(experiment, data)]
+        return [almost_numbers(data), free_text(data), unused_owners(experiment, data)]
     clients, task = experiment.federation, experiment.federated.setup.task
     owned = single_samples(clients), few_tests(clients, task), lonely_classes(data, experiment.split)
-    return [almost_numbers(data), left_out(experiment, data), *owned]
+    return [almost_numbers(data), free_text(data), left_out(experiment, data), *owned]
 
 
 def _own(experiment: Any) -> Dataset | None:
@@ -127,6 +128,18 @@ def almost_numbers(data: Dataset) -> str:
         if odd and len(odd) <= ODD * len(part.categories):
             few = f"{_names(odd)} among its numbers {'is' if len(odd) == 1 else 'are'} none"
             return f"column {part.name!r} was read as text, since {few}: mend these cells, or leave them empty."
+    return ""
+
+
+def free_text(data: Dataset) -> str:
+    """A warning about a column of text that became nearly as many columns as there are rows; "" otherwise."""
+    made = data.preparation
+    for part in made.parts if made is not None and made.encode == "onehot" else ():
+        if like_free_text(len(part.categories or ()), len(data.x_train)):
+            return (
+                f"column {part.name!r} became {len(part.categories or ()):,} columns, one for each text, of which most "
+                f"stand in one row: if it is a name, a date or free text, {LEAVE}."
+            )
     return ""
 
 

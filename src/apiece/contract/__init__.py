@@ -174,7 +174,10 @@ def _resumes(trial: Trial, never_stopped: Here) -> None:
 def _declares(trial: Trial, alone: Here) -> None:
     watched = replace(trial, settings=trial.settings | {"watch": frozenset({"drift", "divergence"})})
     seen = watched.run(Sequential())
-    law = "reads (a piece declares what it reads of the past, as in reads = frozenset({'model', 'gradient', 'fresh'}))"
+    law = (
+        "reads (a slot reads view.model, view.gradient or view.fresh, and its piece does not say so: give the class "
+        "the line `reads = frozenset({'model'})`, with the names that it reads)"
+    )
     equal(law, trial.subject, alone.server, seen.server)
     equal(law, trial.subject, measured(alone), measured(seen))
 

@@ -82,3 +82,12 @@ def check(splitter: object, samples: int, clients: int, minimum: int = 1, **alph
             f"{splitter}: {samples} samples are too few or {clients} clients too many for {minimum} each; "
             f"ask for 1 to {samples // minimum} clients."
         )
+
+
+def systematic(part: np.ndarray, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """floor(share n) samples at equal steps through shuffled samples in order of class: each class in proportion."""
+    size = int(share * len(part) + 1e-9)
+    shuffled = rng.permutation(part)
+    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    steps = (np.arange(size) + rng.random()) * (len(part) / max(size, 1))
+    return np.sort(ordered[steps.astype(int)])

@@ -264,6 +264,8 @@ def _table(path: Path) -> Any:
         table = (pandas.read_parquet if path.suffix == ".parquet" else pandas.read_csv)(path)
     except ImportError as error:
         raise UserError(f"{path}: {error.name} is needed to read it: {with_extra('data')}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: its letters are not encoded as UTF-8: save it as UTF-8.") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: is no {path.suffix} table: {str(error).splitlines()[0]}.") from error
     if path.suffix == ".csv":  # pandas would give a second column of the same name another one

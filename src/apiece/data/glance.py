@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,13 +15,14 @@ from apiece.errors import UserError
 ROWS = 100_000  # so many rows are looked at
 GAPS = {"#N/A N/A", *"nan NaN -nan -NaN N/A n/a #N/A #NA NA NULL null None <NA>".split()}  # what pandas takes for one
 GAPS |= {*"1.#IND -1.#IND 1.#QNAN -1.#QNAN".split()}
+DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*")  # 2024-07-31 14:00, 31.7.24
 ODD = 0.1  # the share of words among a column's different values up to which it was meant to be of numbers
 FEW, SHOWN = 8, 20  # up to so many values of a column, and so many columns, are listed
 
 
 class Column(NamedTuple):
-    """What stands in a column: its different values, those of them that are no numbers, how many gaps, and the first
-    one's row, counted from 0.
+    """What stands in a column: its different values, those of them that are no numbers, how many gaps, and the place of
+    the first gap among the rows.
     """
 
     name: str
@@ -39,13 +41,20 @@ class Column(NamedTuple):
         """Whether it was meant to be of numbers."""
         return 0 < len(self.words) <= ODD * len(self.values)
 
+    @property
+    def dates(self) -> bool:
+        """Whether all values are dates."""
+        return bool(self.words) and all(map(DATE.fullmatch, self.values))
+
     def said(self) -> str:
         """Its name, and of text how many there are."""
+        if self.dates:
+            return f"{self.name} (dates)"
         return self.name if self.number else f"{self.name} ({len(self.values)} different texts)"
 
 
 class Glance(NamedTuple):
-    """A table by its columns' roles; `left` are columns that look like names, dates or free text."""
+    """A table by its columns' roles; `left` are columns of dates, and those that look like names or free text."""
 
     path: str
     rows: int
@@ -63,14 +72,23 @@ class Glance(NamedTuple):
             said += [f"Each value of {self.client.name} is a client: {_values(self.client)}."]
         else:
             said += ["Clients are made by dividing the rows. If a column says whose a row is, give --client-column."]
-        if self.left:
-            said += [f"Left out of `input`, for names, dates and free text look like this: {_listed(self.left)}."]
+        if texts := [column for column in self.left if not column.dates]:
+            said += [f"Left out of `input`, for names and free text look like this: {_listed(texts)}."]
+        if dates := [column for column in self.left if column.dates]:
+            said += [
+                f"Left out of `input`, for each date would be a column of its own: {_listed(dates)}. Numbers may be "
+                "made of them, such as the month, or the days since the first."
+            ]
+        if gaps := sum(column.gaps for column in self.inputs):
+            said += [f"Gaps in the inputs, which a run fills by the median or the most frequent text: {gaps:,}."]
         if ids := ", ".join(column.name for column in self.inputs if self._numbers_rows(column)):
             said += [f"{ids} has another whole number in each row: if it numbers the rows, take it out of `input`."]
         for column in (self.target, *self.inputs):
             if column.almost:
                 words = ", ".join(map(repr, sorted(column.words)[:FEW]))
                 said += [f"{column.name} is text, since not all of it are numbers: mend {words}, or leave it empty."]
+        if not self.target.number and len(self.target.values) == self.rows:
+            said += [f"{self.target.name} has another text in each row, so no class can be learned: predict another."]
         if twice := " and ".join(map(repr, _alike(self.target.values))):
             said += [f"{twice} are two classes of {self.target.name}: if they are one, spell them alike."]
         return said
@@ -81,36 +99,50 @@ class Glance(NamedTuple):
 
 
 def glance(path: Path, columns: Columns) -> Glance:
-    """Look at a .csv file. Raises UserError for a table without rows, for columns that are not there or have two roles,
-    and for a target or a client that is missing in a row.
+    """Look at a .csv file. Raises UserError for a file that is no table in UTF-8, for a table without rows, for columns
+    that are not there or have two roles, for a target or a client that is missing in a row, for a target that is the
+    same in all, and for a client that has one row alone in all.
     """
     where = str(path)
     try:
-        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-            lines = filter(None, csv.reader(file))
-            names = [name or f"Unnamed: {place}" for place, name in enumerate(next(lines, []))]  # as pandas names it
-            rows = list(islice(lines, ROWS))
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            lines = ((reader.line_num, row) for row in reader if row)
+            _, first = next(lines, (0, []))
+            names = [name or f"Unnamed: {place}" for place, name in enumerate(first)]  # as pandas names it
+            found = list(islice(lines, ROWS))
+    except UnicodeDecodeError:
+        raise UserError(f"{where}: its letters are not encoded as UTF-8: save it as UTF-8.") from None
     except (OSError, csv.Error) as error:
         raise UserError(f"{where}: cannot be read as comma-separated values: {error}.") from None
     if not names:
         raise UserError(f"{where}: the file is empty: give a line of names, and one row for each sample.")
     roles = chosen(where, names, columns, beside=(SPLIT,))
-    if not rows:
+    if not found:
         raise UserError(f"{where}: the table has no row: give one for each sample.")
-    found = {name: _column(name, [row[place] if place < len(row) else "" for row in rows])
-             for place, name in enumerate(names)}  # fmt: skip
-    for what, name in (("is predicted", roles.target), ("names the client", roles.client)):
-        if name is not None and found[name].gaps:
+    if wide := next(((line, row) for line, row in found if len(row) > len(names)), None):
+        raise UserError(
+            f"{where}, line {wide[0]}: it has {len(wide[1])} cells, and there are {len(names)} columns: put text that "
+            "has commas in double quotes."
+        )
+    cells = {name: [row[place] if place < len(row) else "" for _, row in found] for place, name in enumerate(names)}
+    columns_of = {name: _column(name, own) for name, own in cells.items()}
+    target, client = columns_of[roles.target], None if roles.client is None else columns_of[roles.client]
+    for what, column in (("is predicted", target), ("names the client", client)):
+        if column is not None and column.gaps:
             raise UserError(
-                f"{where}: {name}, which {what}, is missing in {found[name].gaps:,} of {len(rows):,} rows, "
-                f"first in row {found[name].first} (counted from 0): fill these rows, or drop them."
+                f"{where}: {column.name}, which {what}, is missing in {column.gaps:,} of {len(found):,} rows, first in "
+                f"line {found[column.first][0]} of the file: fill these rows, or drop them."
             )
-    inputs = [found[name] for name in roles.input]
-    left = [c for c in inputs if not c.number and not c.almost and like_free_text(len(c.values), len(rows))]
+    if len(target.values) == 1:
+        raise UserError(f"{where}: {target.name} is {next(iter(target.values))!r} in all rows: predict another column.")
+    if client is not None and len(client.values) == len(found) > 1:
+        raise UserError(f"{where}: {client.name} differs in all rows, and a client needs several: name another column.")
+    inputs = [columns_of[name] for name in roles.input]
+    left = [c for c in inputs if c.dates or (like_free_text(len(c.values), len(found)) and not c.number | c.almost)]
     if len(left) == len(inputs):
         raise UserError(f"{where}: no column can be an input: {', '.join(c.said() for c in left)} look like free text.")
-    client = None if roles.client is None else found[roles.client]
-    return Glance(where, len(rows), found[roles.target], client, [c for c in inputs if c not in left], left)
+    return Glance(where, len(found), target, client, [c for c in inputs if c not in left], left)
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:

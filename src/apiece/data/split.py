@@ -11,7 +11,7 @@ import numpy as np
 
 from apiece.data.archives import archive
 from apiece.data.catalog import SOURCES
-from apiece.data.dealing import owned
+from apiece.data.dealing import owned, systematic
 from apiece.data.ownership import Given, Listed, Natural, Saved
 from apiece.data.partitions import (
     Classes,
@@ -169,7 +169,7 @@ def split_over_clients(
     names, own = _owners(made, dataset, parts)
     test = own or divide(held_kinds, _counts(parts, kinds, count), generator(seed, "test"), _overlap(parts))
     rng = generator(seed, "validation")
-    held = [_systematic(part, labels, validation, rng) for part in parts]
+    held = [systematic(part, labels, validation, rng) for part in parts]
     if validation:  # where samples repeat, no client trains on another's validation samples
         free = np.ones(len(labels), dtype=bool)
         free[np.concatenate(held)] = False
@@ -197,7 +197,13 @@ def _owners(splitter: Splitter, dataset: Dataset, parts: list[np.ndarray]) -> tu
             f"client {untrained[0]!r} has no sample to train on once some are held out for testing: give it more, or "
             'give test samples apart, data={"train": ..., "test": ...}.'
         )
-    return names, [np.flatnonzero(held == owner) for owner in owners] if np.isin(owners, held).any() else []
+    known = np.isin(owners, held).any()
+    if not known and dataset.held is not None:
+        raise UserError(
+            f"{dataset.name}: each client that the data name has one sample alone, and nothing to be tested on: name a "
+            "column whose values come several times (--client-column), or give test samples."
+        )
+    return names, [np.flatnonzero(held == owner) for owner in owners] if known else []
 
 
 def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:
@@ -242,15 +248,6 @@ def divide(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator, sca
         for own, samples in zip(mine, np.split(pool, np.cumsum(size))):
             own.append(samples)
     return [np.sort(np.concatenate([np.empty(0, dtype=np.int64), *own])) for own in mine]
-
-
-def _systematic(part: np.ndarray, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """floor(share n) samples at equal steps through shuffled samples in order of class: each class in proportion."""
-    size = int(share * len(part) + 1e-9)
-    shuffled = rng.permutation(part)
-    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    steps = (np.arange(size) + rng.random()) * (len(part) / max(size, 1))
-    return np.sort(ordered[steps.astype(int)])
 
 
 def _counts(parts: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
