@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import ttest_ind_from_stats
 
 from apiece import NEVER, Period, algorithm
@@ -18,7 +19,17 @@ from apiece.errors import UserError
 from apiece.report.page import render
 from apiece.report.records import below
 from apiece.report.results import Run, Runs, Spread, begun, best, moving_average, read_run, read_runs, spread
-from apiece.report.table import columns, compare, costs, default_target, differences, for_programs, left_out, unbeaten
+from apiece.report.table import (
+    columns,
+    compare,
+    costs,
+    default_target,
+    differences,
+    for_programs,
+    left_out,
+    summary,
+    unbeaten,
+)
 from apiece.report.text import short
 
 LINE = '{{"round": {}, "global_accuracy": {}, "bytes_up": {}, "bytes_down": {}, "seconds": 2.0}}'
@@ -37,6 +48,19 @@ def write(folder: Path, accuracies: list[float], algorithm: str = "fedavg", **co
 def run_of(values: list[float], key: str = "global_accuracy") -> Run:
     metrics = [{"round": t, key: v} for t, v in enumerate(values, start=1)]
     return Run("r", {}, metrics, [], Path())
+
+
+@pytest.mark.parametrize("width", [46, 50, 64, 80, 120])
+@pytest.mark.parametrize("name", ["p", "a" * 60])
+def test_no_number_of_a_table_is_cut_however_narrow_the_terminal(tmp_path: Path, width: int, name: str) -> None:
+    for seed, value in enumerate((0.5123, 0.7234, 0.9345)):
+        write(tmp_path / "runs" / f"seed-{seed}", [0.0, value], algorithm=name, seed=seed)
+    (row,) = read_runs(tmp_path / "runs")
+    told = io.StringIO()
+    Console(file=told, width=width).print(summary([row, replace(row, name=f"{name}2")]))
+    cells = [cell for column in columns([row]) if not column.metric.on_page_alone for cell in column.cells]
+    assert cells and all(told.getvalue().count(cell) >= 2 for cell in cells), told.getvalue()
+    assert max(map(len, told.getvalue().splitlines())) <= width
 
 
 def test_differences_are_taken_seed_by_seed(tmp_path: Path) -> None:

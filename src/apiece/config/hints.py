@@ -132,13 +132,13 @@ def almost_numbers(data: Dataset) -> str:
 
 
 def free_text(data: Dataset) -> str:
-    """A warning about a column of text that became nearly as many columns as there are rows; "" otherwise."""
+    """A warning about a column of text that became very many columns; "" otherwise."""
     made = data.preparation
     for part in made.parts if made is not None and made.encode == "onehot" else ():
         if like_free_text(len(part.categories or ()), len(data.x_train)):
             return (
-                f"column {part.name!r} became {len(part.categories or ()):,} columns, one for each text, of which most "
-                f"stand in one row: if it is a name, a date or free text, {LEAVE}."
+                f"column {part.name!r} became {len(part.categories or ()):,} columns, one for each text: if it is a "
+                f"name, a date or free text, {LEAVE}."
             )
     return ""
 

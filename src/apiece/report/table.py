@@ -27,6 +27,7 @@ UNDERCUT = "every mean that Welch's t-test (one-sided, 5 %) does not put above t
 UNMATCHED = "every mean that Welch's t-test (one-sided, 5 %) does not put behind the best"  # where some of each are
 IS_BOLD = "is bold, unless all are equal"  # what follows one of these, or a value
 VIRTUAL = "the average of clients' models, which the server does not have"  # a global model with personal parameters
+NAME = "Algorithm"  # above the rows' names
 WRITTEN = {"%": percent, "B": amount}  # by unit; other units have plain numbers
 
 
@@ -209,7 +210,7 @@ def _table(rows: list[Runs], part: list[Column]) -> Fitting:
 
     def table(places: list[int]) -> Table:
         made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        made.add_column("Algorithm", overflow="fold", vertical="top")
+        made.add_column(NAME, overflow="fold", vertical="top")
         for place in places:
             heading = "\n".join("\n".join(wrap(text, widths[place])) for text in above[place] if text)
             made.add_column(Text(heading), justify="right", no_wrap=True)
@@ -217,7 +218,7 @@ def _table(rows: list[Runs], part: list[Column]) -> Fitting:
             made.add_row(Text(row.name), *(_shown(part[place], index) for place in places))
         return made
 
-    return Fitting(max(len(row.name) for row in rows), widths, table)
+    return Fitting(max(len(name) for name in (NAME, *(row.name for row in rows))), widths, table)
 
 
 def _shown(column: Column, row: int) -> Best | Text:
