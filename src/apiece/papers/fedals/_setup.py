@@ -17,6 +17,10 @@ COLUMNS = {
     "CIFAR-100": {"data": "cifar100", "augment": "flip + crop(4)"},
     "MNIST": {"data": "mnist"},
 }
+SMALL = {  # networks without BatchNorm, which two cores can bear
+    "MNIST, a CNN, non-iid": COLUMNS["MNIST"] | {"model": "cnn"},
+    "CIFAR-10, LeNet, non-iid": COLUMNS["CIFAR-10"] | {"model": "lenet"},
+}
 SMOKE = {"data": "digits", "model": "cnn", "rounds": 2, "steps": "2", "batch": 8, "eval_every": 1, "augment": "none"}
 OPEN = (
     "the step size, which the paper searches by factors of two on data that it does not name: 2^-5 for all algorithms",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apiece.config.tables import HELD_OUT
-from apiece.papers.fedals._setup import COLUMNS, NUMBERS, SETUP, SMOKE, WORK
+from apiece.papers.fedals._setup import NUMBERS, SETUP, SMALL, SMOKE, WORK
 from apiece.papers.fedals.table1 import everywhere
 from apiece.reproduce.card import Card, Claim, Scale, Search
 from apiece.reproduce.figures import by_column
@@ -11,10 +11,7 @@ from apiece.reproduce.figures import by_column
 CARD = Card(
     title="FedALS in its whole length: networks without BatchNorm, the step size searched",
     setup=SETUP,
-    columns={
-        "MNIST, a CNN, non-iid": COLUMNS["MNIST"] | {"model": "cnn"},
-        "CIFAR-10, LeNet, non-iid": COLUMNS["CIFAR-10"] | {"model": "lenet"},
-    },
+    columns=SMALL,
     rows={
         "FedAvg": {"algorithm": "fedavg"},
         "FedALS": {"algorithm": "fedals(alpha=10)"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apiece.config.tables import HELD_OUT
-from apiece.papers.fedals._setup import COLUMNS, NUMBERS, SETUP, SMOKE
+from apiece.papers.fedals._setup import NUMBERS, SETUP, SMALL, SMOKE
 from apiece.papers.fedals._work import of_the_code
 from apiece.reproduce.card import Card, Claim, Scale, Search
 from apiece.reproduce.figures import by_column
@@ -22,10 +22,7 @@ def alike(one):
 CARD = Card(
     title="FedALS's SCAFFOLD: that of its authors' code beside Karimireddy et al.'s",
     setup=SETUP,
-    columns={
-        "MNIST, a CNN, non-iid": COLUMNS["MNIST"] | {"model": "cnn"},
-        "CIFAR-10, LeNet, non-iid": COLUMNS["CIFAR-10"] | {"model": "lenet"},
-    },
+    columns=SMALL,
     rows={
         FEDAVG: {"algorithm": "fedavg"},
         RIGHT: {"algorithm": "scaffold"},
