@@ -27,7 +27,7 @@ UNDERCUT = "every mean that Welch's t-test (one-sided, 5 %) does not put above t
 UNMATCHED = "every mean that Welch's t-test (one-sided, 5 %) does not put behind the best"  # where some of each are
 IS_BOLD = "is bold, unless all are equal"  # what follows one of these, or a value
 VIRTUAL = "the average of clients' models, which the server does not have"  # a global model with personal parameters
-NAME = "Algorithm"  # above the rows' names
+NAME, TITLE = "Algorithm", 12  # above the rows' names; a longer title of a column may be wrapped
 WRITTEN = {"%": percent, "B": amount}  # by unit; other units have plain numbers
 
 
@@ -196,7 +196,7 @@ def _first(rows: list[Runs]) -> str:
 
 
 def _table(rows: list[Runs], part: list[Column]) -> Fitting:
-    """The columns beside the rows' names, each as wide as its widest number or the longest word above it."""
+    """The columns beside the rows' names, each as wide as what stands in it; a long title above it is wrapped."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -204,8 +204,8 @@ def _table(rows: list[Runs], part: list[Column]) -> Fitting:
     plain = measured(rows) == (ACCURACY,)
     above = [[column.metric.column, "" if plain else column.metric.of, column.metric.below] for column in part]
     widths = [
-        max(2 + max(map(len, column.cells)), *(len(word) for text in texts for word in text.split()))
-        for column, texts in zip(part, above, strict=True)
+        max(2 + max(map(len, column.cells)), len(of), len(below), min(len(title), TITLE), *map(len, title.split()))
+        for column, (title, of, below) in zip(part, above, strict=True)
     ]
 
     def table(places: list[int]) -> Table:
