@@ -24,6 +24,7 @@ from apiece.data.split import Split
 from apiece.errors import UserError
 from apiece.experiment import folders
 from apiece.experiment import identity as experiment_identity
+from apiece.experiment import run as module_of_runs
 from apiece.experiment.launch import federate, run_config
 from apiece.experiment.run import execute
 from apiece.language.schedules import Cosine, Exponential, Steps
@@ -271,8 +272,12 @@ def test_resume_goes_on_without_bad_clients_as_it_is_told(tmp_path, no_report):
     assert len(infos) == 30 and infos[-1]["skipped"] > 0
 
 
-def test_a_run_whose_first_round_failed_has_nothing_to_export(tmp_path, no_report):
-    assert run(out=tmp_path / "run", optimizer="sgd(weight_decay=1e30)").code == 2
+def test_a_run_whose_first_round_was_stopped_has_nothing_to_export(tmp_path, no_report, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module_of_runs, "_round", stopped)
+    assert run(out=tmp_path / "run").code == 130
     sentence(cli("export", tmp_path / "run", "--out", tmp_path / "model"), "no checkpoint yet", "apiece resume")
 
 

@@ -157,7 +157,7 @@ def trained(experiment: Experiment, folder: Path) -> Result:
         clients = clients_of(experiment, folder, digest, lift)
         agree = lambda found: clients.restore(found.number, found.about["rows"])
         found = lifecycle.newest(folder, digest, folders.say, agree=agree)
-        if found is None or not found.number:  # a first round that failed leaves a checkpoint of round 0
+        if found is None or not found.number:  # a first round that lost its process leaves a checkpoint of round 0
             clients.close()
             raise UserError(f"{str(folder)!r} has no checkpoint yet: run `apiece resume {folder}` first.")
     state = unpacked(found.tensors, first(experiment), found.number)
