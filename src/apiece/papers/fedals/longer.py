@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apiece.config.tables import HELD_OUT
-from apiece.papers.fedals._setup import NUMBERS, SETUP, SMALL, SMOKE, WORK
+from apiece.papers.fedals._setup import FIRST, NUMBERS, SETUP, SMALL, SMOKE, WORK
 from apiece.papers.fedals.table1 import everywhere
 from apiece.reproduce.card import Card, Claim, Scale, Search
 from apiece.reproduce.figures import by_column
@@ -35,9 +35,9 @@ CARD = Card(
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST, a CNN, non-iid": {}}),
         "cpu": Scale(
             "20,000 iterations; the step size is searched with 4,000.",
-            search=Search("lr", 2.0**-5, changes=HELD_OUT | {"rounds": 800}),
+            search=Search("lr", FIRST, changes=HELD_OUT | {"rounds": 800}),
         ),
-        "paper": Scale("20,000 iterations, also in the search.", search=Search("lr", 2.0**-5)),
+        "paper": Scale("20,000 iterations, also in the search.", search=Search("lr", FIRST)),
     },
     figure=by_column("curve", "round", "accuracy, %", 100.0),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apiece.config.tables import HELD_OUT
-from apiece.papers.fedals._setup import NUMBERS, SETUP, SMALL, SMOKE
+from apiece.papers.fedals._setup import FIRST, NUMBERS, SETUP, SMALL, SMOKE
 from apiece.papers.fedals._work import of_the_code
 from apiece.reproduce.card import Card, Claim, Scale, Search
 from apiece.reproduce.figures import by_column
@@ -46,9 +46,9 @@ CARD = Card(
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST, a CNN, non-iid": {}}),
         "cpu": Scale(
             "1,000 iterations; the step size is searched for each cell with 500.",
-            {"rounds": 200}, search=Search("lr", 2.0**-5, changes=HELD_OUT | {"rounds": 100}),
+            {"rounds": 200}, search=Search("lr", FIRST, changes=HELD_OUT | {"rounds": 100}),
         ),
-        "paper": Scale("20,000 iterations.", search=Search("lr", 2.0**-5)),
+        "paper": Scale("20,000 iterations.", search=Search("lr", FIRST)),
     },
     figure=by_column("curve", "round", "accuracy, %", 100.0),
 )  # fmt: skip
