@@ -25,7 +25,7 @@ def ended(tmp_path_factory) -> Path:
     """A run that came to its end, without a page of its own."""
     folder = tmp_path_factory.mktemp("ended") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "write_report", lambda *_: None)
+        patch.setattr(page, "write_report", lambda _, out, *rest: Path(out))
         assert run(out=folder, rounds=ROUNDS, algorithm="scaffold").code == 0
     return folder
 
@@ -33,7 +33,7 @@ def ended(tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(ended, tmp_path, monkeypatch) -> Path:
     """The same run, stopped before its end."""
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda _, out, *rest: Path(out))
     shutil.copytree(ended, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
     return tmp_path / "run"

@@ -63,7 +63,7 @@ def namespaces(folder, script: str, *words: str) -> subprocess.CompletedProcess:
 
 
 def test_two_machines_make_the_run_of_one_process_until_the_cable_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "write_report", lambda *_: None)
+    monkeypatch.setattr(page, "write_report", lambda _, out, *rest: out)
     if not all(map(shutil.which, ("unshare", "nsenter", "ip"))) or namespaces(tmp_path, CABLE).returncode:
         pytest.skip("network namespaces cannot be made here")
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -229,7 +229,7 @@ main(["compare", "many/fedavg"])
 
 
 def test_a_grid_and_a_comparison_by_ranks_of_which_one_is_late(tmp_path, monkeypatch):
-    monkeypatch.setattr(grid, "write_report", lambda *_: None)
+    monkeypatch.setattr(grid, "write_report", lambda _, out, *rest: Path(out))
     words = ["--rows", "fedavg", "--columns", "nothing, relaxed_init(0.1)", "--rounds", "2", *SETTINGS.split()]
     done = ended(2, tmp_path, LATE, *words)
     assert done.returncode == 0, done.stderr
