@@ -309,10 +309,23 @@ def test_a_slot_that_raises_is_named(slot):
 
 
 class Shrinks(Good):
+    """Changes the samples of all clients, which it finds in the view."""
+
+    def personal(self, view, theta):
+        view.data.pool[0].mul_(0.9)
+        return theta
+
+
+class Multiplies(Good):
     """Changes the model that it is given to predict with, which is the server's."""
 
     def personal(self, view, theta):
         return theta.mul_(0.9)
+
+
+def test_a_model_that_a_slot_changes_in_place_is_refused_where_it_is_called():
+    with pytest.raises(UserError, match="Multiplies.personal changes a tensor in place that it was given"):
+        check(Multiplies())
 
 
 class Unpredictable(Good):

@@ -211,7 +211,7 @@ LATE = """
 import os, sys, time
 from apiece.report import page
 
-page.write_report = lambda folders, out, target=None: print("written:", out)
+page.write_report = lambda folders, out, target=None: print("written:", out) or out
 
 from apiece.cli import main
 from apiece.experiment import grid, launch
