@@ -1,5 +1,5 @@
-"""What each slot must return. Every class of pieces is held to it where it is defined: what an own piece returns by
-mistake is said in one sentence, instead of failing somewhere in the engine.
+"""What each slot must return, and that it changes no vector it is given. Every class of pieces is held to it where it
+is defined: what an own piece does by mistake is said in one sentence, instead of failing somewhere in the engine.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.draws import Draw
-from apiece.algebra.message import MARKS, Message
+from apiece.algebra.message import Message
+from apiece.algebra.trees import alike, described, every_leaf, of_marks, of_tensors, parts_of
 from apiece.errors import UserError
 
 MADE = "a slot makes a new tensor, as theta - x does and theta -= x does not"
-FEW = 4  # parts of a tuple or a dict that a sentence names
 Given = Sequence[Any]  # a slot's arguments without the piece
 Held = Callable[[str, Given, Any], Any]  # (who returned it, what it was given, what it returned) -> what is used of it
 
@@ -42,9 +42,10 @@ def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any
     @wraps(function)
     def filled(piece: Any, *given: Any, **named: Any) -> Any:
         who = f"{type(piece).__name__}.{slot}"
-        before = _versions((*given, *named.values()))
+        vectors = [each for each in (*given, *named.values()) if isinstance(each, Tensor)]
+        before = _versions(vectors)
         returned = function(piece, *given, **named)
-        if _versions((*given, *named.values())) != before:
+        if _versions(vectors) != before:
             raise UserError(f"{who} changes a tensor in place that it was given: {MADE}.")
         if named:
             given = signature(function).bind(piece, *given, **named).args[1:]
@@ -54,9 +55,9 @@ def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any
     return filled
 
 
-def _versions(given: Given) -> list[int]:
-    """How often each vector was changed in place; torch counts it, but not of the stacked clients of one call."""
-    return [each._version for each in given if isinstance(each, Tensor)]
+def _versions(vectors: Sequence[Tensor]) -> list[int]:
+    """How often each was changed in place; torch counts it, but not of the stacked clients of one call."""
+    return [each._version for each in vectors]
 
 
 def blamed(error: BaseException) -> str:
@@ -77,60 +78,6 @@ def _refuse_signature(kind: type, function: FunctionType, empty: FunctionType) -
         ) from None
 
 
-# --- trees of tensors -------------------------------------------------------------------------------------------------
-def _parts(tree: Any) -> list[Any] | None:
-    """What a tuple, a list or a dict consists of, in the order of its keys; None for anything else, which is a leaf."""
-    if isinstance(tree, dict):
-        return [part for _, part in sorted(cast("dict[Any, Any]", tree).items(), key=lambda pair: repr(pair[0]))]
-    return list(cast("Sequence[Any]", tree)) if isinstance(tree, tuple | list) else None
-
-
-def _leaves(holds: Callable[[Any], bool], tree: Any) -> bool:
-    """Whether this holds of every leaf, or of a tree as a whole that it is in."""
-    parts = _parts(tree)
-    return holds(tree) or (parts is not None and all(_leaves(holds, part) for part in parts))
-
-
-def _of_tensors(tree: Any) -> bool:
-    return _leaves(lambda leaf: isinstance(leaf, Tensor), tree)
-
-
-def _of_marks(tree: Any) -> bool:
-    return _leaves(lambda part: isinstance(part, MARKS) and _of_tensors(part.x), tree)
-
-
-def alike(one: Any, other: Any) -> bool:
-    """Whether two trees of tensors have one structure, and everywhere the same shapes and types."""
-    if one is other:
-        return True
-    if isinstance(other, Tensor):
-        return isinstance(one, Tensor) and one.shape == other.shape and one.dtype == other.dtype
-    parts, usual = _parts(one), _parts(other)
-    if type(one) is not type(other) or parts is None or usual is None or len(parts) != len(usual):
-        return False
-    return (not isinstance(one, dict) or one.keys() == other.keys()) and all(map(alike, parts, usual))
-
-
-def described(value: Any) -> str:
-    """A value in words: a tensor's shape and type, what a tuple or a dict consists of, or else the value's type."""
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {list(value.shape)} and type {str(value.dtype).removeprefix('torch.')}"
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value) if value is None else f"{value!r:.40} ({_a(value)})"
-    parts, name = _parts(value), type(value).__name__
-    if parts is None or len(parts) > FEW:
-        return "a function" if isinstance(value, FunctionType) else _a(value)
-    if isinstance(value, dict):
-        named = zip(sorted(map(repr, cast("dict[Any, Any]", value))), map(described, parts), strict=True)
-        return f"{{{', '.join(map(': '.join, named))}}}"
-    return f"{name if hasattr(value, '_fields') else ''}({', '.join(map(described, parts))})"
-
-
-def _a(value: Any) -> str:
-    name = type(value).__name__
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
-
-
 def _refuse(who: str, returned: Any, must: str) -> NoReturn:
     raise UserError(f"{who} returned {described(returned)}: it must return {must}.")
 
@@ -144,7 +91,7 @@ def _model(who: str, given: Given, returned: Any) -> Any:
 
 
 def _memory(who: str, given: Given, returned: Any) -> Any:
-    if not _of_tensors(returned):
+    if not of_tensors(returned):
         _refuse(who, returned, "tensors: one, or a tuple, a NamedTuple, a list or a dict of them, or () for nothing")
     return returned
 
@@ -180,8 +127,8 @@ def _objective(who: str, given: Given, returned: Any) -> Any:
 def _correction(who: str, given: Given, returned: Any) -> Any:
     if returned is None:
         return None
-    parts = _parts(returned) or []
-    if not isinstance(returned, tuple) or len(parts) != 2 or not callable(parts[1]) or not _of_tensors(parts[0]):
+    parts = parts_of(returned) or []
+    if not isinstance(returned, tuple) or len(parts) != 2 or not callable(parts[1]) or not of_tensors(parts[0]):
         _refuse(
             who,
             returned,
@@ -200,7 +147,7 @@ def _correction(who: str, given: Given, returned: Any) -> Any:
 
 
 def _report(who: str, given: Given, returned: Any) -> Any:
-    if not _of_marks(returned):
+    if not of_marks(returned):
         _refuse(
             who,
             returned,
@@ -263,7 +210,7 @@ def _predictor(who: str, given: Given, returned: Any) -> Any:
 
 
 def _draws(who: str, given: Given, returned: Any) -> Any:
-    if not isinstance(returned, tuple) or not _leaves(lambda part: isinstance(part, Draw), returned):
+    if not isinstance(returned, tuple) or not every_leaf(lambda part: isinstance(part, Draw), returned):
         _refuse(who, returned, 'a tuple of Draw, such as (Draw("noise", (3,)),)')
     return cast("tuple[Draw, ...]", returned)
 

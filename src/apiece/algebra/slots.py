@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from apiece.algebra.piece import Piece
 from apiece.algebra.returned import SLOTS
 
+KNOWN = [name for name in vars(Piece) if not name.startswith("_")]  # what a piece may define, slots among it
+
 
 def filled(piece: Piece) -> list[str]:
     """The slots that a piece fills."""
@@ -15,17 +17,16 @@ def filled(piece: Piece) -> list[str]:
 
 def uncalled(piece: Piece) -> list[str]:
     """The methods of a piece's own that are no slots: nothing calls them, unless its slots do."""
-    known = [name for name in vars(Piece) if not name.startswith("_")]
     own = {name for kind in type(piece).__mro__ if kind not in Piece.__mro__ for name in vars(kind)}
-    others = sorted(name for name in own.difference(known) if not name.startswith("_"))
+    others = sorted(name for name in own.difference(KNOWN) if not name.startswith("_"))
     return [name for name in others if callable(getattr(piece, name))]
 
 
 def misspelled(piece: Piece) -> str:
     """A sentence on a method whose name is nearly a slot's, or on methods of which none is a slot; "" otherwise."""
-    kind, methods, known = type(piece).__name__, uncalled(piece), [name for name in vars(Piece) if name[0] != "_"]
+    kind, methods = type(piece).__name__, uncalled(piece)
     for name in methods:
-        if near := get_close_matches(name, known, n=1, cutoff=0.85):
+        if near := get_close_matches(name, KNOWN, n=1, cutoff=0.85):
             return (
                 f"{kind}.{name} is no slot, and nothing calls it; did you mean {near[0]!r}? Give it that name, or one "
                 "that begins with _."

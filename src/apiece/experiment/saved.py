@@ -165,10 +165,9 @@ class Saves(NamedTuple):
         try:
             yield
         except (NotFinite, Lost) as error:
-            alone = self.clients.ranks.world == 1
-            if self.folder is None or (isinstance(error, Lost) and not alone):  # the other ranks do not know of it
-                raise
-            if isinstance(error, NotFinite) and not before.server.round:
+            unknown = isinstance(error, Lost) and self.clients.ranks.world > 1  # to the other ranks
+            nothing = isinstance(error, NotFinite) and not before.server.round
+            if self.folder is None or unknown or nothing:
                 raise
             save(self.folder, self.digest, before, self.clients, self.log, self.each)
             if not isinstance(error, BadClient):

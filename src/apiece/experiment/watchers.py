@@ -77,8 +77,11 @@ class Evaluate:
 
     def _tell_broken(self, number: int, values: Mapping[int, Values]) -> None:
         """Say once that values are not a number: training goes on, because it does not depend on them."""
-        broken = {client: {name for name, value in own.items() if math.isnan(value)} for client, own in values.items()}
-        broken = {client: names for client, names in broken.items() if names}
+        broken = {
+            client: names
+            for client, own in values.items()
+            if (names := {name for name, value in own.items() if math.isnan(value)})
+        }
         if not broken or self.broken:
             return
         self.broken, concerned = True, set[str]().union(*broken.values())

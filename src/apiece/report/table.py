@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.report.for_programs import rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
@@ -75,9 +75,10 @@ def differences(rows: list[Runs]) -> list[Column]:
 
     def minus(key: str, run: Run) -> float | None:
         other = base.get(run.config.get("seed"))
-        if other is None or other is run or run.last(key) is None or other.last(key) is None:
+        if other is None or other is run:
             return None
-        return cast(float, run.last(key)) - cast(float, other.last(key))
+        mine, its = run.last(key), other.last(key)
+        return None if mine is None or its is None else mine - its
 
     keys = (f"global_{name}", f"personal_{name}_mean", f"adapted_{name}")
     known = [by_key(measured(rows))[key]._replace(ranked=False) for key in keys]
