@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from apiece.data.batches import Augmentation, channels_first, crop, flip, normalize
+from apiece.data.batches import Augmentation, channels_first, moved, normalize
 from apiece.errors import UserError
 from apiece.randomness import generator
 
@@ -27,20 +27,28 @@ def test_normalize_by_its_own_moments_is_standard():
         assert torch.allclose(result.std(dim=(0, 2, 3), correction=0), torch.ones(3), atol=1e-5)
 
 
-def test_flip_is_its_own_inverse_and_acts_where_told():
+MIDDLE = torch.full((6, 2), 2)
+OFFSETS = torch.tensor([[0, 0], [2, 2], [4, 4], [0, 4], [1, 3], [2, 0]])
+
+
+def test_a_flip_is_its_own_inverse_and_acts_where_told():
     flipped = torch.tensor([True, False, True, False, False, True])
-    once = flip(X, flipped)
-    assert torch.equal(flip(once, flipped), X)
+    once = moved(X, flipped, MIDDLE, 2)
+    assert torch.equal(moved(once, flipped, MIDDLE, 2), X)
     assert torch.equal(once[1], X[1]) and torch.equal(once[0], X[0].flip(-1))
 
 
-def test_crop_shifts_by_the_offset():
-    padded = torch.nn.functional.pad(X, (2, 2, 2, 2))
-    offsets = torch.tensor([[0, 0], [2, 2], [4, 4], [0, 4], [1, 3], [2, 0]])
-    result = crop(X, offsets, 2)
-    for i, (row, column) in enumerate(offsets.tolist()):
-        assert torch.equal(result[i], padded[i, :, row : row + 8, column : column + 8])
-    assert torch.equal(result[1], X[1])  # (padding, padding) is the middle
+@pytest.mark.parametrize("flipped", (torch.zeros(6, dtype=torch.bool), torch.tensor([True, False] * 3)))
+@pytest.mark.parametrize("size", ((8, 8), (5, 8)))
+def test_a_crop_shifts_the_mirrored_image_by_the_offset(flipped, size):
+    height, width = size
+    x = X[:, :, :height]
+    mirrored = torch.stack([image.flip(-1) if back else image for image, back in zip(x, flipped)])
+    padded = torch.nn.functional.pad(mirrored, (2, 2, 2, 2))
+    result = moved(x, flipped, OFFSETS, 2)
+    for i, (row, column) in enumerate(OFFSETS.tolist()):
+        assert torch.equal(result[i], padded[i, :, row : row + height, column : column + width])
+    assert torch.equal(result[1], mirrored[1])  # (padding, padding) is the middle
 
 
 def test_nothing_drawn_is_nothing_changed():

@@ -32,19 +32,19 @@ def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     return (x - center) / scale
 
 
-def flip(x: Tensor, flipped: Tensor) -> Tensor:
-    """Mirror left and right the images where `flipped` [B] is true."""
-    return torch.where(flipped.view(-1, 1, 1, 1), x.flip(-1), x)
-
-
-def crop(x: Tensor, offsets: Tensor, padding: int) -> Tensor:
-    """Pad with zeros, then cut the old size at (row, column) = `offsets` [B, 2]; (padding, padding): no change."""
-    height, width = x.shape[-2:]
+def moved(x: Tensor, flipped: Tensor, offsets: Tensor, padding: int) -> Tensor:
+    """Mirror left and right the images where `flipped` [B] is true, pad all with zeros, then cut the old size at
+    (row, column) = `offsets` [B, 2]; (padding, padding) is the middle. Each pixel is moved once, by its place in `x`.
+    """
+    images, channels, height, width = x.shape
     padded = F.pad(x, (padding,) * 4)
+    high, wide = padded.shape[-2:]
+    planes = torch.arange(images * channels, device=x.device).view(images, channels, 1, 1)
     rows = (offsets[:, :1] + torch.arange(height, device=x.device)).view(-1, 1, height, 1)
-    columns = (offsets[:, 1:] + torch.arange(width, device=x.device)).view(-1, 1, 1, width)
-    cut = torch.take_along_dim(padded, rows, dim=-2)
-    return torch.take_along_dim(cut, columns, dim=-1)
+    columns = offsets[:, 1:] + torch.arange(width, device=x.device)
+    columns = torch.where(flipped[:, None], wide - 1 - columns, columns).view(-1, 1, 1, width)
+    places = (planes * high + rows) * wide + columns
+    return padded.flatten().index_select(0, places.flatten()).view(x.shape)
 
 
 class Draws(NamedTuple):
@@ -78,4 +78,4 @@ class Augmentation:
 
     def __call__(self, x: Tensor, draws: Draws) -> Tensor:
         """Augmented images, of the same shape and type."""
-        return crop(flip(x, draws.flipped), draws.offsets, self.padding)
+        return moved(x, draws.flipped, draws.offsets, self.padding)
