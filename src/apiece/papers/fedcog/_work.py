@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +20,11 @@ from apiece.engine.row import own_model
 from apiece.experiment.identity import digest
 from apiece.experiment.launch import ensure
 from apiece.experiment.run import trained
+from apiece.language.algorithms import NAMED
+from apiece.language.expression import build
 from apiece.measure.observed import sheets
 from apiece.measure.scoring import score
+from apiece.papers.fedcog import _setup as shared
 from apiece.pieces.fedcog import FedCOG
 from apiece.report import pictures
 from apiece.report.results import read_run
@@ -27,7 +34,20 @@ ACROSS, SHOWN = 12, 6  # pictures in a row of a run's sheet, of which every sixt
 
 
 @dataclass(frozen=True)
-class HardLabels(FedCOG):
+class Keeping(FedCOG):
+    """FedCOG that keeps each client's model whatever its weights are: while they wait, all rows have one state."""
+
+    @property
+    def reads(self):
+        return frozenset({"model", "fresh"})
+
+    @property
+    def stream(self):
+        return FedCOG.__name__  # the draws are FedCOG's
+
+
+@dataclass(frozen=True)
+class HardLabels(Keeping):
     """FedCOG whose generated samples are learned with their targets, as cross entropy (Table 5, row 3)."""
 
     def generate(self, view, steps=None):
@@ -37,11 +57,35 @@ class HardLabels(FedCOG):
         return made._replace(outputs=certain)
 
 
-def hard(settings, folder):
-    """A run of FedCOG with hard labels; the setting `hard` has its values."""
+def later(settings, folder):
+    """A run. Rows of one column and seed that have FedCOG are the same run until it begins: this part is run once,
+    and each row goes on from a copy of it. With the setting `hard`, generated samples have hard labels.
+    """
     own = dict(settings)
-    own["algorithm"] = algorithm(HardLabels(**own.pop("hard")), name="fedcog(hard)")  # the row's text has none
-    return {"accuracy": last("global_accuracy")(federated(own, folder))}
+    kind = HardLabels if own.pop("hard", False) else Keeping
+    whole = reduce(add, build(own["algorithm"], NAMED))
+    cog = next((piece for piece in whole.pieces if isinstance(piece, FedCOG)), None)
+    if cog is None:
+        return shared.WORK(own, folder)
+    name = re.sub(r"fedcog(\([^()]*\))?", f"fedcog after {cog.wait} rounds", own["algorithm"])
+    made = lambda piece: algorithm(*(piece if part is cog else part for part in whole.parts), name=name)  # noqa: E731
+    if 0 < cog.wait < own["rounds"] and not (folder / "run.toml").is_file():
+        common = {**own, "algorithm": name, "rounds": cog.wait}
+        named = digest(from_table({**common, "seed": 0}, name))[:8]
+        base = folder.parents[3] / "fedcog" / f"{name}-{named}" / f"seed-{own['seed']}"
+        federated({**common, "algorithm": made(Keeping(wait=cog.wait))}, base)
+        copied(base, folder)
+    piece = kind(**{field.name: getattr(cog, field.name) for field in fields(cog)})
+    run = federated({**own, "algorithm": made(piece)}, folder)
+    return {name: read(run) for name, read in shared.READINGS.items()}
+
+
+def copied(run, folder):
+    """A copy of a run's folder that can go on to more rounds: it has no report, which is written at the end."""
+    half = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(half, ignore_errors=True)
+    shutil.copytree(run, half, ignore=shutil.ignore_patterns("report.html"))
+    half.replace(folder)
 
 
 def several_labels(settings, folder):

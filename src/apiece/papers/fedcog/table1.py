@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.fedcog import _setup as shared
 from apiece.papers.fedcog._setup import COLUMNS, SETUP, cog, highest
+from apiece.papers.fedcog._work import later
 from apiece.reproduce.card import Card, Claim, Scale, published
 from apiece.reproduce.figures import by_column
 
@@ -38,7 +39,7 @@ CARD = Card(
     setup=SETUP,
     columns=COLUMNS,
     rows=ROWS,
-    work=shared.WORK,
+    work=later,
     numbers=shared.NUMBERS,
     published={"accuracy": published(PUBLISHED)},
     claims=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.fedcog import _setup as shared
 from apiece.papers.fedcog._setup import CIFAR10, NIID1, SETUP, cog
+from apiece.papers.fedcog._work import later
 from apiece.reproduce.card import Card, Claim, Scale
 
 STEPS = (0, 50, 100, 500, 1000)
@@ -11,10 +12,10 @@ ROWS = {f"{steps} steps": {"algorithm": cog(steps=steps)} for steps in STEPS}
 CIFAR = "CIFAR-10 NIID-1"
 CARD = Card(
     title="FedCOG, Table 10: the number of generation steps",
-    setup=SETUP | CIFAR10 | NIID1 | {"eval_every": 10},
+    setup=SETUP | CIFAR10 | NIID1,
     columns={CIFAR: {}},
     rows=ROWS,
-    work=shared.WORK,
+    work=later,
     numbers=shared.NUMBERS,
     published={"accuracy": dict(zip(ROWS, ([60.98], [65.40], [65.44], [64.80], [64.92]), strict=True))},
     claims=(
@@ -35,7 +36,7 @@ CARD = Card(
             "It runs, and says nothing more.", shared.SMOKE, (0,), rows={"0 steps": {"algorithm": cog(wait=1, steps=0)}}
         ),
         "cpu": Scale(
-            shared.FEWER[0].upper() + shared.FEWER[1:] + ".", shared.CPU | {"eval_every": 8},
+            shared.FEWER[0].upper() + shared.FEWER[1:] + ".", shared.CPU,
             rows=shared.after(20, ROWS),
         ),
         "paper": Scale("As the paper has it."),

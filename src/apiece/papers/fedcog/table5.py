@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apiece.papers.fedcog import _setup as shared
 from apiece.papers.fedcog._setup import COLUMNS, SETUP, cog
-from apiece.papers.fedcog._work import hard
+from apiece.papers.fedcog._work import later
 from apiece.reproduce.card import Card, Claim, Scale
 
 NOISE, GLOBAL, HARD, FULL = (
@@ -13,14 +13,9 @@ NOISE, GLOBAL, HARD, FULL = (
 ROWS = {
     NOISE: {"algorithm": cog(steps=0)},
     GLOBAL: {"algorithm": cog(dis=0)},
-    HARD: {"algorithm": cog(), "hard": {"wait": 50}},
+    HARD: {"algorithm": cog(), "hard": True},
     FULL: {"algorithm": cog()},
 }
-
-
-def work(settings, folder):
-    """A run, with hard labels where the row has them."""
-    return hard(settings, folder) if "hard" in settings else shared.WORK(settings, folder)
 
 
 def above(row):
@@ -29,10 +24,10 @@ def above(row):
 
 CARD = Card(
     title="FedCOG, Table 5: ablation",
-    setup=SETUP | {"eval_every": 5},
+    setup=SETUP,
     columns={c: COLUMNS[c] for c in ("CIFAR-10 NIID-1", "CIFAR-10 NIID-2")},
     rows=ROWS,
-    work=work,
+    work=later,
     numbers=shared.NUMBERS,
     published={"accuracy": {NOISE: [60.98, 49.67], GLOBAL: [64.72, 51.61], HARD: [63.59, 51.64], FULL: [64.88, 53.20]}},
     claims=(
@@ -55,11 +50,10 @@ CARD = Card(
     scales={
         "smoke": Scale(
             "It runs, and says nothing more.", shared.SMOKE, (0,), columns={"CIFAR-10 NIID-1": {}},
-            rows={HARD: {"hard": {"wait": 1, "steps": 2, "samples": 16}}},
+            rows={HARD: {"algorithm": cog(wait=1, steps=2, samples=16)}},
         ),
         "cpu": Scale(
-            shared.FEWER[0].upper() + shared.FEWER[1:] + ".", shared.CPU,
-            rows=shared.after(20, ROWS) | {HARD: {"algorithm": cog(wait=20), "hard": {"wait": 20}}},
+            shared.FEWER[0].upper() + shared.FEWER[1:] + ".", shared.CPU, rows=shared.after(20, ROWS),
         ),
         "paper": Scale("As the paper has it."),
     },
