@@ -71,18 +71,18 @@ def with_extra(extra: str) -> str:
     return f'run pip install ".[{extra}]" in a clone of apiece'
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
+def nearest(name: str, allowed: Iterable[str], listed: str = "") -> str:
     """A clause that names what was allowed, the nearest names first: `did you mean 'scaffold'? Allowed: ...`. Of many
-    names it lists only those that are near, if any are.
+    names it lists only those that are near, if any are, and none if a sentence says where all are `listed`.
     """
     allowed = sorted(allowed)
     usual = USUAL.get(name.replace("-", "_").lower(), "")
     close = difflib.get_close_matches(name, allowed, n=3, cutoff=0.5)
     close = [usual] if usual in allowed else close[:1] + [n for n in close[1:] if _near(name, n)]
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
-    if close and len(allowed) > FEW:
-        return f"{hint}There are {len(allowed)} to choose from."
-    return f"{hint}{'Allowed' if hint else 'allowed'}: {', '.join(allowed)}."
+    if (close or listed) and len(allowed) > FEW:
+        return f"{hint}{'There' if hint else 'there'} are {len(allowed)} to choose from. {listed}".rstrip()
+    return f"{hint}{'Allowed' if hint else 'allowed'}: {', '.join(allowed)}. {listed}".rstrip()
 
 
 def _near(one: str, other: str) -> bool:

@@ -163,22 +163,26 @@ def test_every_command_of_the_readme_and_the_notebook_run_as_they_stand(here: Pa
     monkeypatch.chdir(here / "study")
     blocks = re.findall(r"```bash\n(.*?)```", Path("README.md").read_text(), re.S)
     commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
-    assert [words[:2] for words in commands] == [["apiece", name] for name in ("check", "run", "run", "report")]
-    for words in commands:
+    names = ("run", "compare", "check", "run", "compare")
+    assert [words[:2] for words in commands] == [["apiece", name] for name in names]
+    measured_less = shlex.split("apiece run --config study.toml --rounds 4 --eval-every 2 --out runs/shorter")
+    for words in (*commands, measured_less):
         subprocess.run([sys.executable, "-m", *words], check=True, capture_output=True)
-    assert Path("report.html").is_file()
+    assert Path("runs/report.html").is_file()
     monkeypatch.syspath_prepend(".")
     monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
-    names: dict = {"__name__": "__main__"}
+    space: dict = {"__name__": "__main__"}
     try:
         for cell in json.loads(Path("study.ipynb").read_text())["cells"]:
             if cell["cell_type"] == "code":
-                exec("".join(cell["source"]), names)
+                exec("".join(cell["source"]), space)
     finally:
         sys.modules.pop("at_home", None)
-    assert set(names["curves"]) == {"at_home", "fedavg"}
-    assert names["curves"]["at_home"][:, -1].mean() > 0.9 > names["curves"]["fedavg"][:, -1].mean()
-    assert names["result"].metrics[-1]["global_accuracy"] > 0.8
+    curves, rounds = space["curves"], space["rounds"]
+    assert set(curves) == {"at_home", "fedavg", "shorter"}, "the reference rows are in the report"
+    assert curves["at_home"][:, -1].mean() > 0.9 > curves["fedavg"][:, -1].mean()
+    assert rounds["shorter"] == [2, 4] and curves["shorter"].shape == (3, 2) and len(rounds["fedavg"]) == 20
+    assert space["result"].metrics[-1]["global_accuracy"] > 0.8
 
 
 def test_the_page_shows_the_readmes_commands(here: Path):

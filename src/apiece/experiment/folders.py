@@ -40,8 +40,16 @@ def refuse_existing(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(path.name not in UNDECIDED for path in folder.iterdir())):
         run = (folder / "run.toml").is_file()
-        rest = f"remove it, or go on with `apiece resume {folder}`" if run else "for what lies there is no run"
+        rest = f"remove it, or go on with `{_again(folder)}`" if run else "for what lies there is no run"
         raise UserError(f"the run folder {str(folder)!r} exists: take another --out, {rest}.")
+
+
+def _again(folder: Path) -> str:
+    """The command that continues the run in a folder, whatever its run.toml is."""
+    try:
+        return resuming(folder, _written(folder))
+    except UserError:  # a file of another version, or a damaged one: the command will say so
+        return f"apiece resume {shlex.quote(str(folder))}"
 
 
 def ended(folder: Path) -> bool:

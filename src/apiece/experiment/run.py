@@ -159,7 +159,8 @@ def trained(experiment: Experiment, folder: Path) -> Result:
         found = lifecycle.newest(folder, digest, folders.say, agree=agree)
         if found is None or not found.number:  # a first round that lost its process leaves a checkpoint of round 0
             clients.close()
-            raise UserError(f"{str(folder)!r} has no checkpoint yet: run `apiece resume {folder}` first.")
+            again = folders.resuming(folder, experiment.config)
+            raise UserError(f"{str(folder)!r} has no checkpoint yet: run `{again}` first.")
     state = unpacked(found.tensors, first(experiment), found.number)
     return Result([], experiment, state.server, as_measured(experiment, clients), folder, {})
 

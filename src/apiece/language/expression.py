@@ -134,10 +134,10 @@ def _built(call: Call, known: Functions) -> Any:
 def _taken(call: Call, known: Functions, take: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
     name = call.name.replace("-", "_")
     if name not in known:
-        if isinstance(known, Names) and known.listed and (plugin := as_plugin(call.name)):
+        listed = known.listed if isinstance(known, Names) else ""
+        if listed and (plugin := as_plugin(call.name)):
             raise error(call.at, plugin)
-        listed = f" {known.listed}" if isinstance(known, Names) and known.listed else ""
-        raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, known)}{listed}")
+        raise error(call.at, f"unknown name {call.name!r}; {nearest(call.name, known, listed)}")
     try:
         return take(name)
     except UserError as problem:
