@@ -45,7 +45,7 @@ SMOKE = {
     "data": "digits", "model": "cnn", "clients": 6, "cohort": 2, "batch": 32, "epochs": 1, "rounds": 2,
     "noise_rgb": 0.0, "augment": "none", "checkpoint_every": 1,
 }  # fmt: skip
-SMALL = {"model": "cnn_fedcog", "rounds": 60}  # what fits on two cores
+SMALL = {"model": "cnn_fedcog", "rounds": 60, "checkpoint_every": 10}  # what fits on two cores
 IN_SMALL = "FedCOG's CNN with 62,006 parameters instead of ResNet-18"
 OPEN = (
     "5 local epochs in batches of 50 (100 clients) and 25 (200 clients), weight decay 0.001, gradients clipped at norm "
