@@ -131,7 +131,6 @@ def test_a_column_that_the_table_does_not_have_is_refused(here: Path):
 
     (here / "own.csv").write_text("\ufeff\nbakery,day,waste\nann,1,2\n", encoding="utf-8")
     pandas.DataFrame({"bakery": ["ann"], "waste": [2]}).to_parquet(here / "own.parquet")
-    (here / "broken.parquet").write_text("none")
     given = ["new", "study", "--client-column", "bakery", "--target-column"]
     told = "own.csv: there is no column 'wast', which target_column names; did you mean 'waste'? Allowed: bakery, day,"
     sentence(cli(*given, "wast", "--data", "own.csv"), told)
@@ -141,7 +140,39 @@ def test_a_column_that_the_table_does_not_have_is_refused(here: Path):
     told = "'bakery,day' is no column: name columns apart, as in --input bakery day."
     sentence(cli("run", "--data", "own.csv", "--target-column", "waste", "--input", "bakery,day"), told)
     assert not (here / "study").exists()
-    assert cli(*given, "wast", "--data", "broken.parquet").code == 0
+
+
+def test_a_parquet_table_is_looked_at_as_one_of_comma_separated_values_is(here: Path):
+    """Numbers, lists of numbers, text, dates, truth values, gaps; a column that pandas reads as the index is none."""
+    import pandas
+
+    table = pandas.DataFrame({"age": range(40), "old": [k > 20 for k in range(40)], "site": ["a", "b"] * 20})
+    table["day"] = pandas.date_range("2024-01-01", periods=40)
+    table["vector"], table["note"] = [[0.5, k] for k in range(40)], [f"{k} is a number" for k in range(40)]
+    table["ill"] = ["ill" if k % 3 else "well" for k in range(40)]
+    table.loc[3, "age"] = None
+    table.set_index("note").to_parquet(here / "indexed.parquet")
+    table.to_parquet(here / "own.parquet")
+    given = "--target-column", "ill", "--client-column", "site"
+    told = cli("new", "study", "--data", "own.parquet", *given).out
+    for sentence_ in (
+        "own.parquet: 40 rows.", "The inputs are age, old, vector.", "Each value of site is a client: a, b.",
+        "for names and free text look like this: note (40 different texts)", "day (dates)", "most frequent text: 1.",
+    ):  # fmt: skip
+        assert sentence_ in told
+    assert 'input = ["age", "old", "vector"]' in (here / "study" / "study.toml").read_text()
+    assert cli("run", "--config", "study/study.toml", "--rounds", "1", "--steps", "1", "--seeds", "0").code == 0
+    assert "note" not in cli("new", "other", "--data", "indexed.parquet", *given).out
+
+    table.loc[4, "ill"] = None
+    table.to_parquet(here / "gap.parquet")
+    table[:0].to_parquet(here / "empty.parquet")
+    (here / "broken.parquet").write_text("none")
+    given = "new", "study-2", *given, "--data"
+    sentence(cli(*given, "gap.parquet"), "ill, which is predicted, is missing in 1 of 40 rows, first in row 5 of the file")
+    sentence(cli(*given, "empty.parquet"), "empty.parquet: the table has no row")
+    sentence(cli(*given, "broken.parquet"), "broken.parquet: is no .parquet table: Parquet")
+    assert not (here / "study-2").exists()
 
 
 @pytest.mark.parametrize("name", ["a study", "..", ".", "x/y!", "étude", ""])

@@ -74,7 +74,7 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """What a study says of its data, and of how they become clients, and sentences on a table that was looked at.
     Raises UserError for a path at which nothing lies, and for a table that no run can read.
     """
-    from apiece.data.columns import SPLIT, Columns, chosen
+    from apiece.data.columns import Columns
     from apiece.data.glance import glance
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
@@ -85,28 +85,16 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    if path.suffix == ".csv":
+    if path.is_file() and path.suffix in (".csv", ".parquet"):
         table = glance(path, Columns(target=target, client=client))
         found |= {"input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
         client = client or (table.client and table.client.name)
     elif path.is_file() and path.suffix == ".tsv":
         raise UserError(f"--data {data}: save it with commas between its columns, as a .csv.")
-    elif path.suffix == ".parquet" and (there := header(path)):
-        chosen(data, there, Columns(target=target, client=client), beside=(SPLIT,))
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}
     found |= {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
     return found, said
-
-
-def header(path: Path) -> list[str]:
-    """The names of a .parquet table's columns; empty where they cannot be read."""
-    try:
-        from pyarrow import parquet
-
-        return parquet.read_schema(path).names
-    except (ImportError, OSError, ValueError):  # a run says what is wrong with the table
-        return []
 
 
 def written(study: str, given: dict[str, Any]) -> dict[str, str]:

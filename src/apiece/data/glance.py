@@ -1,4 +1,4 @@
-"""A first look at a table of comma-separated values, before anything is trained, by Python's own reader alone."""
+"""A first look at a table, before anything is trained: a .csv by Python's own reader, a .parquet by pyarrow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apiece.data.columns import SPLIT, Columns, chosen, like_free_text
-from apiece.errors import UserError
+from apiece.errors import UserError, with_extra
 
 ROWS = 100_000  # so many rows are looked at
 GAPS = {"#N/A N/A", *"nan NaN -nan -NaN N/A n/a #N/A #NA NA NULL null None <NA>".split()}  # what pandas takes for one
@@ -98,11 +98,47 @@ class Glance(NamedTuple):
         return whole and FEW < len(column.values) == self.rows
 
 
-def glance(path: Path, columns: Columns) -> Glance:
-    """Look at a .csv file. Raises UserError for a file that is no table in UTF-8, for a table without rows, for columns
-    that are not there or have two roles, for a target or a client that is missing in a row, for a target that is the
-    same in all, and for a client that has one row alone in all.
+class Rows(NamedTuple):
+    """The cells of a table as text, a gap as "": the columns' names, and each row with its place, which is a line of
+    the file or the number of the row.
     """
+
+    names: list[str]
+    found: Sequence[tuple[int, Sequence[str]]]
+    place: str
+
+
+def glance(path: Path, columns: Columns) -> Glance:
+    """Look at a .csv or .parquet file. Raises UserError for a file that is no such table or no UTF-8, for a table
+    without rows, for columns that are not there or have two roles, for a target or a client that is missing in a row,
+    for a target that is the same in all, for a client that has one row alone in all, and without pyarrow.
+    """
+    where = str(path)
+    names, found, place = (_of_parquet if path.suffix == ".parquet" else _of_csv)(path)
+    roles = chosen(where, names, columns, beside=(SPLIT,))
+    if not found:
+        raise UserError(f"{where}: the table has no row: give one for each sample.")
+    cells = {name: [row[place] if place < len(row) else "" for _, row in found] for place, name in enumerate(names)}
+    columns_of = {name: _column(name, own) for name, own in cells.items()}
+    target, client = columns_of[roles.target], None if roles.client is None else columns_of[roles.client]
+    for what, column in (("is predicted", target), ("names the client", client)):
+        if column is not None and column.gaps:
+            raise UserError(
+                f"{where}: {column.name}, which {what}, is missing in {column.gaps:,} of {len(found):,} rows, first in "
+                f"{place} {found[column.first][0]} of the file: fill these rows, or drop them."
+            )
+    if len(target.values) == 1:
+        raise UserError(f"{where}: {target.name} is {next(iter(target.values))!r} in all rows: predict another column.")
+    if client is not None and len(client.values) == len(found) > 1:
+        raise UserError(f"{where}: {client.name} differs in all rows, and a client needs several: name another column.")
+    inputs = [columns_of[name] for name in roles.input]
+    left = [c for c in inputs if c.dates or (like_free_text(len(c.values), len(found)) and not c.number | c.almost)]
+    if len(left) == len(inputs):
+        raise UserError(f"{where}: no column can be an input: {', '.join(c.said() for c in left)} look like free text.")
+    return Glance(where, len(found), target, client, [c for c in inputs if c not in left], left)
+
+
+def _of_csv(path: Path) -> Rows:
     where = str(path)
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -117,32 +153,34 @@ def glance(path: Path, columns: Columns) -> Glance:
         raise UserError(f"{where}: cannot be read as comma-separated values: {error}.") from None
     if not names:
         raise UserError(f"{where}: the file is empty: give a line of names, and one row for each sample.")
-    roles = chosen(where, names, columns, beside=(SPLIT,))
-    if not found:
-        raise UserError(f"{where}: the table has no row: give one for each sample.")
     if wide := next(((line, row) for line, row in found if len(row) > len(names)), None):
         raise UserError(
             f"{where}, line {wide[0]}: it has {len(wide[1])} cells, and there are {len(names)} columns: put text that "
             "has commas in double quotes."
         )
-    cells = {name: [row[place] if place < len(row) else "" for _, row in found] for place, name in enumerate(names)}
-    columns_of = {name: _column(name, own) for name, own in cells.items()}
-    target, client = columns_of[roles.target], None if roles.client is None else columns_of[roles.client]
-    for what, column in (("is predicted", target), ("names the client", client)):
-        if column is not None and column.gaps:
-            raise UserError(
-                f"{where}: {column.name}, which {what}, is missing in {column.gaps:,} of {len(found):,} rows, first in "
-                f"line {found[column.first][0]} of the file: fill these rows, or drop them."
-            )
-    if len(target.values) == 1:
-        raise UserError(f"{where}: {target.name} is {next(iter(target.values))!r} in all rows: predict another column.")
-    if client is not None and len(client.values) == len(found) > 1:
-        raise UserError(f"{where}: {client.name} differs in all rows, and a client needs several: name another column.")
-    inputs = [columns_of[name] for name in roles.input]
-    left = [c for c in inputs if c.dates or (like_free_text(len(c.values), len(found)) and not c.number | c.almost)]
-    if len(left) == len(inputs):
-        raise UserError(f"{where}: no column can be an input: {', '.join(c.said() for c in left)} look like free text.")
-    return Glance(where, len(found), target, client, [c for c in inputs if c not in left], left)
+    return Rows(names, found, "line")
+
+
+def _of_parquet(path: Path) -> Rows:
+    try:
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(path) as file:
+            index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+            names = [name for name in file.schema_arrow.names if name not in index]  # as pandas reads it
+            some = next(file.iter_batches(ROWS, columns=names), None)
+    except ImportError as error:
+        raise UserError(f"{path}: {error.name} is needed to read it: {with_extra('data')}.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is no .parquet table: {str(error).splitlines()[0]}.") from None
+    cells = [some.column(name).to_pylist() if some is not None else [] for name in names]
+    rows = ([_text(cell) for cell in row] for row in zip(*cells, strict=True))
+    return Rows(names, list(enumerate(rows, 1)), "row")
+
+
+def _text(cell: object) -> str:
+    """A cell as a .csv would have it; a list of numbers is an input as a number is, and stands for one."""
+    return "" if cell is None else str(len(cell) if isinstance(cell, list) else cell)
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:
