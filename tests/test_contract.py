@@ -364,6 +364,40 @@ def test_what_is_measured_is_held_to_it_too(kind, said):
         check(kind())
 
 
+@dataclass(frozen=True)
+class Halves(Piece):
+    """Half the model predicts, whatever the value: in training alone it is neutral."""
+
+    value: float = 1.0
+
+    @classmethod
+    def neutral(cls):
+        return cls(0.0), "fedavg"
+
+    def personal(self, view, theta):
+        return theta / 2
+
+
+@dataclass(frozen=True)
+class Sharpens(Piece):
+    """The scores are doubled, whatever the value."""
+
+    value: float = 1.0
+
+    @classmethod
+    def neutral(cls):
+        return cls(0.0), "fedavg"
+
+    def predict(self, view):
+        return lambda x: 2 * view.task.outputs(view.end, x)
+
+
+@pytest.mark.parametrize("kind", (Halves, Sharpens))
+def test_a_neutral_value_is_neutral_where_clients_are_measured_too(kind):
+    with pytest.raises(AssertionError, match=rf"law 2 \({kind.__name__}\(value=0.0\) is not fedavg where clients are m"):
+        check(kind())
+
+
 class WrongPeriod(Period):
     """Declares a period of two to be FedAvg."""
 

@@ -1,7 +1,8 @@
 """The contract that every piece and algorithm passes: `check(it)` raises an AssertionError that names the broken law.
 
     law 1    a lift does not change the meaning: threads bitwise (float32), vectorized within 1e-10 (float64)
-    law 2    a part with its neutral value is bitwise absent; a part without one says why
+    law 2    a part with its neutral value is bitwise absent, and clients predict as without it (1e-10); a part without
+             one says why
     law 8    a round leaves its input as it was and repeats bitwise; so does what is measured between rounds
     law 9    a run saved, killed, loaded and continued after any round is bitwise the run that never stopped
     law 10   the order in which the clients are listed, under their own names, changes nothing (1e-10)
@@ -89,7 +90,7 @@ def _checked(subject: Algorithm | Piece, module: Callable[[], nn.Module], settin
         vectorized, permuted = (max(gaps) for gaps in zip(*((r.vectorized, r.permuted) for r in reports), strict=True))
         return Report(repr(subject), vectorized, permuted, reports[0].neutral, reports[0].changes)
     exact, rounded = (Trial(subject, dtype, module, settings) for dtype in (torch.float32, torch.float64))
-    neutral = tuple(_neutral(exact, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
+    neutral = tuple(_neutral(exact, rounded, k) for k, p in enumerate(subject.parts) if hasattr(p, "neutral"))
     _pure(exact)  # first: a round that changed its input would do so under threads while others read it
     alone = exact.run(Sequential(), rounds=3)
     measures(exact, alone)
@@ -110,7 +111,7 @@ def _vectorized(trial: Trial, alone: Here) -> float:
         raise AssertionError(f"{error}{PADDED}") from None
 
 
-def _neutral(trial: Trial, place: int) -> str:
+def _neutral(trial: Trial, rounded: Trial, place: int) -> str:
     subject, parts = trial.subject, trial.subject.parts
     kind = type(parts[place]).__name__
     try:
@@ -122,13 +123,19 @@ def _neutral(trial: Trial, place: int) -> str:
         return f"{kind}: none, for {declared}"
     value, meaning = declared
     watched = trial.settings | {"watch": frozenset({"divergence"})}  # every client's model is stored, and compared too
-    subjects = (combine([*parts[:place], *there, *parts[place + 1 :]], subject.name) for there in ([value], []))
+    subjects = [combine([*parts[:place], *there, *parts[place + 1 :]], subject.name) for there in ([value], [])]
     one, two = (replace(trial, subject=tried, settings=watched) for tried in subjects)
     left, right = one.run(Sequential()), two.run(Sequential())
     law = f"law 2 ({value!r} is not {meaning} to the bit; with that value a slot shall return what it was given)"
     bare = {"memory": ()} | ({"optimizer": ()} if kind == "Server" else {})
     equal(law, subject, left.server._replace(**bare), right.server._replace(**bare))
     equal(law, subject, one.models(left), two.models(right))
+    # clients who predict with one model are measured together, and else apart, which differs by rounding
+    losses = [measured(replace(rounded, subject=tried).run(Sequential(), rounds=1))[0] for tried in subjects]
+    assert alike(*losses), (
+        f"law 2 ({value!r} is not {meaning} where clients are measured: with that value `personal` shall return the "
+        f"model that it was given, and `predict` nothing): {subject.name} differs"
+    )
     return f"{value!r}: {meaning}"
 
 

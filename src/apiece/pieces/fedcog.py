@@ -135,7 +135,9 @@ class FedCOG(Piece):
         return Made(x, y, view.task.outputs(everyone, x))
 
     def observe(self, view: View) -> dict[str, Tensor]:
-        """The paper's Figure 5: the inputs before and after optimization, sorted by target."""
+        """The paper's Figure 5: the inputs before and after optimization, sorted by target; none with the weight 0."""
+        if not self.kd_weight:
+            return {}
         before, after = self.generate(view, 0), self.generate(view)
         order = torch.argsort(after.y.argmax(-1) if after.y.dim() > 1 else after.y, stable=True)
         return {"FedCOG, 0 steps": before.x[order], f"FedCOG, {self.steps} steps": after.x[order]}
