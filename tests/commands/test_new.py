@@ -116,7 +116,7 @@ def test_a_table_in_other_letters_or_with_tabs_is_refused(here: Path):
     (here / "own.tsv").write_text("a\tlabel\n1\t2\n")
     sentence(cli("new", "study", "--data", "own.csv"), "not encoded as UTF-8: save it as UTF-8")
     sentence(cli("run", "--data", "own.csv"), "not encoded as UTF-8: save it as UTF-8")
-    sentence(cli("new", "study", "--data", "own.tsv"), "save it with commas between its columns")
+    sentence(cli("new", "study", "--data", "own.tsv"), "own.tsv: is not read: save it as a .csv, with commas")
     assert not (here / "study").exists()
 
 
@@ -140,6 +140,16 @@ def test_a_column_that_the_table_does_not_have_is_refused(here: Path):
     told = "'bakery,day' is no column: name columns apart, as in --input bakery day."
     sentence(cli("run", "--data", "own.csv", "--target-column", "waste", "--input", "bakery,day"), told)
     assert not (here / "study").exists()
+
+
+def test_decimal_commas_and_clients_that_are_spelled_twice_are_told(here: Path):
+    rows = "".join(f'"{k},5",2.{k},{k % 2},{("Huila", "huila ", "Cauca")[k % 3]}\n' for k in range(30))
+    (here / "own.csv").write_text("size,weight,label,who\n" + rows)
+    told = cli("new", "study", "--data", "own.csv", "--client-column", "who").out.splitlines()
+    assert told[-2:] == [
+        "'Huila' and 'huila ' are two clients of who: if they are one, spell them alike.",
+        "size has decimal commas: write points.",
+    ]
 
 
 def test_a_parquet_table_is_looked_at_as_one_of_comma_separated_values_is(here: Path):

@@ -18,7 +18,18 @@ from apiece import NEVER, Period, algorithm
 from apiece.errors import UserError
 from apiece.report.page import render
 from apiece.report.records import below
-from apiece.report.results import Run, Runs, Spread, begun, best, moving_average, read_run, read_runs, spread
+from apiece.report.results import (
+    Run,
+    Runs,
+    Spread,
+    begun,
+    best,
+    moving_average,
+    read_run,
+    read_runs,
+    spread,
+    unlike,
+)
 from apiece.report.table import (
     columns,
     compare,
@@ -162,6 +173,26 @@ def test_a_torn_last_line_is_dropped_and_a_repeated_round_counts_once(tmp_path: 
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"round": 2, "global_accuracy": 0.9}\n{"round": 3, "glo')
     assert read_run(folder).series("global_accuracy")[1].tolist() == [0.1, 0.9]
+
+
+def rows_of(*runs: tuple[dict[str, Any], str]) -> list[Runs]:
+    """A row for each pair of settings and the fingerprint of its data."""
+    own = [replace(run_of([0.5]), config={"seed": 0} | config, resolved={"data": data}) for config, data in runs]
+    return [Runs(f"row {place}", (run,)) for place, run in enumerate(own)]
+
+
+def test_runs_that_cannot_be_compared_are_told_by_what_differs() -> None:
+    same = {"data": "t.csv", "eval_every": 1}
+    assert unlike(rows_of((same, "aa"), (same | {"algorithm": "scaffold"}, "aa"))) == ""
+    assert unlike(rows_of((same, "aa"), (same | {"seed": 1}, "bb"))) == "", "another seed divides samples otherwise"
+    assert unlike(rows_of((same, ""), (same, "aa"))) == "", "data that are made on demand have no fingerprint"
+    edited = unlike(rows_of((same, "aa"), (same, "bb")))
+    assert edited == "these runs differ in their samples: a difference in their numbers is not the algorithm's."
+    assert unlike(rows_of((same, "aa"), (same | {"data": "u.csv"}, "bb"))).startswith("these runs differ in data: ")
+    both = unlike(rows_of((same, "aa"), (same | {"eval_every": 5}, "bb")))
+    rounds = "hese runs were measured every 1 and 5 rounds: compare the last values, and not the best, the means over "
+    assert both == f"{edited} T{rounds}rounds, or the costs to reach a value."
+    assert unlike(rows_of((same, "aa"), (same | {"eval_every": 5}, "aa"))).startswith(f"t{rounds}")
 
 
 def test_nan_is_kept(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ SAID = {  # what a line of study.toml says of its setting
     "cohort": "# the share of the clients that train in a round",
     "model": "# `apiece run --help` names them; auto fits the data",
 }
+OTHERS = (".npz", ".jsonl", ".jsonl.gz")  # files that are read and not looked at
+READ = "a .csv, with commas between its columns, or as a .parquet, .npz or .jsonl"
 SUFFIX = ".txt"  # of templates: none is a program, or a page, of this package
 
 
@@ -90,8 +92,8 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
         found |= {"input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
         client = client or (table.client and table.client.name)
-    elif path.is_file() and path.suffix == ".tsv":
-        raise UserError(f"--data {data}: save it with commas between its columns, as a .csv.")
+    elif path.is_file() and not path.name.endswith(OTHERS):
+        raise UserError(f"--data {data}: is not read: save it as {READ}.")
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}
     found |= {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
     return found, said

@@ -46,6 +46,11 @@ class Column(NamedTuple):
         """Whether all values are dates."""
         return bool(self.words) and all(map(DATE.fullmatch, self.values))
 
+    @property
+    def commas(self) -> bool:
+        """Whether all values are numbers with a comma where a point should be."""
+        return bool(self.words) and all(_is_number(value.replace(",", ".", 1)) for value in self.values)
+
     def said(self) -> str:
         """Its name, and of text how many there are."""
         if self.dates:
@@ -89,8 +94,10 @@ class Glance(NamedTuple):
                 said += [f"{column.name} is text, since not all of it are numbers: mend {words}, or leave it empty."]
         if not self.target.number and len(self.target.values) == self.rows:
             said += [f"{self.target.name} has another text in each row, so no class can be learned: predict another."]
-        if twice := " and ".join(map(repr, _alike(self.target.values))):
-            said += [f"{twice} are two classes of {self.target.name}: if they are one, spell them alike."]
+        for what, column in (("classes", self.target), ("clients", self.client)):
+            if column is not None and (twice := " and ".join(map(repr, _alike(column.values)))):
+                said += [f"{twice} are two {what} of {column.name}: if they are one, spell them alike."]
+        said += [f"{column.name} has decimal commas: write points." for column in (*self.inputs, *self.left) if column.commas]
         return said
 
     def _numbers_rows(self, column: Column) -> bool:

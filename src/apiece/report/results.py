@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from apiece.errors import UserError
-from apiece.report.metrics import from_toml, refuse_target
+from apiece.report.metrics import capital, from_toml, refuse_target
 from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, measured, moving_average, spread
 from apiece.storage import log
 from apiece.storage.checkpoint_files import done
@@ -126,10 +126,29 @@ def differing(rows: Iterable[Runs]) -> list[str]:
 
 
 def unlike(rows: Iterable[Runs]) -> str:
-    """A warning that rows had other data, or other clients of the same data; "" otherwise."""
-    names = [name for name in differing(rows) if name in OF_DATA]
-    said = f"these runs differ in {', '.join(names)}: a difference in their numbers is not the algorithm's"
-    return f"{said}." if names else ""
+    """Warnings that rows had other data, other clients of the same data, or were measured after other rounds; "" if
+    there is no reason for one.
+    """
+    rows = list(rows)
+    names = differing(rows)
+    of_data = [name for name in names if name in OF_DATA] or ["their samples"] * _other_samples(rows)
+    told = []
+    if of_data:
+        told = [f"these runs differ in {', '.join(of_data)}: a difference in their numbers is not the algorithm's."]
+    if "eval_every" in names:
+        every = " and ".join(map(str, sorted({row.config.get("eval_every", 1) for row in rows})))
+        said = f"these runs were measured every {every} rounds: compare the last values, and not the best, the means"
+        told += [f"{said} over rounds, or the costs to reach a value."]
+    return " ".join([told[0], *map(capital, told[1:])]) if told else ""
+
+
+def _other_samples(rows: Iterable[Runs]) -> bool:
+    """Whether runs with one seed began on samples, or on clients' parts of them, that are not the same."""
+    found: dict[Any, set[str]] = {}
+    for run in (run for row in rows for run in row.runs):
+        if known := run.resolved.get("data"):
+            found.setdefault(run.config.get("seed"), set()).add(known)
+    return any(len(data) > 1 for data in found.values())
 
 
 def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
