@@ -97,8 +97,8 @@ class Glance(NamedTuple):
         for what, column in (("classes", self.target), ("clients", self.client)):
             if column is not None and (twice := " and ".join(map(repr, _alike(column.values)))):
                 said += [f"{twice} are two {what} of {column.name}: if they are one, spell them alike."]
-        said += [f"{column.name} has decimal commas: write points." for column in (*self.inputs, *self.left) if column.commas]
-        return said
+        every = *self.inputs, *self.left
+        return said + [f"{column.name} has decimal commas: write points." for column in every if column.commas]
 
     def _numbers_rows(self, column: Column) -> bool:
         whole = all(value.strip().isdecimal() for value in column.values)
