@@ -136,11 +136,9 @@ class FedCOG(Piece):
 
     def observe(self, view: View) -> dict[str, Tensor]:
         """The paper's Figure 5: the inputs before and after optimization, sorted by target; none with the weight 0."""
-        if not self.kd_weight:
-            return {}
-        before, after = self.generate(view, 0), self.generate(view)
-        order = torch.argsort(after.y.argmax(-1) if after.y.dim() > 1 else after.y, stable=True)
-        return {"FedCOG, 0 steps": before.x[order], f"FedCOG, {self.steps} steps": after.x[order]}
+        made = {steps: self.generate(view, steps) for steps in ((0, self.steps) if self.kd_weight else ())}
+        by_target = lambda y: torch.argsort(y.argmax(-1) if y.dim() > 1 else y, stable=True)
+        return {f"FedCOG, {steps} steps": one.x[by_target(one.y)] for steps, one in made.items()}
 
     def _order(self, view: View) -> Tensor:
         """The rows of the set in the order of use, pass after pass: int64, `samples` for each pass."""
