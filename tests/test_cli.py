@@ -398,6 +398,7 @@ def test_a_comparison_says_that_the_data_differ(tmp_path):
         (["run", "--seeds", "0,a"], ["--seeds: 'a' is not a whole number; it takes --seeds INT,INT,..."]),
         (["run", "fedavgg"], ["nothing takes 'fedavgg': a value stands behind its flag", "as in --algorithm"]),
         (["run", "--algorithm", "fedavg", "+", "fedcm"], ["nothing takes '+ fedcm'", "in quotes if it has spaces"]),
+        (["run", "--seed", "0", "1", "2"], ["nothing takes '1 2'", "and several seeds are --seeds 0,1,2."]),
         (["data", "iid"], ["nothing takes 'iid'"]),
         (["run", "--step", "3"], ["Unrecognized options: --step, 3; did you mean --steps?", "`apiece run --help`"]),
         (["figure", "runs"], ["Missing from apiece figure: --out STR The file to write"]),

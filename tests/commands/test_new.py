@@ -121,7 +121,12 @@ def test_a_table_in_other_letters_or_with_tabs_is_refused(here: Path):
 
 
 def test_data_that_are_not_there_are_refused(here: Path):
-    sentence(cli("new", "study", "--data", "nope.csv"), "nothing lies there")
+    sentence(cli("new", "study", "--data", "nope.csv"), "nothing lies there, and no data set has that name; allowed: ")
+    (here / "coffee.csv").write_text("")
+    sentence(cli("new", "study", "--data", "cofee.csv"), "nothing lies there", "name; 'coffee.csv' may be meant.")
+    sentence(cli("run", "--data", "cofee.csv"), "no such file or folder; 'coffee.csv' may be meant, or give an .npz,")
+    sentence(cli("run", "--data", "no/cofee.csv"), "no such file or folder; give an .npz,")
+    (here / "coffee.csv").unlink()
     sentence(cli("new", "study", "--client-column", "site"), "'site' is named, and no table that has it: give")
     assert not list(here.iterdir())
 

@@ -20,6 +20,7 @@ from apiece.data.federation import MadeFederation
 from apiece.engine.clients import BadClient, Clients
 from apiece.engine.state import Plan
 from apiece.engine.work import Between, Work
+from apiece.errors import UserError
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential, Threaded, Vectorized
 from apiece.pieces.scaffold import Scaffold
@@ -217,6 +218,33 @@ class Second(Piece):
 
     def keep(self, view, theta):
         return view.descend(view.sent)
+
+
+@dataclass(frozen=True)
+class Retrains(Piece):
+    """Trains once more, as the values say."""
+
+    values: Any
+
+    def keep(self, view, theta):
+        return view.descend(theta, **self.values(view))
+
+
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(3)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize(
+    "values, said",
+    [
+        (lambda view: {"batches": [view.data.all()] * 2}, "each is a tensor of row numbers .* and not tuple"),
+        (lambda view: {"batches": [[0, 1]]}, "each is a tensor of row numbers .* and not list"),
+        (lambda view: {"batches": [view.sent]}, "each is a tensor of row numbers .* and not Tensor"),
+        (lambda view: {"correct": lambda g: g}, r"calls correct\(scratch, g, theta, batch\).* and not \(g\)"),
+    ],
+    ids="pairs list numbers rule".split(),
+)
+def test_a_second_training_with_something_else_is_refused_in_words(lift, values, said):
+    subject = federate(algorithm(Retrains(values), name="retrains"), mlp())
+    with pytest.raises(UserError, match=f"view.descend .*{said}"):
+        run(subject, clusters(), WORK, [(0, 1)], lift=lift)
 
 
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized(3)], ids=lambda lift: type(lift).__name__)

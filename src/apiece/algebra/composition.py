@@ -138,7 +138,10 @@ def combine(parts: Iterable[Any], name: str) -> Algorithm:
             case Phase():
                 once("phase", part.rule)
             case _ if isinstance(part, type) or not hasattr(part, "common"):
-                raise UserError(f"{part!r} is no part of an algorithm: give instances of pieces, Period, Server, ...")
+                raise UserError(
+                    f"{part!r} is no part of an algorithm: give instances of Period, Server, ..., or of a class that "
+                    "begins with `class Mine(Piece):`."
+                )
             case _:
                 once("broadcast", part)
     result = replace(result, **single, pieces=tuple(sorted(result.pieces, key=lambda piece: piece.runs_last)))

@@ -81,7 +81,10 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
     if not named and not path.exists():
-        raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {nearest(data, SOURCES)}")
+        from apiece.data.sources import beside
+
+        meant = f"{near}." if (near := beside(path)) else nearest(data, SOURCES)
+        raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {meant}")
     if named and (column := target or client):
         raise UserError(f"a column {column!r} is named, and no table that has it: give the table's path by --data.")
     columns = {"target_column": target, "client_column": client}

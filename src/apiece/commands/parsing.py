@@ -43,6 +43,7 @@ def sentence(box: str, words: list[str], commands: Collection[str]) -> str:
         example = ', as in --algorithm "scaffold + relaxed_init(0.1)"' if words[0] == "run" else ""
         stray = " ".join(stray.split(", "))
         said = f"nothing takes {stray!r}: a value stands behind its flag, and in quotes if it has spaces{example}"
+        said += ", and several seeds are --seeds 0,1,2" if "--seed" in words else ""
     if first.startswith("Error parsing") and more:
         said += f"; it takes {more[0]}"
     elif more and parts[1][0].startswith("Perhaps"):

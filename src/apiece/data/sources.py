@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,17 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
         raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
     if path.suffix in (".npz", *TABLES) or path.name.endswith(JSONL) or len(path.parts) > 1:
         raise UserError(
-            f"{name}: no such file or folder; give an .npz, .parquet, .csv or .jsonl file or a folder of images."
+            f"{name}: no such file or folder; {f'{meant}, or give' if (meant := beside(path)) else 'give'} an .npz, "
+            ".parquet, .csv or .jsonl file or a folder of images."
         )
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
+
+
+def beside(path: Path) -> str:
+    """Which file may be meant by a path at which nothing lies, as a clause; "" if none there has a near name."""
+    there = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, there, n=1, cutoff=0.75)
+    return f"{str(path.with_name(near[0]))!r} may be meant" if near else ""
 
 
 def _from_hub(source: Source, folders: list[Path], columns: Columns) -> Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from apiece.engine.descend import Local, descend
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Stepping
+from apiece.errors import UserError
 from apiece.system.typed import map_tree
 from apiece.vector.drawing import Still, Stream
 from apiece.vector.task import Passes
@@ -57,7 +59,10 @@ class Retraining(NamedTuple):
         lr: Rate | None = None,
         correct: Rule | None = None,
     ) -> Tensor:
-        """Where local training from `start` [D] ends: see `Descend`."""
+        """Where local training from `start` [D] ends: see `Descend`. Raises UserError for batches that are no rows, and
+        for a rule that takes something else.
+        """
+        _refuse_others(batches, correct)
         setup, client, buffers = self.setup, self.client, self.buffers_of(start)
         recipe = setup.recipe._replace(optimizer=optimizer or setup.optimizer, gradient=False)
         rules: list[tuple[int, Rule]] = [] if correct is None else [(0, correct)]
@@ -78,3 +83,21 @@ class Retraining(NamedTuple):
     def buffers_of(self, theta: Tensor) -> Tensor:
         """The buffers that were trained with these very parameters; the client's own with any others."""
         return next((local.buffers for local in reversed(self.made) if local.theta is theta), self.buffers)
+
+
+def _refuse_others(batches: Batches | None, correct: Rule | None) -> None:
+    given: Any = () if batches is None else batches
+    for rows in given:
+        if not isinstance(rows, Tensor) or rows.is_floating_point():
+            raise UserError(
+                "view.descend takes batches=[rows, ...]: each is a tensor of row numbers of view.data, such as "
+                f"torch.arange(view.data.size), and not {type(rows).__name__}."
+            )
+    takes = None if correct is None else signature(correct)
+    try:
+        _ = takes and takes.bind("scratch", "g", "theta", "batch")
+    except TypeError:
+        raise UserError(
+            "view.descend calls correct(scratch, g, theta, batch) in every step, and takes (scratch, g) from it: give "
+            f"it these parameters, and not {takes}."
+        ) from None
