@@ -93,7 +93,10 @@ def _refuse_others(batches: Batches | None, correct: Rule | None) -> None:
                 "view.descend takes batches=[rows, ...]: each is a tensor of row numbers of view.data, such as "
                 f"torch.arange(view.data.size), and not {type(rows).__name__}."
             )
-    takes = None if correct is None else signature(correct)
+    try:
+        takes = None if correct is None else signature(correct)
+    except ValueError:  # what is written in C has none
+        takes = None
     try:
         _ = takes and takes.bind("scratch", "g", "theta", "batch")
     except TypeError:
