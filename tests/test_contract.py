@@ -365,28 +365,25 @@ def test_what_is_measured_is_held_to_it_too(kind, said):
 
 
 @dataclass(frozen=True)
-class Halves(Piece):
-    """Half the model predicts, whatever the value: in training alone it is neutral."""
+class Claims(Piece):
+    """Declares a value to be FedAvg; in training alone it is."""
 
     value: float = 1.0
 
     @classmethod
     def neutral(cls):
         return cls(0.0), "fedavg"
+
+
+class Halves(Claims):
+    """Half the model predicts, whatever the value."""
 
     def personal(self, view, theta):
         return theta / 2
 
 
-@dataclass(frozen=True)
-class Sharpens(Piece):
+class Sharpens(Claims):
     """The scores are doubled, whatever the value."""
-
-    value: float = 1.0
-
-    @classmethod
-    def neutral(cls):
-        return cls(0.0), "fedavg"
 
     def predict(self, view):
         return lambda x: 2 * view.task.outputs(view.end, x)

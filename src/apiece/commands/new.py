@@ -28,8 +28,6 @@ SAID = {  # what a line of study.toml says of its setting
     "cohort": "# the share of the clients that train in a round",
     "model": "# `apiece run --help` names them; auto fits the data",
 }
-OTHERS = (".npz", ".jsonl", ".jsonl.gz")  # files that are read and not looked at
-READ = "a .csv, with commas between its columns, or as a .parquet, .npz or .jsonl"
 SUFFIX = ".txt"  # of templates: none is a program, or a page, of this package
 
 
@@ -78,11 +76,10 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """
     from apiece.data.columns import Columns
     from apiece.data.glance import glance
+    from apiece.data.sources import READ, TABLES, beside
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
     if not named and not path.exists():
-        from apiece.data.sources import beside
-
         meant = f"{near}." if (near := beside(path)) else nearest(data, SOURCES)
         raise UserError(f"--data {data}: nothing lies there, and no data set has that name; {meant}")
     if named and (column := target or client):
@@ -90,13 +87,14 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    if path.is_file() and path.suffix in (".csv", ".parquet"):
+    if path.is_file() and path.suffix in TABLES:
         table = glance(path, Columns(target=target, client=client))
         found |= {"input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
         client = client or (table.client and table.client.name)
-    elif path.is_file() and not path.name.endswith(OTHERS):
-        raise UserError(f"--data {data}: is not read: save it as {READ}.")
+    elif path.is_file() and not path.name.endswith(READ):
+        how = "save it as a .csv, with commas between its columns, or as a .parquet, .npz or .jsonl"
+        raise UserError(f"--data {data}: is not read: {how}.")
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}
     found |= {"cohort": 1.0 if client else 0.25, "model": "mlp(hidden=[64])" if data == "digits" else "auto"}
     return found, said

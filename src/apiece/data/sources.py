@@ -23,6 +23,7 @@ from apiece.data.texts import from_jsonl
 from apiece.errors import UserError, nearest
 
 JSONL, TABLES = (".jsonl", ".jsonl.gz"), (".csv", ".parquet")
+READ = (".npz", *TABLES, *JSONL)  # how the names of all files end that are read
 
 
 def load(name: str, data_dir: str | Path | None = None, reading: Any = None, columns: Columns = EVERYTHING) -> Dataset:
@@ -109,10 +110,10 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     if path.is_file():
         what = f"files that end with {path.suffix}" if path.suffix else "files without an ending"
         raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
-    if path.suffix in (".npz", *TABLES) or path.name.endswith(JSONL) or len(path.parts) > 1:
+    if path.name.endswith(READ) or len(path.parts) > 1:
+        meant = f"{near}, or " if (near := beside(path)) else ""
         raise UserError(
-            f"{name}: no such file or folder; {f'{meant}, or give' if (meant := beside(path)) else 'give'} an .npz, "
-            ".parquet, .csv or .jsonl file or a folder of images."
+            f"{name}: no such file or folder; {meant}give an .npz, .parquet, .csv or .jsonl file or a folder of images."
         )
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
 

@@ -93,12 +93,14 @@ def _refuse_others(batches: Batches | None, correct: Rule | None) -> None:
                 "view.descend takes batches=[rows, ...]: each is a tensor of row numbers of view.data, such as "
                 f"torch.arange(view.data.size), and not {type(rows).__name__}."
             )
+    if correct is None:
+        return
     try:
-        takes = None if correct is None else signature(correct)
+        takes = signature(correct)
     except ValueError:  # what is written in C has none
-        takes = None
+        return
     try:
-        _ = takes and takes.bind("scratch", "g", "theta", "batch")
+        takes.bind("scratch", "g", "theta", "batch")
     except TypeError:
         raise UserError(
             "view.descend calls correct(scratch, g, theta, batch) in every step, and takes (scratch, g) from it: give "

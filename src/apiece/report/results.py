@@ -139,7 +139,7 @@ def unlike(rows: Iterable[Runs]) -> str:
         every = " and ".join(map(str, sorted({row.config.get("eval_every", 1) for row in rows})))
         said = f"these runs were measured every {every} rounds: compare the last values, and not the best, the means"
         told += [f"{said} over rounds, or the costs to reach a value."]
-    return " ".join([told[0], *map(capital, told[1:])]) if told else ""
+    return " ".join([*told[:1], *map(capital, told[1:])])
 
 
 def _other_samples(rows: Iterable[Runs]) -> bool:

@@ -71,13 +71,18 @@ def later(settings, folder):
     made = lambda piece: algorithm(*(piece if part is cog else part for part in whole.parts), name=name)  # noqa: E731
     if 0 < cog.wait < own["rounds"] and not (folder / "run.toml").is_file():
         common = {**own, "algorithm": name, "rounds": cog.wait}
-        named = digest(from_table({**common, "seed": 0}, name))[:8]
-        base = folder.parents[3] / "fedcog" / f"{name}-{named}" / f"seed-{own['seed']}"
+        base = together(folder.parents[3] / "fedcog", name, common)
         federated({**common, "algorithm": made(Keeping(wait=cog.wait))}, base)
         copied(base, folder)
     piece = kind(**{field.name: getattr(cog, field.name) for field in fields(cog)})
     run = federated({**own, "algorithm": made(piece)}, folder)
     return {name: read(run) for name, read in shared.READINGS.items()}
+
+
+def together(above, name, settings):
+    """The folder, in another, of a run that cells with these settings have together."""
+    named = digest(from_table({**settings, "seed": 0}, name))[:8]
+    return above / f"{name}-{named}" / f"seed-{settings['seed']}"
 
 
 def copied(run, folder):
@@ -102,8 +107,7 @@ def several_labels(settings, folder):
 def begun(settings, folder, rounds):
     """The settings with the model after so many rounds of FedAvg, which all rows of a column and seed share."""
     own = {**settings, "algorithm": "fedavg", "rounds": rounds}
-    named = digest(from_table({**own, "seed": 0}, "FedAvg"))[:8]
-    base = folder.parents[1] / f"FedAvg-{named}" / f"seed-{settings['seed']}"
+    base = together(folder.parents[1], "FedAvg", own)
     ensure(from_table(own, str(base)), base)
     return {**settings, "init": str(base / "model.safetensors"), "rounds": 1}
 

@@ -45,7 +45,7 @@ CARD = Card(
         ),
         "cpu": Scale(
             "24 rounds (the last 4 of FedCOG) instead of 70 (20), and a quarter of the local steps.",
-            {"rounds": 24, "eval_every": 2}, rows=shared.after(20, ROWS),
+            shared.CPU, rows=shared.after(20, ROWS),
             columns={c: {"steps": str(int(s["steps"]) // 4)} for c, s in COLUMNS.items()},
         ),
         "paper": Scale("As the paper has it."),
