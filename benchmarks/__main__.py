@@ -43,21 +43,23 @@ class Offer(NamedTuple):
 OFFERS = {name: Offer(partial(training.work, of), 7, of.seconds) for name, of in training.SETS.items()} | {
     "scaffold": Offer(many_clients.work, 100, 600),
     "no-op": Offer(engine.noop, 25, 30),
-    "evaluation": Offer(engine.evaluation, 15, 60),
-    "resnet18": Offer(on_a_gpu.work, 7, 300),
+    "evaluation": Offer(engine.evaluation_on_the_cpu, 15, 60),
+}
+ON_A_GPU = {name: Offer(partial(on_a_gpu.work, of), 3, 60) for name, of in on_a_gpu.SETS.items()} | {
+    "gpu-evaluation": Offer(engine.evaluation, 5, 20)
 }
 
 
 def arguments() -> argparse.Namespace:
     """The command line's arguments."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=OFFERS, nargs="+", help="these works (default: all; resnet18 on a GPU)")
+    works = OFFERS | ON_A_GPU
+    parser.add_argument("--only", choices=works, nargs="+", help="these works (default: those of the machine)")
     parser.add_argument("--peers", choices=REQUIREMENTS, nargs="*", default=list(REQUIREMENTS))
     parser.add_argument("--samples", type=int, help="clean samples of every contender")
     parser.add_argument("--seconds", type=float, help="time for each work, clean samples or not")
     parser.add_argument("--small", action="store_true", help="a little of everything, to test that it works")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="for resnet18")
-    parser.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="float32", help="for resnet18")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="for works on a GPU")
     parser.add_argument("--json", type=Path, help="where to write the rows, after each work")
     return parser.parse_args()
 
@@ -67,8 +69,9 @@ def main() -> None:
     options = arguments()
     allocator.keep_freed()  # also for the loops
     rows, said = list[Row](), [f"ours: Python {sys.version.split()[0]}, torch {torch.__version__}"]
-    for name in options.only or [name for name in OFFERS if name != "resnet18" or options.device != "cpu"]:
-        offer = OFFERS[name]
+    offers = OFFERS | ON_A_GPU
+    for name in options.only or (OFFERS if options.device == "cpu" else offers):
+        offer = offers[name]
         torch.set_num_threads(1)
         with offer.work(options) as work:
             taken = measure(work.contenders, options.samples or offer.samples, options.seconds or offer.seconds)

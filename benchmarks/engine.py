@@ -28,6 +28,7 @@ from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Reply
 from apiece.engine.work import Work as LocalWork
+from apiece.experiment.choice import by_rule
 from apiece.language import algorithms
 from apiece.lifts.lift import Sequential
 from apiece.measure.evaluate import Evaluation, Panel
@@ -74,17 +75,25 @@ def noop(options: argparse.Namespace) -> Iterator[Work]:
     yield Work({"1,000 clients": Contender(idle, 1, 1)}, "1,000", said=said)
 
 
+def evaluation_on_the_cpu(options: argparse.Namespace) -> contextlib.AbstractContextManager[Work]:
+    """The evaluation, wherever else there is a GPU."""
+    return evaluation(argparse.Namespace(**vars(options) | {"device": "cpu"}))
+
+
 @contextlib.contextmanager
 def evaluation(options: argparse.Namespace) -> Iterator[Work]:
     """One model over all test samples and every client's own model over its own, and the former alone."""
     torch.manual_seed(0)
+    device = options.device
     test = torch.rand(CLIENTS * TESTED, *SHAPE), torch.randint(CLASSES, (CLIENTS * TESTED,))
     rows, names = list(torch.arange(CLIENTS * TESTED).split(TESTED)), [f"client-{i:04d}" for i in range(CLIENTS)]
-    federation, space = Federation(test, test, rows, rows, names), Space(models.lenet(SHAPE, CLASSES))
+    federation = Federation(test, test, rows, rows, names).on(device)
+    space = Space(models.lenet(SHAPE, CLASSES), device=device)
+    lift = Sequential() if device == "cpu" else by_rule(space, device, CLIENTS, 2)
 
     def measuring(algorithm: Any) -> Callable[[], Any]:
         federated = Federated(Setup(algorithm, Task(space, draws=False), space.ravel(), space.ravel_buffers()))
-        clients = Clients(federated, federation, LocalWork(1, None, TESTED), 0, Sequential())
+        clients = Clients(federated, federation, LocalWork(1, None, TESTED), 0, lift)
         fresh = row.write(row.fresh(federated.setup))
         for client in range(CLIENTS) if fresh else ():
             moved = {k: v + 0.01 * torch.randn_like(v) for k, v in fresh.items() if v.is_floating_point()}
@@ -93,7 +102,7 @@ def evaluation(options: argparse.Namespace) -> Iterator[Work]:
         server, measure = federated.start()._replace(round=1), Evaluation(federated, federation, clients, Panel(1), 2)
         return lambda: measure(server, 0.1, everyone=True)
 
-    bare, pooled = barest(), "the global model, pooled"
+    bare, pooled = barest(device), "the global model, pooled"
     entries = {
         pooled: Contender(measuring(algorithms.fedavg()), 1, 2),
         "and 1,000 of clients": Contender(measuring(algorithms.local()), 1, 2),
@@ -105,16 +114,16 @@ def evaluation(options: argparse.Namespace) -> Iterator[Work]:
     yield Work(entries, pooled, goals=[Goal("and 1,000", pooled, EVALUATION)])
 
 
-def barest() -> Callable[[int], Any]:
+def barest(device: str) -> Callable[[int], Any]:
     """A thousand LeNets, each on its own ten samples, without an engine: weights and samples are at hand, as in a
     vector of apiece, with functions instead of modules. It counts the hits, in a given number of threads.
     """
-    initial = [p.detach() for p in models.lenet(SHAPE, CLASSES).parameters()]
+    initial = [p.detach().to(device) for p in models.lenet(SHAPE, CLASSES).parameters()]
     noisy = lambda p: p + 0.01 * torch.randn_like(p)
     relaid = lambda p: p.clone(memory_format=torch.channels_last) if p.dim() == 4 else p
     weights = [[relaid(noisy(p)) for p in initial] for _ in range(CLIENTS)]
-    x = torch.rand(CLIENTS * TESTED, *SHAPE).split(TESTED)
-    y = torch.randint(CLASSES, (CLIENTS * TESTED,)).split(TESTED)
+    x = torch.rand(CLIENTS * TESTED, *SHAPE).to(device).split(TESTED)
+    y = torch.randint(CLASSES, (CLIENTS * TESTED,)).to(device).split(TESTED)
 
     def scores(w: list[Tensor], x: Tensor) -> Tensor:
         for kernel, bias in (w[:2], w[2:4]):
@@ -128,6 +137,7 @@ def barest() -> Callable[[int], Any]:
 
     def loop(threads: int) -> None:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            list(pool.map(part, (range(first, CLIENTS, threads) for first in range(threads))))
+            hits = list(pool.map(part, (range(first, CLIENTS, threads) for first in range(threads))))
+        torch.stack([hit for own in hits for hit in own]).tolist()  # when the device has done it
 
     return loop

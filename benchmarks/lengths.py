@@ -89,7 +89,6 @@ def main() -> None:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
             given = make(SETS[name].problem)
             entries = {n.split()[1]: entry for n, entry in lifts(given).items() if n.startswith("apiece")}
-            entries.pop("products", None)
             taken = timed(entries, options.rounds, cpu if options.cpu else wall)
         facts = facts_of(given)
         usual = "vectorized" if facts.vectorized else min(EXACT, key=lambda lift: taken[lift][1])

@@ -38,7 +38,7 @@ from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work as LocalWork
-from apiece.experiment.choice import by_rule, compiled, products, vectorized
+from apiece.experiment.choice import by_rule, compiled, vectorized
 from apiece.language import algorithms
 from apiece.lifts.lift import Sequential, Threaded
 from apiece.lifts.workers import Processes
@@ -180,9 +180,7 @@ def lifts(given: Given) -> dict[str, Entry]:
         return Entry(one, lambda: watched(one) if seen else Shown(new(), None, None), alike)
 
     out = {}
-    convolves = any(p.dim() == 4 for p in module.parameters())  # without convolutions products equal vectorized
-    kinds = (vectorized, products, compiled) if convolves else (vectorized, compiled)
-    together = [of(space, "cpu", problem.cohort, CORES) for of in kinds]
+    together = [of(space, "cpu", problem.cohort, CORES) for of in (vectorized, compiled)]
     for lift, cores in ((Sequential(), 1), *((lift, CORES) for lift in (Threaded(CORES), Processes(CORES), *together))):
         name = f"apiece, {type(lift).__name__.lower()}" + (" (auto)" if type(lift) is chosen else "")
         out[name] = entry(lift, cores)

@@ -23,7 +23,7 @@ from apiece.contract.trial import Trial, model
 from apiece.engine.work import Between, Work
 from apiece.experiment.choice import compiled as fitting
 from apiece.language import algorithms as named
-from apiece.lifts import compiled
+from apiece.lifts import lift as lifts
 from apiece.lifts.compiled import Compiled
 from apiece.lifts.lift import Sequential, Vectorized
 
@@ -37,7 +37,7 @@ def recorded(chunk: int = 3, workers: int = 1) -> Compiled:
 
 def programs(lift: Compiled) -> list[Any]:
     """What was recorded."""
-    return list(lift._programs.values())
+    return list(lift.programs.values())
 
 
 def distance(one: Any, two: Any) -> float:
@@ -70,7 +70,7 @@ def test_a_recording_means_what_was_written(subject, module, settings):
     """Three rounds, each with a step size of its own, ragged clients and absent ones: recorded in the first alone."""
     trial, lift = Trial(subject, torch.float64, module, settings), recorded()
     away = close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
-    assert away < TOLERANCE and programs(lift) and not lift._refused
+    assert away < TOLERANCE and programs(lift) and not lift.refused
 
 
 # a subject catches tensors that are one in the first round alone
@@ -90,10 +90,10 @@ def test_what_is_looked_at_is_the_same_in_every_round(subject):
 def test_what_asks_a_tensor_for_its_value_is_mapped_as_it_is(caplog):
     subject = combine([brief(part) for part in named.fedcog().parts], "fedcog")
     trial, lift = Trial(subject, torch.float64, model, {}), recorded()
-    with caplog.at_level(logging.WARNING, compiled.__name__):
-        compiled.say.cache_clear()
+    with caplog.at_level(logging.WARNING, lifts.__name__):
+        lifts.say.cache_clear()
         away = close("law 1 (compiled)", trial, trial.run(Sequential(), rounds=3), trial.run(lift, rounds=3))
-    assert away < TOLERANCE and not programs(lift) and len(lift._refused) == 1
+    assert away < TOLERANCE and not programs(lift) and len(lift.refused) == 1
     assert len(caplog.messages) == 1 and "'train' cannot be recorded" in caplog.messages[0]
 
 
@@ -142,7 +142,7 @@ def test_masks_of_ragged_clients_and_their_numbers_of_samples_are_inputs_of_a_st
     ran = run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=lift)
     assert distance(ran, run(federate(named.fedavg(), mlp()), data, work, COHORTS)) < 1e-6
     assert 1 < len(programs(lift)) <= 6 and len(counting.made) == 3
-    assert len({key[2] for key in lift._programs}) == len({key[1].most for key in lift._programs})
+    assert len({key[2] for key in lift.programs}) == len({key[1].most for key in lift.programs})
 
 
 @pytest.mark.slow
@@ -196,8 +196,8 @@ def test_where_nothing_can_be_compiled_it_says_so_and_goes_on(caplog, error, lat
         return run if late else run()
 
     data, work = clusters((12,) * 8), Work(3, None, 4)
-    with caplog.at_level(logging.WARNING, compiled.__name__):
-        compiled.say.cache_clear()
+    with caplog.at_level(logging.WARNING, lifts.__name__):
+        lifts.say.cache_clear()
         ran = run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=Compiled(4, 1, broken))
     assert distance(ran, run(federate(named.fedavg(), mlp()), data, work, COHORTS, lift=recorded(4))) == 0
     said = str(error).partition("\n")[0] or "AssertionError"

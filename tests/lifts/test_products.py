@@ -18,9 +18,10 @@ from apiece.engine.federated import Federated
 from apiece.engine.setup import Setup
 from apiece.engine.state import Plan
 from apiece.engine.work import Work
+from apiece.experiment import choice
 from apiece.language import algorithms as named
-from apiece.lifts.lift import Sequential, Vectorized
-from apiece.lifts.products import Products, conv2d
+from apiece.lifts.lift import Rewritten, Sequential, Vectorized
+from apiece.lifts.products import WRITTEN, conv2d
 from apiece.vector.space import Space
 from apiece.vector.task import Task
 
@@ -55,6 +56,12 @@ def test_the_type_that_autocast_gives_a_convolution():
 def test_one_image_without_a_batch():
     image, kernels = torch.randn(2, 5, 5), torch.randn(3, 2, 3, 3)
     assert torch.equal(conv2d(image, kernels), F.conv2d(image, kernels))
+
+
+class Products(Rewritten):
+    """The vectorized lift with this convolution, kernel by kernel."""
+
+    written = WRITTEN
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
@@ -113,15 +120,16 @@ def test_all_clients_of_a_call_are_one_product():
     assert torch.ops.aten.bmm.default in products.operations
 
 
-def test_many_models_are_evaluated_by_products_too():
+def test_many_models_are_evaluated_by_products_too(monkeypatch):
     settings: dict[str, Any] = {"algorithm": "local", "rounds": 1, "steps": 1, "precision": "float64"}
     settings["workers"] = 1  # calls of this thread are seen
     torch.manual_seed(0)
     net = Net()
-    with Seen() as products:
-        ours = federate(net, clients=images(), lift="products", **settings)
     with Seen() as vectorized:
         theirs = federate(net, clients=images(), lift="vectorized", **settings)
+    monkeypatch.setattr(choice, "vectorized", lambda *of: Products(CLIENTS))
+    with Seen() as products:
+        ours = federate(net, clients=images(), lift="vectorized", **settings)
     assert CLIENTS in groups(vectorized) - groups(products)
     assert ours.metrics[-1]["personal_accuracy_mean"] == theirs.metrics[-1]["personal_accuracy_mean"]
 

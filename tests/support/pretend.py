@@ -22,8 +22,9 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from apiece.experiment import run
+from apiece.experiment import choice, run
 from apiece.experiment.choice import Chosen
+from apiece.lifts.lift import Vectorized
 from apiece.lifts.side_by_side import SideBySide
 from apiece.measure import evaluate
 from apiece.system import device
@@ -141,5 +142,6 @@ def there() -> Iterator[Pretend]:
     with pytest.MonkeyPatch.context() as patch, pretend:
         patch.setattr(device, "named", lambda name: NAME)
         patch.setattr(run, "lift_of", inside)
+        patch.setattr(choice, "Graphs", Vectorized)  # there are no CUDA graphs, and a call computes the same
         patch.setattr(evaluate, "SideBySide", lambda chunk, _: SideBySide(chunk))  # others' threads know no such device
         yield pretend

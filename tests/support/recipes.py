@@ -10,6 +10,8 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from apiece.language import algorithms
+
 RECIPES: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedprox": {"algorithm": "fedprox(mu=0.1)"},
@@ -80,6 +82,17 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fed_dpa": {"algorithm": "fed_dpa('*bias')"},
     "fedcog, reshuffled": {"algorithm": "fedcog(steps=5, samples=9, batch=5, temperature=2, shuffle=each_pass)"},
 }
+NAMED = {name: {"algorithm": name} for name in algorithms.NAMED if name not in RECIPES}
+CASES: dict[str, dict[str, Any]] = RECIPES | NAMED | {
+    "fedbn": {"algorithm": "fedbn", "model": "resnet20", "clients": 3, "rounds": 2, "steps": "1"},
+    "fedavg, epochs, crops": {"epochs": 1, "augment": "flip + crop(1)", "batch": 100, "rounds": 2},
+    "fedcog": {"algorithm": "fedcog(steps=2, samples=8, kd_weight=counts)"},
+    "pefll, decay": {"algorithm": "pefll(lambda_v=0.1)"},
+    "per_fedavg, Hessian-free": {"algorithm": "per_fedavg(variant=hessian_free)"},
+    "per_fedavg, whole batches": {"algorithm": "per_fedavg(batches=whole)"},
+    "ditto, its own steps": {"algorithm": "ditto(lr=0.05, steps=3)"},
+    "fedexp, the average": {"algorithm": "fedexp(evaluate=average)"},
+}  # fmt: skip
 SMALL: dict[str, Any] = {"clients": 6, "cohort": 0.5, "rounds": 5, "steps": "2", "batch": 8, "model": "mlp(hidden=[8])",
                          "unseen": 1, "clip": 10.0, "panel": 2}  # fmt: skip
 

@@ -1,8 +1,7 @@
 """A run on a device: data, rows, draws and state are placed there, and nothing on the way back is missed.
 
-No GPU was there when this was written. On a pretended device, whose tensors do not meet the CPU's (`pretend.py`), every
-algorithm runs whole, from the data to the files, and ends bitwise as on the CPU. Where there is a GPU, `test_cuda`
-runs on it.
+On a pretended device, whose tensors do not meet the CPU's (`pretend.py`), every algorithm runs whole, from the data to
+the files, and ends bitwise as on the CPU. Where there is a GPU, `test_gpu.py` runs on it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import torch
 from support import tiers
 from support.outer import cli, run
 from support.pretend import Misplaced, there
-from support.recipes import RECIPES, SMALL, Stop, result, stopping
+from support.recipes import CASES, SMALL, Stop, result, stopping
 from torch import Tensor, nn
 
 from apiece import algorithm, federate
@@ -33,26 +32,13 @@ from apiece.data.samples import Samples
 from apiece.engine import federated, state
 from apiece.engine.row import Row
 from apiece.errors import UserError
-from apiece.language import algorithms
 from apiece.lifts.lift import Sequential, Vectorized
 from apiece.system import device
 
 QUICK = SMALL | {"rounds": 3, "device": "cuda"}
-NAMED = {name: {"algorithm": name} for name in algorithms.NAMED if name not in RECIPES}
-CASES = RECIPES | NAMED | {
-    "fedbn": {"algorithm": "fedbn", "model": "resnet20", "clients": 3, "rounds": 2, "steps": "1"},
-    "fedavg, epochs, crops": {"epochs": 1, "augment": "flip + crop(1)", "batch": 100, "rounds": 2},
-    "fedcog": {"algorithm": "fedcog(steps=2, samples=8, kd_weight=counts)"},
-    "pefll, decay": {"algorithm": "pefll(lambda_v=0.1)"},
-    "per_fedavg, Hessian-free": {"algorithm": "per_fedavg(variant=hessian_free)"},
-    "per_fedavg, whole batches": {"algorithm": "per_fedavg(batches=whole)"},
-    "ditto, its own steps": {"algorithm": "ditto(lr=0.05, steps=3)"},
-    "fedexp, the average": {"algorithm": "fedexp(evaluate=average)"},
-}  # fmt: skip
 LIFTS = list(zip(CASES, cycle(("sequential", "vectorized"))))  # a lift catches what it makes on the host, for any case
 X = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
 Y = np.arange(120) % 3
-ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -76,15 +62,6 @@ def test_a_run_there_is_bitwise_the_run_here(case, lift, tmp_path):
     with there() as pretended:
         federate(out=str(tmp_path / "there"), **settings)
     assert pretended.crossed["in"] > 0 and pretended.crossed["out"] > 0
-    assert result(tmp_path / "here") == result(tmp_path / "there")
-
-
-@pytest.mark.slow
-def test_convolutions_as_products_there(tmp_path):
-    settings = QUICK | {"model": "resnet20", "lift": "products", "clients": 3, "rounds": 2, "steps": "1"}
-    federate(out=str(tmp_path / "here"), **(settings | {"device": "cpu"}))
-    with there():
-        federate(out=str(tmp_path / "there"), **settings)
     assert result(tmp_path / "here") == result(tmp_path / "there")
 
 
@@ -315,55 +292,3 @@ def test_numbers_are_filled_where_they_are_needed():
     like = torch.zeros(3, dtype=torch.float64)
     assert device.scalar(2, like).dtype == torch.int64 and device.scalar(True, like).dtype == torch.bool
     assert device.scalar(like[0], like) is not None and device.scalar(2, like, torch.float64).dtype == torch.float64
-
-
-# --- a real one ------------------------------------------------------------------------------------------------------
-REAL = ("fedavg", "scaffold + relaxed_init(beta=0.1)", "fedals(alpha=2)", "moon + feddecorr", "pefll", "ditto")
-
-
-# names catch what pieces make on the host, lifts a stream, precisions a sum that is rounded twice
-@ON_A_GPU
-@pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorized"])
-@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3)])
-@pytest.mark.parametrize("name", REAL)
-def test_cuda(name, precision, tolerance, lift, tmp_path):
-    """Three rounds on the GPU, gone on with on the CPU for one more: the run on the CPU but for rounding."""
-    settings = SMALL | {"algorithm": name, "precision": precision, "lift": lift, "checkpoint_every": 1}
-    here = federate(**(settings | {"rounds": 4}))
-    away = federate(device="cuda", **(settings | {"rounds": 4}))
-    one, other = here.model(), away.model()
-    assert all(tensor.device.type == "cpu" for tensor in other.values())
-    for part in one:
-        torch.testing.assert_close(other[part], one[part], rtol=tolerance, atol=tolerance)
-    losses = [[info["train_loss"] for info in ran.metrics] for ran in (here, away)]
-    assert losses[1] == pytest.approx(losses[0], rel=tolerance)
-
-
-def convolved(**settings: Any) -> dict[str, Tensor]:
-    """What two rounds on images make of a network of convolutions."""
-    torch.manual_seed(0)
-    body = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU(), nn.Flatten()
-    images = np.random.default_rng(0).normal(size=(120, 1, 8, 8)).astype(np.float32)
-    return federate(nn.Sequential(*body, nn.Linear(72, 3)), (images, Y), clients=4, rounds=2, steps="3",
-                    split="iid", **settings).model()  # fmt: skip
-
-
-# devices and lifts catch a layout, precisions a product that is rounded though nobody asked
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
-@pytest.mark.parametrize("lift", ["threaded", "vectorized", "products"])
-@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("float32", 1e-3), ("tf32", 5e-2)])
-def test_convolutions(lift, precision, tolerance, device):
-    """Each lift's, on each device, are those of one client after the other on the CPU."""
-    one = convolved(lift="sequential", precision=precision.replace("tf", "float"))
-    other = convolved(lift=lift, precision=precision, device=device)
-    for part in one:
-        torch.testing.assert_close(other[part], one[part], rtol=tolerance, atol=tolerance)
-
-
-@ON_A_GPU
-@pytest.mark.parametrize("buffers", ["average", "local"])
-def test_cuda_convolutions_with_statistics(buffers):
-    settings = {"model": "resnet20", "clients": 3, "rounds": 2, "steps": "1", "batch": 8, "precision": "float64"}
-    one, other = (federate(buffers=buffers, device=name, **settings).model() for name in ("cpu", "cuda"))
-    for part in one:
-        torch.testing.assert_close(other[part], one[part], rtol=1e-6, atol=1e-8)

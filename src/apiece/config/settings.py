@@ -152,11 +152,11 @@ class Config:
     """The number format of the vectors. bfloat16 and tf32 keep them in float32: bfloat16 computes the model's passes in
     bfloat16, and tf32 lets a GPU (not the CPU) round the factors of its products to ten bits.
     """
-    lift: Literal["auto", "vectorized", "products", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
+    lift: Literal["auto", "vectorized", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
     """How one client's work runs for many. auto takes vectorized on a GPU and for small models without convolutions,
-    else the fastest of threaded, processes and sequential, and compiled where its compiler's minutes pay. products is
-    vectorized with convolutions as products of matrices; compiled is vectorized with compiled local steps; threaded
-    gives each thread a stream on a GPU.
+    else the fastest of threaded, processes and sequential, and compiled where its compiler's minutes pay. compiled is
+    vectorized with compiled local steps. A GPU records the calls of vectorized as CUDA graphs, and has no lift beside
+    it but sequential.
     """
     workers: int = 0
     """How many threads run clients, or calls of many clients, or how many worker processes do (0: one per core)."""
@@ -224,8 +224,8 @@ def check(config: Config) -> None:
         (not c.keep_best or c.out is not None, "keep_best needs out, the folder that the model goes to"),
         (not c.tensorboard or c.out is not None, "tensorboard needs out, the folder that its events go to"),
         (
-            c.lift not in ("wired", "processes") or c.device == "cpu",
-            f"lift={c.lift} makes processes for clients, and they compute on the cpu, not on device={c.device}",
+            c.lift in ("auto", "vectorized", "sequential") or c.device == "cpu",
+            f"lift={c.lift} is for the cpu, and device={c.device} takes auto, vectorized or sequential",
         ),
         (c.workers >= 0, f"workers={c.workers} must not be negative"),
         (0 < c.patience <= 1e9, f"patience={c.patience:g} must lie in (0, 1e9] seconds"),

@@ -118,6 +118,6 @@ def length(tensors: Mapping[str, Tensor]) -> int:
 
 @cache
 def _length(form: tuple[tuple[str, torch.Size, torch.dtype], ...]) -> int:
-    """The same of names, shapes and types: one such message is made once, for a large model takes a tenth of a second."""
+    """The same of names, shapes and types, made once: for a large model that takes a tenth of a second."""
     empty = {name: torch.zeros(shape, dtype=dtype) for name, shape, dtype in form}
     return HEADER.size + CHECKSUM.size + len(save(empty))

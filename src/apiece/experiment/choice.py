@@ -23,10 +23,9 @@ from apiece.engine.state import Plan
 from apiece.errors import UserError, said
 from apiece.experiment import worth
 from apiece.experiment.folders import say as tell
-from apiece.lifts.compiled import Compiled, say
-from apiece.lifts.lift import Sequential, Threaded, Vectorized
-from apiece.lifts.products import Products
-from apiece.lifts.streams import Streamed
+from apiece.lifts.compiled import Compiled
+from apiece.lifts.graphs import Graphs
+from apiece.lifts.lift import Sequential, Threaded, Vectorized, say
 from apiece.lifts.workers import Processes
 from apiece.system.ranks import join
 from apiece.vector.metrics import LOSSES
@@ -34,6 +33,7 @@ from apiece.vector.metrics import LOSSES
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
 LEAST, MOST = 8, 128  # clients per vectorized call
 TOGETHER = 1 << 20  # parameters per vectorized call
+ON_A_GPU = 1 << 28  # the same on a GPU: a gibibyte, of which gradients and activations need several
 CACHED = 32  # clients per compiled call
 WORTH = 60.0  # seconds of training above which worker processes can make up for their start
 UNMEASURED = "compiling was measured for the built-in models, losses and algorithms alone, in float32 on one CPU"
@@ -85,15 +85,16 @@ def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
         case "sequential" | "wired":
             return Sequential()
         case "threaded":
-            return threaded(config.device, workers)
+            return Threaded(workers)
         case "processes":
             return Processes(workers, config.patience)
-    choose = {"vectorized": vectorized, "products": products, "compiled": compiled}.get(config.lift, by_rule)
+    choose = {"vectorized": vectorized, "compiled": compiled}.get(config.lift, by_rule)
     found = choose(space, config.device, experiment.cohort, workers)
     if isinstance(found, Vectorized) and (error := _unfit(experiment, found)):
         who, reason = _culprit(experiment, error), said(error)
         if config.lift != "auto":
-            raise UserError(f"{who} cannot run under lift={config.lift!r}: {reason}; take lift='threaded'.") from error
+            other = "threaded" if config.device.startswith("cpu") else "sequential"
+            raise UserError(f"{who} cannot run under lift={config.lift!r}: {reason}; take lift={other!r}.") from error
         logging.getLogger(__name__).warning(
             "clients are computed one by one, not vectorized (several in one call), which %s cannot be: %s", who, reason
         )
@@ -224,37 +225,26 @@ def _convolves(space: Any) -> bool:
 
 
 def _parallel(device: str, cohort: int, workers: int) -> Sequential | Threaded:
-    parallel = min(workers, cohort)
-    return threaded(device, parallel) if parallel > 1 else Sequential()
-
-
-def threaded(device: str, workers: int) -> Threaded:
-    """Clients in parallel threads on this device; on a GPU each thread has a stream."""
-    return Threaded(workers) if device.startswith("cpu") else Streamed(workers)
+    parallel = min(workers, cohort) if device.startswith("cpu") else 1
+    return Threaded(parallel) if parallel > 1 else Sequential()
 
 
 def vectorized(space: Any, device: str, cohort: int, workers: int) -> Vectorized:
-    """The vectorized lift on this device. On the CPU a call takes enough clients to hide its own cost, but leaves at
-    least four calls to share, and takes no more parameters than fit the cache. Calls run in parallel threads.
+    """The vectorized lift on this device. On a GPU calls are as large as its memory is likely to hold, all of one size,
+    and recorded. On the CPU a call takes enough clients to hide its own cost, but leaves at least four calls to share,
+    and takes no more parameters than fit the cache. Calls run in parallel threads.
     """
     if not str(device).startswith("cpu"):
-        return Vectorized()
+        calls = -(-cohort * space.size // ON_A_GPU)
+        return Graphs(-(-cohort // max(1, calls)))
     most = min(MOST, max(LEAST, TOGETHER // space.size), max(LEAST, -(-cohort // 4)))
     return Vectorized(most, workers)
 
 
-def products(space: Any, device: str, cohort: int, workers: int) -> Products:
-    """The vectorized lift with convolutions as products, in calls of as many clients."""
-    of = vectorized(space, device, cohort, workers)
-    return Products(of.chunk, of.workers)
-
-
 def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
-    """The compiled lift on this device. A compiled call costs little by itself, so on the CPU calls are as large as the
-    cache allows (one client, if the model is large), all of one size, and even in number, for two workers.
+    """The compiled lift, on the CPU alone. A compiled call costs little by itself, so calls are as large as the cache
+    allows (one client, if the model is large), all of one size, and even in number, for two workers.
     """
-    if not str(device).startswith("cpu"):
-        return Compiled(min(cohort, MOST))
     most = min(CACHED, max(1, TOGETHER // space.size))
     calls = 2 * -(-cohort // (2 * most))
     return Compiled(-(-cohort // calls), workers)

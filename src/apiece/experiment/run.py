@@ -33,7 +33,7 @@ from apiece.lifts.lift import Parallel, Sequential
 from apiece.measure.drift import diverged, of_round, work_of
 from apiece.storage.log import NAME, VALUES, Log
 from apiece.system.allocator import keep_freed, unsearched
-from apiece.system.device import multiplying
+from apiece.system.device import fitting, multiplying
 from apiece.system.ranks import join
 from apiece.vector.task import cross_entropy
 
@@ -131,6 +131,7 @@ def _opened(
         identity.refuse_other_metrics(folder, experiment)
     if config.device != "cpu":
         stack.enter_context(multiplying(config.precision))
+        stack.enter_context(fitting())
     if isinstance(lift, Parallel):
         stack.callback(lift.close)
     if folder is not None and ranks.leads:

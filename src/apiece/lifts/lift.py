@@ -6,13 +6,16 @@ Sequential, threaded and worker processes are the exact class (bitwise the same 
 
 from __future__ import annotations
 
+import gc
+import logging
 import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from functools import cache
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -94,7 +97,8 @@ class Threaded(Parallel):
 
 class Vectorized(Parallel):
     """`chunk` clients in one call of vmap, calls in parallel threads; which clients share a call does not depend on the
-    number of workers. Clients whose batches have other shapes have another call; steps are masked.
+    number of workers. Clients whose batches have other shapes have another call; steps are masked. Where a GPU has no
+    memory for a call, calls become smaller, and `told` gets a sentence; by default it is a warning.
     """
 
     way = "several in one vectorized call"
@@ -102,6 +106,7 @@ class Vectorized(Parallel):
     def __init__(self, chunk: int = 32, workers: int = 1):
         super().__init__(workers)
         self.chunk = chunk
+        self.told: Callable[[str], object] = say
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.chunk}, {self.workers})"
@@ -114,15 +119,39 @@ class Vectorized(Parallel):
                 alike.setdefault(key, []).append(place)
             made, events = dict[int, Any](), list[Any]()
             for places in alike.values():
-                some = self.together(operation, shared, [clients[p] for p in places])
-                made |= zip(places, some.thing, strict=True)
-                events += some.events
+                parts = self.fitting(operation, shared, [clients[p] for p in places])
+                made |= zip(places, chain.from_iterable(part.thing for part in parts), strict=True)
+                events += [event for part in parts for event in part.events]
             return Crossing([made[place] for place in range(len(chunk))], tuple(events))
 
         tasks = iter(tasks)
         chunks = iter(lambda: list(islice(tasks, self.chunk)), [])
         for some in in_turn(self.in_order(lambda chunk=chunk: begin(chunk) for chunk in chunks)):
             yield from some
+
+    def fitting(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Crossing]:
+        """The operation's replies for these clients, in one call or in as many as a GPU has memory for."""
+        parts, rest = list[Crossing](), clients
+        while rest:
+            some, fits = rest[: self.chunk], True
+            try:
+                parts.append(self.together(operation, shared, some))
+            except torch.OutOfMemoryError:
+                if len(some) == 1:
+                    raise
+                fits = False
+            if fits:
+                rest = rest[len(some) :]
+            else:  # and nothing holds what was computed until then
+                self.smaller(-(-len(some) // 2))
+        return parts
+
+    def smaller(self, chunk: int) -> None:
+        """From now on a call takes at most so many clients."""
+        self.told(f"the GPU has no memory for {self.chunk} clients in one call, so a call takes {chunk}")
+        self.chunk = chunk
+        gc.collect()  # the error's traceback can hold what was computed until then
+        torch.cuda.empty_cache()
 
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
         """The operation's replies for these clients, in one call."""
@@ -244,3 +273,9 @@ def _like(template: tuple, parts: Iterable[Any]) -> Any:
 def padded(t: Tensor, length: int) -> Tensor:
     """The tensor with its last entry repeated up to this length."""
     return t if t.size(0) == length else torch.cat([t, t[-1:].expand(length - t.size(0), *t.shape[1:])])
+
+
+@cache
+def say(what: str) -> None:
+    """Log this warning once."""
+    logging.getLogger(__name__).warning(what)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from apiece.errors import UserError
+
+PINNED = 1 << 26  # bytes of the largest tensor that is copied while the host goes on: torch keeps pinned memory
 
 
 def named(name: str) -> torch.device:
@@ -54,11 +56,41 @@ def multiplying(precision: str) -> Iterator[None]:
             setting.allow_tf32 = allowed
 
 
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Raise UserError if what is computed in this context needs more memory than the GPU has."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        needed = str(error).partition(". ")[2].partition(". ")[0].lower() or "more than it has"
+        raise UserError(
+            f"the GPU has too little memory for this run, one client at a time ({needed}): take a smaller --batch, a "
+            "smaller model, --precision bfloat16, or --device cpu."
+        ) from error
+
+
 def to_device(tree: Any, device: torch.device | str) -> Any:
-    """The tree, made by the host, with its tensors on the device; numbers stay numbers."""
-    if torch.device(device).type == "cpu":
-        return tree
-    return tree_map(lambda x: x.to(device, non_blocking=True) if isinstance(x, Tensor) else x, tree)
+    """The tree, made by the host, with its tensors on the device; numbers stay numbers.
+
+    The host does not wait for the copies. So they are made from pinned memory, which torch keeps until a copy is over:
+    where a GPU reads the host's memory by itself, a copy from other memory may begin after that was freed and reused.
+    """
+    return tree if torch.device(device).type == "cpu" else _moved(tree, torch.device(device))
+
+
+def _moved(tree: Any, device: torch.device) -> Any:
+    """`tree_map` over tuples, lists and dicts, at a tenth of its price: this is done for every client's task."""
+    if isinstance(tree, Tensor):
+        if tree.device.type != "cpu":
+            return tree
+        pinned = device.type == "cuda" and 0 < tree.nbytes <= PINNED
+        return tree.pin_memory().to(device, non_blocking=True) if pinned else tree.to(device)
+    if isinstance(tree, dict):
+        return {name: _moved(part, device) for name, part in cast("dict[Any, Any]", tree).items()}
+    if isinstance(tree, tuple | list):
+        parts = [_moved(part, device) for part in cast("Iterable[Any]", tree)]
+        return parts if isinstance(tree, list) else getattr(type(tree), "_make", tuple)(parts)
+    return tree
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,8 @@ def _copy(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Mod
         given = [*module.parameters(), *module.buffers()]
         based = any(_is_small(t) and isinstance(t, nn.Parameter) and not t.requires_grad for t in given)
         return copy.deepcopy(module, {id(t): _placed(t, device, dtype, based) for t in given})
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:  # an attribute that is computed from parameters
         raise UserError(
             f"the model cannot be copied ({str(error).partition('.')[0]}): write weight_norm and spectral_norm as in "
