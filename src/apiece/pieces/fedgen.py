@@ -16,7 +16,6 @@ from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.generator_training import Classifier, GeneratorTraining, uniform
 from apiece.pieces.samples import class_counts, divergence, one_class
-from apiece.system.device import scalar
 from apiece.vector.space import Space
 
 
@@ -62,8 +61,8 @@ class FedGen(GeneratorTraining, Piece):
             raise UserError("fedgen makes features of a class: labels must be classes.")
         if not (self.alpha or self.beta) or view.round < 1:
             return loss
-        fade = scalar(self.decay, view.sent, view.sent.dtype) ** view.round  # a round can be a tensor of whole numbers
-        weights, statistics = view.server
+        # in the model's type: a round can be a tensor of whole numbers
+        fade, (weights, statistics) = view.sent.new_full((), self.decay) ** view.round, view.server
 
         def made(theta: Tensor, noise: Tensor, y: Tensor) -> Tensor:
             return view.task.head(theta, self.network.outputs(weights, (noise, y), statistics))
