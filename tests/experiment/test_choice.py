@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from apiece.experiment import choice, worth
 from apiece.experiment.launch import resume, run_config
 from apiece.experiment.worth import Facts, compiling
 from apiece.lifts.compiled import Compiled
+from apiece.lifts.graphs import Graphs
 from apiece.lifts.lift import Threaded
 from apiece.networks import models
 from apiece.networks.attention import attention
@@ -126,6 +128,15 @@ def test_what_cannot_be_compiled_is_found_in_its_recording(algorithm, why):
     lift, left = choice.tried(made)
     assert why in left
     lift.close()
+
+
+# cohorts and sizes catch a call that is larger than a gibibyte of parameters, and calls of unequal size
+@pytest.mark.parametrize(
+    ("size", "cohort", "chunk"), [(7850, 1000, 1000), (11_181_642, 10, 10), (11_181_642, 100, 20), (1 << 29, 3, 1)]
+)
+def test_a_gpu_gets_as_many_clients_at_once_as_fit(size, cohort, chunk):
+    lift = choice.by_rule(SimpleNamespace(size=size), "cuda:1", cohort, 2)
+    assert type(lift) is Graphs and lift.chunk == chunk and lift.workers == 1
 
 
 def test_a_run_keeps_its_lift(monkeypatch):

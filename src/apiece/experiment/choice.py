@@ -58,6 +58,8 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
         return Chosen(compiled(space, "cpu", experiment.cohort, workers), "as the run began")
     if kept:
         return Chosen(_uncompiled(experiment, kept), "of the kind that the run began with")
+    if not experiment.config.device.startswith("cpu"):
+        return Chosen(_uncompiled(experiment), "a GPU is given the work of many clients at once")
     facts = facts_of(experiment) if compilable(experiment) else None
     pays, why = worth.compiling(facts) if facts else worth.Worth(False, UNMEASURED)
     if pays:

@@ -1,1 +1,1 @@
-"""One client's operation for many clients: in threads, by vmap, compiled, in worker processes, on streams."""
+"""One client's operation for many clients: in threads, by vmap, compiled, as CUDA graphs, in worker processes."""

@@ -17,7 +17,7 @@ from apiece.vector.metric import Metric
 from apiece.vector.task import Task, targets
 
 CHUNK, TOKENS = 100, 8192  # samples or tokens per forward pass: a LeNet's activations stay in a core's cache
-ON_A_GPU = 10  # times as many: it has no work from fewer
+ON_A_GPU = 10  # times as many of one model: it has no work from fewer
 Values = dict[str, float]  # by metric; one that the samples do not define is left out
 
 
@@ -86,7 +86,8 @@ def score(
 
     if not len(rows):
         return Scores((), float("nan"), torch.zeros(0))
-    jobs = (partial(part, index) for index in rows.split(_samples_a_pass(pool)))
+    at_once = _samples_a_pass(pool) * (ON_A_GPU if rows.is_cuda else 1)
+    jobs = (partial(part, index) for index in rows.split(at_once))
     parts, losses = zip(*(threads.in_order(jobs) if threads else (job() for job in jobs)), strict=True)
     values = tuple(torch.cat(own) for own in zip(*(each.values for each in parts), strict=True))
     count = torch.cat([each.targets for each in parts])
@@ -161,5 +162,5 @@ def divided(tree: Any, sizes: list[int]) -> list[Any]:
 
 def _samples_a_pass(pool: Any) -> int:
     x = tree_leaves(pool[0])[0]
-    tokens, times = x.dim() == 2 and not x.is_floating_point(), ON_A_GPU if x.is_cuda else 1
-    return max(1, times * TOKENS // x.shape[1]) if tokens else times * CHUNK
+    tokens = x.dim() == 2 and not x.is_floating_point()
+    return max(1, TOKENS // x.shape[1]) if tokens else CHUNK

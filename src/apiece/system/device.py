@@ -72,8 +72,8 @@ def fitting() -> Iterator[None]:
 def to_device(tree: Any, device: torch.device | str) -> Any:
     """The tree, made by the host, with its tensors on the device; numbers stay numbers.
 
-    The host does not wait for the copies. So they are made from pinned memory, which torch keeps until a copy is over:
-    where a GPU reads the host's memory by itself, a copy from other memory may begin after that was freed and reused.
+    The host does not wait for the copies. So they are made from pinned memory, from which alone a GPU copies while the
+    host goes on, and which torch keeps until a copy is over.
     """
     return tree if torch.device(device).type == "cpu" else _moved(tree, torch.device(device))
 
