@@ -155,6 +155,18 @@ class Pair(NamedTuple):
             r"the rule of Mine.correct returned \(a tensor of shape \[1\].*: it must return \(scratch, g\), each.*",
         ),
         ({"correct": lambda self, view: lambda *of: of[:2]}, r"Mine.correct returned a function: .*\(scratch, rule.*"),
+        (
+            {"correct": lambda self, view: ((), lambda g: g)},
+            r"the rule of Mine.correct is called with \(scratch, g, theta, batch\): give it .*, not \(g\)\.",
+        ),
+        (
+            {"correct": lambda self, view: ((), lambda scratch, g, theta, batch, *, rate: (scratch, g))},
+            r"the rule of Mine.correct is called with .*, not \(scratch, g, theta, batch, \*, rate\)\.",
+        ),
+        (
+            {"objective": lambda self, view, loss: lambda theta: loss(theta, None)},
+            r"the loss of Mine.objective is called with \(theta, batch\): give it these parameters, not \(theta\)\.",
+        ),
     ],
 )
 def test_what_is_nearly_right(slots, said):

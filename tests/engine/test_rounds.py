@@ -237,7 +237,7 @@ class Retrains(Piece):
         (lambda view: {"batches": [view.data.all()] * 2}, "each is a tensor of row numbers .* and not tuple"),
         (lambda view: {"batches": [[0, 1]]}, "each is a tensor of row numbers .* and not list"),
         (lambda view: {"batches": [view.sent]}, "each is a tensor of row numbers .* and not Tensor"),
-        (lambda view: {"correct": lambda g: g}, r"calls correct\(scratch, g, theta, batch\).* and not \(g\)"),
+        (lambda view: {"correct": lambda g: g}, r"is called with \(scratch, g, theta, batch\).*, not \(g\)"),
     ],
     ids="pairs list numbers rule".split(),
 )

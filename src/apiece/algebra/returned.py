@@ -20,6 +20,7 @@ from apiece.algebra.trees import alike, described, every_leaf, of_marks, of_tens
 from apiece.errors import UserError
 
 MADE = "a slot makes a new tensor, as theta - x does and theta -= x does not"
+RULE = "scratch", "g", "theta", "batch"  # what a rule is called with in every step
 Given = Sequence[Any]  # a slot's arguments without the piece
 Held = Callable[[str, Given, Any], Any]  # (who returned it, what it was given, what it returned) -> what is used of it
 
@@ -104,11 +105,27 @@ def _remembered(who: str, given: Given, returned: Any) -> Any:
     return returned
 
 
+def refuse_other_parameters(function: Callable[..., Any], names: tuple[str, ...], who: str) -> None:
+    """Raise UserError where a function, `who`, cannot be called with arguments of these names in their order."""
+    code = function.__code__ if isinstance(function, FunctionType) else None
+    if code and code.co_argcount == len(names) and not code.co_kwonlyargcount:
+        return  # told at once, for this is asked for every client
+    try:
+        takes = signature(function)
+    except ValueError:  # what is written in C has none
+        return
+    try:
+        takes.bind(*names)
+    except TypeError:
+        raise UserError(f"{who} is called with ({', '.join(names)}): give it these parameters, not {takes}.") from None
+
+
 def _objective(who: str, given: Given, returned: Any) -> Any:
     if returned is given[1]:
         return returned
     if not callable(returned):
         _refuse(who, returned, "a loss, which is a function of (theta, batch)")
+    refuse_other_parameters(returned, ("theta", "batch"), f"the loss of {who}")
 
     def loss(theta: Tensor, batch: Any) -> Tensor:
         value = returned(theta, batch)
@@ -136,6 +153,7 @@ def _correction(who: str, given: Given, returned: Any) -> Any:
             "from step to step: () or tensors",
         )
     first, rule = parts
+    refuse_other_parameters(rule, RULE, f"the rule of {who}")
 
     def held(scratch: Any, g: Tensor, theta: Tensor, batch: Any) -> Any:
         found = rule(scratch, g, theta, batch)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from apiece.algebra.optim import Optimizer, Rate
+from apiece.algebra.returned import RULE, refuse_other_parameters
 from apiece.algebra.view import Batches, Loss, Rule
 from apiece.engine.descend import Local, descend
 from apiece.engine.setup import Setup
@@ -93,16 +93,5 @@ def _refuse_others(batches: Batches | None, correct: Rule | None) -> None:
                 "view.descend takes batches=[rows, ...]: each is a tensor of row numbers of view.data, such as "
                 f"torch.arange(view.data.size), and not {type(rows).__name__}."
             )
-    if correct is None:
-        return
-    try:
-        takes = signature(correct)
-    except ValueError:  # what is written in C has none
-        return
-    try:
-        takes.bind("scratch", "g", "theta", "batch")
-    except TypeError:
-        raise UserError(
-            "view.descend calls correct(scratch, g, theta, batch) in every step, and takes (scratch, g) from it: give "
-            f"it these parameters, and not {takes}."
-        ) from None
+    if correct is not None:
+        refuse_other_parameters(correct, RULE, "what view.descend is given as correct")
