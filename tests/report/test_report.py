@@ -12,10 +12,11 @@ import pytest
 from support import tiers
 from support.folders import write
 from support.html import Page
+from support.outer import cli
 
 from apiece.errors import UserError
 from apiece.report.fairness import by_client
-from apiece.report.page import write_report
+from apiece.report.page import place_of, write_report
 from apiece.report.results import read_runs
 
 
@@ -172,6 +173,16 @@ def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write_report(write(tmp_path / "a"), tmp_path / "file" / "report.html")
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+def test_another_kind_of_file_is_no_page_and_is_told_at_once(command, tmp_path):
+    """Before a reference row is trained; a folder may be called so."""
+    said = cli(command, write(tmp_path / "run"), "--out", tmp_path / "page.pdf")
+    assert said.code == 2 and "no page" in said.err and "apiece figure RUN --out page.pdf" in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+    (tmp_path / "old.txt").mkdir()
+    assert place_of(tmp_path / "old.txt") == tmp_path / "old.txt" / "report.html"
 
 
 @pytest.mark.slow

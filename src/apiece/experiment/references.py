@@ -26,8 +26,9 @@ def compare(
     """Print runs in one table, or as JSON, and write one report; missing reference rows are trained, or continued,
     first.
     """
-    from apiece.report.page import write_report
+    from apiece.report.page import place_of, write_report
 
+    page = None if out is None else place_of(out)  # before the reference rows are trained
     ranks = join()
     paths = ranks.from_first(lambda: begun(paths, target))
     with ranks.together():
@@ -44,7 +45,7 @@ def compare(
     paths = [*paths, *made]
     if not ranks.leads:
         return
-    page = out or paths[0].parent / "report.html"
+    page = page or paths[0].parent / "report.html"
     if json:
         rows = for_programs(paths, target)
         print(as_text({"rows": rows, "report": str(write_report(paths, page, target))}))

@@ -27,6 +27,7 @@ from apiece.report.svg import inline
 from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, differences, readings
 
 TEMPLATES = Path(__file__).with_name("templates")
+OTHERS = (".pdf", ".svg", ".png", ".csv", ".json", ".md", ".txt", ".tex", ".xlsx")  # files that no page is
 EVERY = 5  # seconds after which a live page looks for news
 SCRIPTS = ("chart.js", "drawing.js", "reading.js", "saving.js", "page.js")  # in the order in which the page has them
 
@@ -46,8 +47,7 @@ def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, ta
     5 % more where less is better. The folder of a grid adds its table, and its runs in that order. UserError if a
     folder holds no run or `out` cannot be written.
     """
-    out = Path(out)
-    page = out if out.suffix.lower() in (".html", ".htm") else out / "report.html"
+    page = place_of(out)
     text = page_of([folders] if isinstance(folders, str | Path) else folders, target)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +55,17 @@ def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, ta
     except OSError as error:
         raise UserError(f"{page} cannot be written ({error.strerror}): name another file or folder.") from error
     return page
+
+
+def place_of(out: str | Path) -> Path:
+    """The page's path, for an .html file or a folder. UserError for a file of another kind."""
+    out = Path(out)
+    if out.suffix.lower() in OTHERS and not out.is_dir():
+        raise UserError(
+            f"out={str(out)!r} is no page: name an .html file or a folder; `apiece figure RUN --out {out.stem}.pdf` "
+            "draws a figure, and `apiece compare RUN --json` prints the numbers."
+        )
+    return out if out.suffix.lower() in (".html", ".htm") else out / "report.html"
 
 
 def page_of(folders: Iterable[str | Path], target: float | None = None, live: str = "") -> str:
