@@ -6,18 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from support import tiers
 from support.helpers import clusters, federate, gap, mlp, run
+from support.numbers import apart, everything
+from support.recipes import CASES, SMALL
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from apiece import algorithm
+from apiece import federate as federated
 from apiece.algebra.optim import AdamW
+from apiece.algebra.piece import Piece
 from apiece.engine.work import Between, Work
 from apiece.errors import UserError
+from apiece.experiment import choice
 from apiece.language import algorithms as named
 from apiece.lifts.graphs import MOST, ByCuda, Graphs
 from apiece.lifts.lift import Vectorized
@@ -72,6 +80,44 @@ def test_a_recording_means_what_was_written(subject, settings):
     recorder = Recorder()
     assert both(subject, Graphs(3, recorder), **settings) < 1e-12
     assert recorder.recorded and recorder.replayed == (len(COHORTS) - 1) * recorder.recorded
+
+
+@dataclass(frozen=True)
+class Later(Piece):
+    """Halves the gradient from round `first` on, and quarters it from round `then` on, which it asks only then."""
+
+    first: int = 2
+    then: int = 6
+
+    def correct(self, view: Any) -> Any:
+        factor = 1.0 if not view.since(self.first) else 0.25 if view.since(self.then) else 0.5
+        return (), lambda scratch, g, theta, batch: (scratch, factor * g)
+
+
+# pieces catch a branch of one round that is replayed in another
+@pytest.mark.parametrize("subject", [algorithm(Later(), name="later"), named.fedcog(wait=2, steps=2, samples=8)],
+                         ids=lambda subject: subject.name)  # fmt: skip
+def test_what_asks_the_round_is_recorded_once_for_each_answer(subject):
+    said, recorder, cohorts = list[str](), Recorder(), [(0, 1, 2), (3, 4, 5)] * 5
+    lift = Graphs(3, recorder)
+    lift.told = said.append
+    assert both(subject, lift, cohorts) < 1e-12
+    assert not said and recorder.recorded == 3 - (subject.name != "later")
+    assert recorder.replayed == len(cohorts) - recorder.recorded
+
+
+def test_what_asks_it_in_another_way_is_not_recorded():
+    @dataclass(frozen=True)
+    class Early(Piece):
+        def correct(self, view: Any) -> Any:
+            factor = 0.5 if view.round < 3 else 1.0
+            return (), lambda scratch, g, theta, batch: (scratch, factor * g)
+
+    said, recorder = list[str](), Recorder()
+    lift = Graphs(3, recorder)
+    lift.told = said.append
+    assert both(algorithm(Early(), name="early"), lift) < 1e-12
+    assert len(said) == 1 and not recorder.replayed
 
 
 def test_calls_that_are_not_full_and_ragged_clients():
@@ -158,6 +204,20 @@ def test_the_reason_is_the_first_of_a_chain():
     lift.told = said.append
     assert both(named.fedavg(), lift) < 1e-12
     assert len(said) == 1 and said[0].endswith("kernel by kernel: asks for a value")
+
+
+# algorithms catch what a recording keeps of one round, or cannot hold
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("case", tiers.but(("pefll", "fedgen + fedals, absentees"), CASES))
+def test_every_algorithm_is_recorded_and_the_same(case, monkeypatch, caplog, no_report):
+    """Four rounds in float64: all that the run computes and logs, beside clients one after the other."""
+    settings = SMALL | CASES[case] | {"lift": "vectorized", "precision": "float64", "rounds": 4}
+    alone, recorder = everything(federated(**(settings | {"lift": "sequential"}))), Recorder()
+    monkeypatch.setattr(choice, "vectorized", lambda space, device, cohort, workers: Graphs(cohort, recorder))
+    together = everything(federated(**settings))
+    away, where = max((apart(alone[name], together[name]), name) for name in alone)
+    assert away < 1e-9, where
+    assert "kernel by kernel" not in caplog.text
 
 
 def scarce(most: int) -> Callable[[Any], Any]:

@@ -67,6 +67,7 @@ class View(NamedTuple):
     task: TaskView  # the model and the loss as functions of vectors
     descend: Descend
     step: Callable[[], int]  # the number of the local step being taken, 0, 1, ..., for an objective to call
+    since: Callable[[int], bool]  # whether `round` is this or more, to decide by: recorded calls know no more of it
     equal_steps: bool = False  # whether all clients who answer have taken as many steps of one size since `start`
     # and what is this piece's own:
     draws: Mapping[str, Tensor] = {}  # what it declared to be drawn

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, cast
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +29,10 @@ class Stepping(Protocol):
         """(number of the step, whether it is taken) of a client with so many."""
         ...
 
+    def since(self, round: int | Tensor, first: int) -> bool:
+        """Whether the number of this round is `first` or more."""
+        ...
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -48,6 +52,22 @@ class Loop:
         """(number of the step, whether it is taken) of a client with so many."""
         return ((k, True) for k in range(int(count)))
 
+    def since(self, round: int | Tensor, first: int) -> bool:
+        """Whether the number of this round is `first` or more."""
+        return int(round) >= first
+
+
+class Begun(NamedTuple):
+    """What a recording may ask of the round, whose number it does not know: whether it is one of these, or later."""
+
+    number: int
+    asked: set[int]
+
+    @property
+    def answers(self) -> frozenset[int]:
+        """Those that it is, or is later than: with other answers, another recording is made."""
+        return frozenset(first for first in self.asked if self.number >= first)
+
 
 @dataclass(frozen=True)
 class Batched:
@@ -55,6 +75,7 @@ class Batched:
 
     most: int
     ragged: bool
+    begun: Begun | None = field(default=None, compare=False)  # None where the round is told as a number
 
     @classmethod
     def of(cls, clients: Sequence[Any]) -> Self:
@@ -72,6 +93,13 @@ class Batched:
     def steps(self, count: int | Tensor) -> Iterator[tuple[int, bool | Tensor]]:
         most = count if isinstance(count, int) else self.most
         return ((k, k < count if self.ragged else True) for k in range(most))
+
+    def since(self, round: int | Tensor, first: int) -> bool:
+        """Whether the number of this round is `first` or more."""
+        if self.begun is None:
+            return int(round) >= first
+        self.begun.asked.add(first)
+        return self.begun.number >= first
 
 
 def _leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -49,6 +50,7 @@ def first_view(
         task=TaskView(setup.task, buffers, stepping.differentiate, stream),
         descend=Retraining(setup, stepping, client, buffers, stream, lr, []),
         step=lambda: 0,
+        since=partial(stepping.since, shared.round),
         equal_steps=setup.equal_steps,
     )
 

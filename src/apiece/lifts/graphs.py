@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from apiece.engine.stepping import Begun
 from apiece.lifts.products import WRITTEN
 from apiece.lifts.recorded import Flat, Recorded
 
@@ -32,9 +33,13 @@ class Graphs(Recorded):
     def __init__(self, chunk: int = 32, recorder: Recorder | None = None):
         super().__init__(chunk)
         self.recorder = recorder or ByCuda()
+        self.asked: dict[Callable, set[int]] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.chunk})"
+
+    def begun(self, operation: Callable, round: int) -> Begun:
+        return Begun(round, self.asked.setdefault(operation, set()))
 
     def record(self, call: Callable[..., Any], inputs: Flat, made: Any) -> Callable[[Sequence[Tensor]], Any]:
         return _Program(self, call, inputs, made)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from apiece.engine.stepping import Batched
+from apiece.engine.stepping import Batched, Begun
 from apiece.lifts.lift import Rewritten, mapped, padded, replies, stacked
 from apiece.system.device import Crossing, scalar
 
@@ -70,12 +70,13 @@ class Recorded(Rewritten):
         if len(clients) < min(FEW, self.chunk) or operation in self.refused:
             with _GATE.many():
                 return super().together(operation, shared, clients)
-        stepping, inputs = self.stepping.of(clients), self._inputs(shared, clients)
-        key, device = (operation, stepping, inputs.shape), shared.buffers.device
+        begun, inputs = self.begun(operation, shared.round), self._inputs(shared, clients)
+        stepping, device = replace(self.stepping.of(clients), begun=begun), shared.buffers.device
+        key = operation, stepping, inputs.shape, begun and begun.answers
         if key not in self.programs:
             with _GATE.alone():
                 if key not in self.programs:
-                    plain = Batched(stepping.most, stepping.ragged)
+                    plain = Batched(stepping.most, stepping.ragged, begun)
                     made = self.call(mapped(operation, plain, self.chunk), *inputs.whole(inputs.tensors))
                     try:  # what is made once was made just now and is not recorded
                         program = self.record(mapped(operation, stepping, self.chunk), inputs, made)
@@ -84,9 +85,14 @@ class Recorded(Rewritten):
                     except Exception as error:  # the call itself has just succeeded
                         self.refuse(operation, error)
                         return _first(replies(made, self.chunk, device), len(clients))
+                    key = operation, stepping, inputs.shape, begun and begun.answers  # the call may have asked more
                     self.programs[key] = program
         with _GATE.many():
             return _first(replies(self.programs[key](inputs.tensors), self.chunk, device), len(clients))
+
+    def begun(self, operation: Callable, round: int) -> Begun | None:
+        """What this operation may ask of the round; None where a question cannot be recorded."""
+        return None
 
     def smaller(self, chunk: int) -> None:
         self.programs.clear()  # what they hold is memory that smaller calls need

@@ -93,7 +93,7 @@ class FedCOG(Piece):
         return made if self.shuffle == "once" else (*made, later)
 
     def objective(self, view: View, loss: Loss):
-        if not self.kd_weight or view.round < self.wait:
+        if not self.kd_weight or not view.since(self.wait):
             return loss
         made, bears = self.generate(view), several(view)
         soft = lambda outputs: log_probabilities(outputs / self.temperature, bears)

@@ -59,7 +59,7 @@ class FedGen(GeneratorTraining, Piece):
     def objective(self, view: View, loss: Loss):
         if not one_class(view):
             raise UserError("fedgen makes features of a class: labels must be classes.")
-        if not (self.alpha or self.beta) or view.round < 1:
+        if not (self.alpha or self.beta) or not view.since(1):
             return loss
         # in the model's type: a round can be a tensor of whole numbers
         fade, (weights, statistics) = view.sent.new_full((), self.decay) ** view.round, view.server
