@@ -85,7 +85,7 @@ def test_compiled_steps_are_alike_and_no_later_round_is_recorded():
     lift = Compiled(4, compiler=lambda graph: compiled.append(graph) or graph)
     place, work, cohorts = clusters((12,) * 8), Work(6, None, 4), [range(8)] * 3
     ran = run(engine(named.scaffold(), drawing()), place, work, cohorts, lift=lift)
-    assert len(lift.programs) == 1 and len(compiled) == 3 and not lift._refused
+    assert len(lift.programs) == 1 and len(compiled) == 3 and not lift.refused
     alone = run(engine(named.scaffold(), drawing()), place, work, cohorts, lift=Sequential())
     assert gap(ran.last, alone.last) < 1e-12
 
