@@ -22,7 +22,7 @@ from torch.fx.passes.split_module import split_module
 
 from apiece.engine.stepping import Batched
 from apiece.lifts.recorded import Flat, Recorded, layout
-from apiece.lifts.side_by_side import WRITTEN
+from apiece.lifts.side_by_side import SideBySide
 
 PART = "apiece.part"  # the key of an operation's part of the recording: 0 is before all steps
 WIDTHS = {"AVX2": 256, "AVX512": 512}  # bits of a vector register; torch knows only one width for any other processor
@@ -56,7 +56,7 @@ class Compiled(Recorded):
     uncompiled. An operation that asks a tensor for its value cannot be recorded and is vectorized without a recording.
     """
 
-    way, stepping, written = "several in one compiled call", Cut, WRITTEN
+    way, stepping, written = "several in one compiled call", Cut, SideBySide.written
 
     def __init__(self, chunk: int = 32, workers: int = 1, compiler: Callable[[fx.GraphModule], Callable] | None = None):
         super().__init__(chunk, workers)

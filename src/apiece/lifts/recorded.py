@@ -72,10 +72,10 @@ class Recorded(Rewritten):
                 return super().together(operation, shared, clients)
         begun, inputs = self.begun(operation, shared.round), self._inputs(shared, clients)
         stepping, device = replace(self.stepping.of(clients), begun=begun), shared.buffers.device
-        key = operation, stepping, inputs.shape, begun and begun.answers
-        if key not in self.programs:
+        key = lambda: (operation, stepping, inputs.shape, begun and begun.answers)  # a first call may ask more
+        if key() not in self.programs:
             with _GATE.alone():
-                if key not in self.programs:
+                if key() not in self.programs:
                     plain = Batched(stepping.most, stepping.ragged, begun)
                     made = self.call(mapped(operation, plain, self.chunk), *inputs.whole(inputs.tensors))
                     try:  # what is made once was made just now and is not recorded
@@ -85,10 +85,9 @@ class Recorded(Rewritten):
                     except Exception as error:  # the call itself has just succeeded
                         self.refuse(operation, error)
                         return _first(replies(made, self.chunk, device), len(clients))
-                    key = operation, stepping, inputs.shape, begun and begun.answers  # the call may have asked more
-                    self.programs[key] = program
+                    self.programs[key()] = program
         with _GATE.many():
-            return _first(replies(self.programs[key](inputs.tensors), self.chunk, device), len(clients))
+            return _first(replies(self.programs[key()](inputs.tensors), self.chunk, device), len(clients))
 
     def begun(self, operation: Callable, round: int) -> Begun | None:
         """What this operation may ask of the round; None where a question cannot be recorded."""
@@ -152,4 +151,3 @@ class _Gate:
 
 
 _GATE = _Gate()  # one for the process, as torch has one state
-

@@ -63,13 +63,10 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     return _Relu.apply(input) if input.dim() == 4 and not inplace else F.relu(input, inplace)
 
 
-WRITTEN = {F.conv2d: conv2d, F.max_pool2d: max_pool2d, F.relu: relu}
-
-
 class SideBySide(Rewritten):
     """Vectorized, but operations on images are computed side by side; the rounding class."""
 
-    written = WRITTEN
+    written = {F.conv2d: conv2d, F.max_pool2d: max_pool2d, F.relu: relu}
 
 
 def pair(of: Any) -> tuple[int, int]:
