@@ -292,3 +292,12 @@ def test_numbers_are_filled_where_they_are_needed():
     like = torch.zeros(3, dtype=torch.float64)
     assert device.scalar(2, like).dtype == torch.int64 and device.scalar(True, like).dtype == torch.bool
     assert device.scalar(like[0], like) is not None and device.scalar(2, like, torch.float64).dtype == torch.float64
+
+
+def test_a_model_for_which_the_device_has_no_memory_is_refused_in_one_sentence(monkeypatch, no_report):
+    def full(*_: Any) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has none.")
+
+    monkeypatch.setattr("apiece.vector.space._placed", full)
+    with pytest.raises(UserError, match=r"too little memory for this run.*\(tried to allocate 20.00 mib\)"):
+        federate(**SMALL)

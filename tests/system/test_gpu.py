@@ -38,9 +38,15 @@ pytestmark = [
 @pytest.mark.parametrize(("lift", "precision", "tolerance"), WAYS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_algorithm(case, lift, precision, tolerance):
-    """Four rounds: under `vectorized` the third and the fourth replay what the second recorded."""
-    settings = QUICK | CASES[case] | {"lift": lift, "precision": precision, "rounds": 4}
-    here, there = (everything(federate(**(settings | {"device": device}))) for device in ("cpu", "cuda"))
+    """Four rounds: under `vectorized` the third and the fourth replay what the second recorded.
+
+    The CPU computes in float64, with which the GPU's float32 agrees in every case. The CPU's own float32 does not under
+    `fedbn`: one activation of its ResNet is -1.6e-5 in float64 and 2.7e-5 there, ReLU tells them apart, and BatchNorm
+    over batches of 8 carries this on to 0.03 of a weight.
+    """
+    settings: dict[str, Any] = QUICK | CASES[case] | {"lift": lift, "rounds": 4}
+    here = everything(federate(**(settings | {"device": "cpu", "precision": "float64"})))
+    there = everything(federate(**(settings | {"precision": precision})))
     assert here.keys() == there.keys()
     kept = [name for name in here if precision == "float64" or not any(word in name for word in AMPLIFIED)]
     away, where = max((apart(here[name], there[name]), name) for name in kept)

@@ -167,6 +167,7 @@ def assemble(
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)
 
 
+@device.fitting()
 def federated_of(
     config: Config,
     setting: FederationFacts,

@@ -25,6 +25,7 @@ from apiece.lifts.side_by_side import SideBySide
 from apiece.measure.drift import dissimilarity
 from apiece.measure.global_average import HELD, global_model
 from apiece.measure.scoring import CHUNK, Values, score, score_each, score_together
+from apiece.system.device import to_host
 from apiece.vector.metric import Metric
 from apiece.vector.metrics import BUILT_IN
 from apiece.vector.task import Passes
@@ -130,7 +131,8 @@ class Evaluation:
                 seen = [c for c in seen if self.clients.last_round(c) >= 0] if self.clients.fresh else seen
         asked = {c: rows for c in [*seen, *unseen] if len(rows := self.federation.test_rows(c))}
         if self.uniform:
-            ways = {client: {"": overall.of(self.metrics, rows)} for client, rows in asked.items()}
+            places = zip(asked, to_host(list(asked.values())), strict=True)
+            ways = {client: {"": overall.of(self.metrics, rows)} for client, rows in places}
         else:
             at = At(theta, buffers, server, lr)
             ways = self._shared(list(asked), lambda some: self._ways({c: asked[c] for c in some}, at))

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from apiece.errors import UserError, said
 from apiece.lifts.lift import Parallel, Vectorized, padded
+from apiece.system.device import to_host
 from apiece.vector.metric import Metric
 from apiece.vector.task import Task, targets
 
@@ -24,7 +25,7 @@ Values = dict[str, float]  # by metric; one that the samples do not define is le
 class Scores(NamedTuple):
     """What metrics are made from, for n samples: the values of each metric over samples, [n] or [n, ...], in the task's
     order; the mean loss; how many targets each sample has [n], its weight; and, if a metric is over all predictions,
-    (outputs, targets) themselves.
+    (outputs, targets) themselves. All of it is on the host: a client's numbers are many operations on few samples.
     """
 
     values: tuple[Tensor, ...]
@@ -33,8 +34,8 @@ class Scores(NamedTuple):
     predicted: Any = None
 
     def of(self, metrics: Sequence[Metric], rows: Any = slice(None)) -> Values:
-        """Each metric's number for these samples, without those that the samples do not define: NaN, though all that
-        it is made from is finite.
+        """Each metric's number for these samples, whose places are on the host too; without the numbers that the
+        samples do not define: NaN, though all that they are made from is finite.
         """
         values, found = iter(self.values), Values()
         for metric in metrics:
@@ -92,7 +93,7 @@ def score(
     values = tuple(torch.cat(own) for own in zip(*(each.values for each in parts), strict=True))
     count = torch.cat([each.targets for each in parts])
     predicted = None if parts[0].predicted is None else joined([each.predicted for each in parts])
-    return Scores(values, sum(losses) / int(count.sum()), count, predicted)
+    return to_host(Scores(values, sum(losses) / int(count.sum()), count, predicted))
 
 
 @torch.no_grad()
@@ -127,7 +128,7 @@ def score_together(
 
 def _of_many(task: Task, outputs: list[Any], y: Any, sizes: list[int]) -> list[Scores]:
     """Each model's scores from all outputs and targets, `sizes` of which are its own, measured in one call."""
-    all_of = _scores(task, joined(outputs), y)
+    all_of = to_host(_scores(task, joined(outputs), y))
     values = [own.split(sizes) for own in all_of.values]
     counts, predicted = all_of.targets.split(sizes), divided(all_of.predicted, sizes)
     return [Scores(tuple(own[i] for own in values), float("nan"), counts[i], predicted[i]) for i in range(len(sizes))]

@@ -58,7 +58,7 @@ def multiplying(precision: str) -> Iterator[None]:
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Raise UserError if what is computed in this context needs more memory than the GPU has."""
+    """Raise UserError if what is placed or computed in this context needs more memory than the GPU has."""
     try:
         yield
     except torch.OutOfMemoryError as error:
