@@ -121,13 +121,13 @@ class Pfl:
 
     def __init__(self, module: nn.Module, users: list[tuple[Tensor, Tensor]], of: Set, space: Space):
         self.module, self.users, self.of, self.space = module, users, of, space
+        self.initial = {name: value.clone() for name, value in module.state_dict().items()}
         self.asked, self.answered, self.made = threading.Semaphore(0), threading.Semaphore(0), torch.zeros(0)
-        self.thread: threading.Thread | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
 
     def round(self) -> Tensor:
         """Its next round."""
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._run, daemon=True)
+        if not self.thread.is_alive():
             self.thread.start()
         self.asked.release()
         self.answered.acquire()
@@ -135,56 +135,16 @@ class Pfl:
 
     def _run(self) -> None:
         import asyncio
-        from itertools import cycle
 
-        from pfl.aggregate.simulate import SimulatedBackend
-        from pfl.aggregate.weighting import WeightByUser
-        from pfl.algorithm.base import NNAlgorithmParams
-        from pfl.algorithm.federated_averaging import FederatedAveraging
-        from pfl.callback.base import TrainingProcessCallback
-        from pfl.data import FederatedDataset
-        from pfl.data.dataset import Dataset
-        from pfl.hyperparam import NNTrainHyperParams
-        from pfl.metrics import Metrics
-        from pfl.model.pytorch import PyTorchModel
-
-        class Network(nn.Module):
-            def __init__(self, module: nn.Module):
-                super().__init__()
-                self.module = module
-
-            def loss(self, x: Tensor, y: Tensor, eval: bool = False) -> Tensor:
-                return cross_entropy(self.module(x), y)
-
-            def metrics(self, x: Tensor, y: Tensor, eval: bool = True) -> dict:
-                return {}
-
-        network, clients = Network(self.module), cycle(range(self.of.clients))
-        initial = {name: value.clone() for name, value in self.module.state_dict().items()}
-        outer = self
-
-        class Wait(TrainingProcessCallback):
-            def on_train_begin(self, *, model: Any) -> Any:
-                outer.module.load_state_dict(initial)
-                outer.asked.acquire()
-                return Metrics()
-
-            def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
-                outer.made = outer.space.from_state_dict(outer.module.state_dict())[0]
-                outer.module.load_state_dict(initial)
-                outer.answered.release()
-                outer.asked.acquire()
-                return False, Metrics()
+        from peers.pfl_loop import rounds
 
         asyncio.set_event_loop(asyncio.new_event_loop())  # a thread has none by itself
-        made = FederatedDataset(lambda user: Dataset(self.users[user], user_id=str(user)), lambda: next(clients))
-        FederatedAveraging().run(
-            algorithm_params=NNAlgorithmParams(10**9, 10**9, self.of.clients, 0),
-            backend=SimulatedBackend(made, made, [WeightByUser()]),
-            model=PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), 1.0)),
-            model_train_params=NNTrainHyperParams(self.of.batch, self.of.epochs, self.of.lr),
-            callbacks=[Wait()],
-        )
+        rounds(self.module, self.users, self.of.batch, self.of.epochs, self.of.lr, self.asked.acquire, self._end)
+
+    def _end(self) -> None:
+        self.made = self.space.from_state_dict(self.module.state_dict())[0]
+        self.module.load_state_dict(self.initial)
+        self.answered.release()
 
 
 class Seen(NamedTuple):
