@@ -31,7 +31,7 @@ from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.algebra.returned import MADE, blamed
 from apiece.algebra.slots import misspelled
-from apiece.contract.comparing import alike, close, equal, same
+from apiece.contract.comparing import REPEATS, alike, close, equal, same
 from apiece.contract.measured import measured, measures
 from apiece.contract.trial import NAMES, ROUNDS, SEED, Here, Trial, model
 from apiece.data.federation import Federation
@@ -157,9 +157,9 @@ def _pure(trial: Trial) -> None:
         equal(f"law 8 (a round changed its input; {MADE})", trial.subject, before, again.server)
         equal("law 8 (a round changed the data)", trial.subject, data, pool)
         assert rows == again.clients.rows.digest(), "law 8 (a round changed rows before they were committed)"
-        equal("law 8 (a round does not repeat)", trial.subject, once, twice)
+        equal(f"law 8 (a round {REPEATS})", trial.subject, once, twice)
         reference, again = trial.step(reference, t), trial.commit(again, t, twice)
-        same("law 8 (a round does not repeat)", trial, reference, again)
+        same(f"law 8 (a round {REPEATS})", trial, reference, again)
 
 
 def _resumes(trial: Trial, never_stopped: Here) -> None:

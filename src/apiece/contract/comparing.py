@@ -13,6 +13,7 @@ from apiece.algebra.composition import Algorithm
 from apiece.contract.trial import NAMES, Here, Trial
 
 TOLERANCE = 1e-10
+REPEATS = "does not repeat: declare in the slot `draws` what is drawn at random, and read no clock"
 FINITE = (
     ": look in its slots for a division by zero and for a mean of no samples; clients there have from 0 to 26 samples, "
     "and some take no step"

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from apiece.algebra.returned import MADE
-from apiece.contract.comparing import equal
+from apiece.contract.comparing import REPEATS, equal
 from apiece.contract.trial import LOSS, NAMES, Here, Trial
 from apiece.data.federation import Federation
 from apiece.engine.predicting import observed
@@ -29,7 +29,7 @@ def measures(trial: Trial, trained: Here) -> None:
         once, twice = measured(here), measured(here)
         equal(f"law 8 (a measurement changed its input; {MADE})", trial.subject, before, (here.server, pool))
         assert rows == here.clients.rows.digest(), "law 8 (a measurement changed rows)"
-        equal("law 8 (a measurement does not repeat)", trial.subject, once, twice)
+        equal(f"law 8 (a measurement {REPEATS})", trial.subject, once, twice)
 
 
 def measured(here: Here) -> Any:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from apiece.data.tokens import IGNORED
+from apiece.errors import UserError
 from apiece.vector.drawing import Still, Stream
 from apiece.vector.metric import Metric
 from apiece.vector.space import Space
@@ -152,6 +153,13 @@ class TaskView(NamedTuple):
         return self.task.space.head(theta, z)
 
     def loss(self, outputs: Any, y: Any) -> Tensor:
+        """The loss of outputs; UserError for a model in their place."""
+        size = self.task.space.size
+        if isinstance(outputs, Tensor) and outputs.shape == (size,) and len(tree_leaves(y)[0]) != size:
+            raise UserError(
+                "view.task.loss is given a model where it takes (outputs, y): write "
+                "view.task.loss(view.task.outputs(theta, x), y)."
+            )
         return self.task.loss(outputs, y)
 
     def by_tensor(self, function: Callable[..., Tensor], *vectors: Tensor) -> Tensor:
