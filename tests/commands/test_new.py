@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -86,6 +87,36 @@ def test_a_table_is_told_and_what_looks_like_free_text_is_no_input(here: Path, m
     monkeypatch.chdir(here / "study")
     ran = cli("run", "--config", "study.toml", "--rounds", "1", "--steps", "1", "--seeds", "0")
     assert ran.code == 0 and "2 columns of text (age, smoker) became" in ran.err and "'old' among its numb" in ran.err
+
+
+def told(lines: list[str], *given: str) -> list[str]:
+    """What `apiece new` says of a table, without its first sentences."""
+    Path("own.csv").write_text("\n".join(lines))
+    ended = cli("new", "study", "--data", "own.csv", *given)
+    assert ended.code == 0, ended.err
+    return ended.out.splitlines()[3:]
+
+
+def test_a_column_that_tells_the_target_is_told(here: Path):
+    """A code of the target does; a number of the row, and a code with one exception, do not; nor do few rows."""
+    rows = [f"{'HIJ'[i % 3]},{'xyz'[i % 3 if i != 9 else 1]},{i},{i % 3}" for i in range(40)]
+    said = "Each value of code goes with one label: if it is made of it, take it out of `input`."
+    assert told(["code,nearly,number,label", *rows])[-1] == said
+    shutil.rmtree("study")
+    assert not any("goes with" in line for line in told(["code,nearly,number,label", *rows[:12]]))
+
+
+def test_nines_far_from_all_other_numbers_are_told(here: Path):
+    rows = [f"{-999 if i in (3, 8) else 20 + i},{99 if i == 4 else 2 * i},{i % 5 and 9999},{i % 2}" for i in range(30)]
+    assert told(["heat,age,days,label", *rows])[-1] == (
+        "heat is -999 in 2 rows, far from its other numbers: leave a gap empty."
+    )
+
+
+def test_one_client_alone_is_told(here: Path):
+    rows = [f"{i},{i % 2},north" for i in range(30)]
+    said = told(["age,label,site", *rows], "--client-column", "site")
+    assert "With one client alone nothing is federated: give another --client-column, or none." in said
 
 
 @pytest.mark.parametrize(

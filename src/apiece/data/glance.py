@@ -18,6 +18,8 @@ GAPS |= {*"1.#IND -1.#IND 1.#QNAN -1.#QNAN".split()}
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*")  # 2024-07-31 14:00, 31.7.24
 ODD = 0.1  # the share of words among a column's different values up to which it was meant to be of numbers
 FEW, SHOWN = 8, 20  # up to so many values of a column, and so many columns, are listed
+NINES = re.compile(r"-?99+(\.0*)?")  # what a gap is often written as: -99, -999, 9999
+ENOUGH = 20  # rows from which on it is no chance that a column determines another
 
 
 class Column(NamedTuple):
@@ -59,7 +61,11 @@ class Column(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """A table by its columns' roles; `left` are columns of dates, and those that look like names or free text."""
+    """A table by its columns' roles.
+
+    `left`: columns of dates, and those that look like names or free text. `telling`: inputs each of whose values goes
+    with one value of the target. `nines`: (column, number, rows), where a number of nines lies far from all others.
+    """
 
     path: str
     rows: int
@@ -67,6 +73,8 @@ class Glance(NamedTuple):
     client: Column | None
     inputs: list[Column]
     left: list[Column]
+    telling: list[str]
+    nines: list[tuple[str, str, int]]
 
     def told(self) -> list[str]:
         """What there is to know of it, in sentences."""
@@ -75,6 +83,8 @@ class Glance(NamedTuple):
         said += [f"{self.target.name} is predicted: {_values(self.target)}. The inputs are {_listed(self.inputs)}."]
         if self.client is not None:
             said += [f"Each value of {self.client.name} is a client: {_values(self.client)}."]
+            if len(self.client.values) == 1:
+                said += ["With one client alone nothing is federated: give another --client-column, or none."]
         else:
             said += ["Clients are made by dividing the rows. If a column says whose a row is, give --client-column."]
         if texts := [column for column in self.left if not column.dates]:
@@ -88,6 +98,11 @@ class Glance(NamedTuple):
             said += [f"Gaps in the inputs, which a run fills by the median or the most frequent text: {gaps:,}."]
         if ids := ", ".join(column.name for column in self.inputs if self._numbers_rows(column)):
             said += [f"{ids} has another whole number in each row: if it numbers the rows, take it out of `input`."]
+        if self.telling:
+            which, goal = ", ".join(self.telling), self.target.name
+            said += [f"Each value of {which} goes with one {goal}: if it is made of it, take it out of `input`."]
+        for name, value, rows in self.nines:
+            said += [f"{name} is {value} in {rows:,} rows, far from its other numbers: leave a gap empty."]
         for column in (self.target, *self.inputs):
             if column.almost:
                 words = ", ".join(map(repr, sorted(column.words)[:FEW]))
@@ -142,7 +157,11 @@ def glance(path: Path, columns: Columns) -> Glance:
     left = [c for c in inputs if c.dates or (like_free_text(len(c.values), len(found)) and not c.number | c.almost)]
     if len(left) == len(inputs):
         raise UserError(f"{where}: no column can be an input: {', '.join(c.said() for c in left)} look like free text.")
-    return Glance(where, len(found), target, client, [c for c in inputs if c not in left], left)
+    inputs = [column for column in inputs if column not in left]
+    goal = cells[target.name]
+    telling = [c.name for c in inputs if len(found) >= ENOUGH and _tells(c, cells[c.name], goal)]
+    nines = [(c.name, odd, cells[c.name].count(odd)) for c in (target, *inputs) for odd in _far(c)]
+    return Glance(where, len(found), target, client, inputs, left, telling, nines)
 
 
 def _of_csv(path: Path) -> Rows:
@@ -195,6 +214,23 @@ def _column(name: str, cells: Sequence[str]) -> Column:
     values = frozenset(cells).difference(GAPS, {""})
     words = frozenset(value for value in values if not _is_number(value))
     return Column(name, values, words, len(gaps), gaps[0] if gaps else -1)
+
+
+def _tells(column: Column, cells: Sequence[str], target: Sequence[str]) -> bool:
+    """Whether each value of a column goes with one value of the target. Where most rows have a value of their own, this
+    says nothing.
+    """
+    found: dict[str, str] = {}
+    alike = all(found.setdefault(one, goal) == goal for one, goal in zip(cells, target, strict=True))
+    return alike and 1 < len(column.values) <= len(cells) // 2 and len(set(found.values())) > 1
+
+
+def _far(column: Column) -> list[str]:
+    """The numbers of nines that lie farther from a column's other numbers than these from one another."""
+    nines = [value for value in sorted(column.values) if NINES.fullmatch(value)]
+    others = [float(value) for value in column.values.difference(nines) if column.number and value[-1:].isdigit()]
+    low, high = (min(others), max(others)) if len(others) > 1 else (float("-inf"), float("inf"))
+    return [value for value in nines if not 2 * low - high <= float(value) <= 2 * high - low]
 
 
 def _is_number(cell: str) -> bool:
