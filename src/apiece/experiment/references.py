@@ -73,6 +73,6 @@ def _announced(first: Runs, left: list[Path]) -> str:
     seconds = len(left) * rounds * a_round.mean if a_round is not None else 0.0
     long = f"about {seconds / 60:.0f} minutes" if seconds >= 90 else f"about {max(seconds, 1):.0f} seconds"
     return (
-        f"reference rows are trained first, {rounds} rounds each, {long} in all, into "
+        f"reference rows are trained first, {rounds} rounds each, {long} of training in all, into "
         f"{', '.join(map(str, left))}; --no-references leaves them out."
     )
