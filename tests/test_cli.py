@@ -285,7 +285,8 @@ def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
     ended = cli("compare", tmp_path / "one")
     folders = [str(next(tmp_path.glob(f"{name}-*"))) for name in ("centralized", "local")]
     assert (
-        f"reference rows are trained first, 3 rounds each, about 10 minutes of training in all, into {', '.join(folders)}"
+        "reference rows are trained first, 3 rounds each, about 10 minutes of training in all, into "
+        f"{', '.join(folders)}"
         in ended.err
     )
     assert "--no-references leaves them out" in ended.err
