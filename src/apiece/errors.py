@@ -39,6 +39,10 @@ class UserError(ValueError):
     met_by: int | None = None
 
 
+class Busy(UserError):
+    """Another process is at work where this one would be."""
+
+
 @contextmanager
 def going_on(how: str, begun: Path | None = None) -> Iterator[None]:
     """An interruption in this context says `how` to continue, or that nothing had begun if the folder `begun` holds no

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from apiece.engine.clients import NotFinite
-from apiece.errors import UserError
+from apiece.errors import Busy, UserError
 from apiece.reproduce import find, ledger, running
 from apiece.reproduce.card import ACCURACY, Card, Claim, Number, Scale, Search
-from apiece.reproduce.page import write_index
+from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.running import Place, chosen, reproduce, verify
 from apiece.reproduce.standing import HELD, OPEN, REFUTED, listed, standing
 from apiece.reproduce.table import Line, Table
@@ -139,12 +139,113 @@ def test_verify_compares_all_that_is_not_timed(place):
         file.write_text("\n".join(texts) + "\n")
 
     keep(first.made)
-    with pytest.raises(UserError, match="accuracy by 1.0e-06 of its value"):
+    with pytest.raises(UserError, match="differs, on the same build, by more than nothing: accuracy by 1.0e-06 of its"):
         verify("some-table1", 1, place)
     keep({**first.made, "versions": {"torch": "another"}})
-    assert "another build: within rounding: accuracy by 1.0e-06" in verify("some-table1", 1, place)
-    with pytest.raises(UserError, match="has 4 lines, and no cell 9"):
+    assert "with other versions: within rounding: accuracy by 1.0e-06" in verify("some-table1", 1, place)
+    keep({**first.made, "commit": "e2ff73e102", "device": "another"})
+    assert "from another commit, on another device: within rounding" in verify("some-table1", 1, place)
+    values.clear()
+    with pytest.raises(UserError, match="accuracy by inf of its value; the page was made from e2ff73e102"):
+        keep({**first.made, "commit": "e2ff73e102"})
+        verify("some-table1", 1, place)
+    with pytest.raises(UserError, match="has no cell 9, but 4 of them, from 1"):
         verify("some-table1", 9, place)
+
+
+def changed(place, number, **parts):
+    """The ledger with other parts in one of its lines, as somebody may have edited it."""
+    file = place.out / "some" / "table1.jsonl"
+    kept = [x._replace(**parts) if i == number else x for i, x in enumerate(lines(place), 1)]
+    file.write_text("".join(json.dumps(x._asdict()) + "\n" for x in kept))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"values": 5}, {"values": None}, {"made": {}}, {"seconds": "x"}, {"values": {"accuracy": "high"}}, {"row": 5},
+     {"values": {"accuracy": math.nan}}, {"seed": "zero"}, {"scale": ["a"]}, {"settings": None}],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("number", [1, 4])  # the last is refused too: it is whole, and so not torn
+def test_a_line_that_somebody_edited_is_refused(place, parts, number):
+    run(place)
+    changed(place, number, **parts)
+    with pytest.raises(UserError, match=f"line {number} is no cell's result: put the file back, or remove it"):
+        run(place)
+
+
+def test_seeds_that_became_non_finite_are_told_and_judge_no_claim(place):
+    run(place)
+    changed(place, 1, values={"failed": "client 0 became non-finite."})
+    page = run(place).read_text()
+    assert "86.10 (1 of 2 seeds non-finite) / 50.00 ± 0.50" in page
+    assert "- plain, digits, seed 0: client 0 became non-finite." in page and "No claim can be judged yet." in page
+    changed(place, 3, values={"failed": "client 0 became non-finite."})
+    assert "| plain | non-finite / 50.00 ± 0.50 |" in run(place).read_text()
+
+
+def test_other_seeds_are_no_part_of_what_is_asked(place):
+    reproduce("some-table1", "smoke", place, (0, 5, 6), "plain", say=lambda text: None)
+    assert "1 of 4 cells and 2 with other seeds" in listed(place.out)
+
+
+def test_a_finished_run_keeps_who_made_it(place, monkeypatch):
+    """A line that was lost is made again of the run folder: with the commit and the seconds of that run."""
+    made = {**ledger.provenance("cpu"), "commit": "old"}
+    monkeypatch.setattr(ledger, "provenance", lambda device: dict(made))
+    run(place, only="plain")
+    before = lines(place)[0]
+    (place.out / "some" / "table1.jsonl").unlink()
+    made["commit"] = "new"
+    run(place, only="plain")
+    assert lines(place)[0].made["commit"] == "old to new" and lines(place)[0].seconds >= before.seconds
+
+
+def test_how_often_a_run_is_saved_changes_no_cell(place, monkeypatch):
+    run(place)
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, setup={**CARD.setup, "checkpoint_every": 7}))
+    run(place)
+    assert len(CALLS) == 4
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, setup={**CARD.setup, "batch": 5}))
+    page = write_page("some-table1", place.out).read_text()
+    assert "4 lines of its file have other settings than the card has now, and are left out." in page
+
+
+def test_a_search_counts_in_hours_is_shown_and_can_be_verified(place):
+    page = run(place, "cpu", "plain, digits").read_text()
+    tried = [number for number, x in enumerate(lines(place), 1) if x.scale == "cpu search"]
+    assert "**lr**, as the search found it:" in page and "| plain | 0.125 | – |" in page
+    assert len(tried) == 6 and "cpu search" in page
+    assert "bit for bit" in verify("some-table1", tried[0], place)
+
+
+def test_what_cannot_be_run_or_written_is_refused_before_a_cell_runs(place, tmp_path):
+    (tmp_path / "file").write_text("")
+    for other, seeds, said in (
+        (place._replace(out=tmp_path / "file"), (), "cannot be written"),
+        (place._replace(data_dir=str(tmp_path / "nope")), (), "there is no such folder"),
+        (place._replace(device="cuda:99"), (), "cuda"),
+        (place, (-1,), "a seed is 0 or more"),
+    ):
+        with pytest.raises(UserError, match=said):
+            reproduce("some-table1", "smoke", other, seeds, say=lambda text: None)
+    with pytest.raises(UserError, match="names no row and no column"):
+        run(place, only=" , ")
+    assert not CALLS
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it(place, monkeypatch):
+    """And all others are run."""
+
+    def held(settings, folder):
+        if settings["mu"] == 0.0 and settings["seed"] == 0:
+            raise Busy("another process is at work on it.")
+        return work(settings, folder)
+
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, work=held))
+    with pytest.raises(UserError, match="^another process runs plain, digits, seed 0: the same command takes"):
+        run(place)
+    assert len(lines(place)) == 3
 
 
 def test_only_names_rows_and_columns(place):

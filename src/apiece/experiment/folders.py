@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from apiece.config.settings import Config
 from apiece.config.tables import from_toml, to_table
 from apiece.data.columns import PREPARATION
-from apiece.errors import UserError
+from apiece.errors import Busy, UserError
 from apiece.language import plugins
 from apiece.system import files
 from apiece.system.files import read_toml
@@ -138,7 +138,7 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         held.acquire()
     except Timeout:
-        raise UserError(f"another process is at work on {str(folder)!r}: let it end, or stop it.") from None
+        raise Busy(f"another process is at work on {str(folder)!r}: let it end, or stop it.") from None
     except (OSError, NotImplementedError):  # a file system without locks, or a folder that can only be read
         pass
     try:

@@ -28,6 +28,7 @@ VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
 DRAWN = 9_000  # points of all lines of a page's figures together: about 400 kB
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text, in the page's own typeface
+    "svg.hashsalt": "apiece",  # one figure is one file
     "text.parse_math": False,  # a name may contain dollar signs
     "font.size": 10.5,
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),

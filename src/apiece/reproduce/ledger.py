@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,31 @@ from apiece.system.provenance import versions
 def read(path: Path) -> list[Line]:
     """All lines, in order; a line that was torn by a crash is left out. UserError for a file that is no ledger."""
     found = []
-    texts = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    whole = path.read_text(encoding="utf-8") if path.is_file() else ""
+    texts = whole.splitlines()
     for number, text in enumerate(texts, 1):
         try:
-            found.append(Line(**json.loads(text)))
-        except (ValueError, TypeError):
-            if number < len(texts):
+            found.append(_line(json.loads(text)))
+        except (ValueError, TypeError, KeyError):
+            if number < len(texts) or whole.endswith("\n"):
                 raise UserError(
                     f"{path}: line {number} is no cell's result: put the file back, or remove it."
                 ) from None
     return found
+
+
+def _line(given: Any) -> Line:
+    """A line of a cell's result; ValueError, TypeError or KeyError for anything else. Its values are finite numbers,
+    lists of them, or the reason why there are none.
+    """
+    line = Line(**given)
+    if not all(map(isinstance, line, (str, str, str, int, dict, dict, int | float, dict))):
+        raise TypeError
+    made = line.made["commit"], line.made["device"], line.made["when"], line.made["versions"]["torch"]
+    numbers = [value for key, value in line.values.items() if key != "failed" and not isinstance(value, list)]
+    if not all(isinstance(text, str) for text in made) or not all(map(math.isfinite, numbers)):
+        raise ValueError
+    return line
 
 
 def append(path: Path, line: Any) -> None:
@@ -57,7 +73,7 @@ def wanted(card: Card, lines: list[Line], scale: str, row: str, column: str) -> 
     for line in lines:
         value = line.settings.get(search.setting)
         if (line.scale, line.row, line.column) == (searching(scale), row, column) and value is not None:
-            if line.settings == _plain(settings | {search.setting: value} | dict(search.changes)):
+            if _plain(line.settings) == _plain(settings | {search.setting: value} | dict(search.changes)):
                 known[value] = line.values.get(search.number, -math.inf)
     value, found = search.go_on(known)
     return settings | {search.setting: value} | ({} if found else dict(search.changes)), found
@@ -73,18 +89,29 @@ def valid(card: Card, lines: list[Line], line: Line) -> bool:
     if line.scale not in card.scales or (line.row, line.column) not in card.cells(line.scale):
         return False
     settings, own = wanted(card, lines, line.scale, line.row, line.column)
-    return own and line.settings == _plain(settings)
+    return own and _plain(line.settings) == _plain(settings)
 
 
-def _plain(settings: dict[str, Any]) -> Any:
-    """Settings as JSON gives them back."""
-    return json.loads(json.dumps(settings))
+def searches(card: Card, line: Line) -> bool:
+    """Whether a line is of a search for one of the card's settings, as the card is now."""
+    for name, scale in card.scales.items():
+        if line.scale == searching(name) and scale.search and (line.row, line.column) in card.cells(name):
+            value, search = line.settings.get(scale.search.setting), scale.search
+            own = card.settings(name, line.row, line.column) | {search.setting: value} | dict(search.changes)
+            return _plain(line.settings) == _plain(own)
+    return False
+
+
+def _plain(settings: Mapping[str, Any]) -> Any:
+    """Settings as JSON gives them back, without that which changes no value: how often a run is saved."""
+    return {name: value for name, value in json.loads(json.dumps(settings)).items() if name != "checkpoint_every"}
 
 
 def table(card: Card, lines: list[Line], scale: str) -> Table:
-    """The card's table at one scale, of the last line of each cell and seed."""
+    """The card's table at one scale, of the last line of each cell and seed, and the lines of its search."""
     last = {(x.row, x.column, x.seed): x for x in lines if x.scale == scale and valid(card, lines, x)}
-    return Table(tuple(last.values()), *card.places(scale))
+    tried = tuple(x for x in lines if x.scale == searching(scale) and searches(card, x))
+    return Table(tuple(last.values()), *card.places(scale), tried)
 
 
 def provenance(device: str) -> dict[str, Any]:

@@ -27,6 +27,9 @@ def write_page(name: str, out: Path) -> Path:
     notes = find.file(name, out, ".notes.md")
     if notes.is_file():
         parts += ["## What was looked into", notes.read_text(encoding="utf-8").strip()]
+    if left := sum(not ledger.valid(card, lines, line) and not ledger.searches(card, line) for line in lines):
+        what = "A line of its file has" if left == 1 else f"{left} lines of its file have"
+        parts.append(f"{what} other settings than the card has now, and {'is' if left == 1 else 'are'} left out.")
     if shown:
         parts += ["## Provenance", _provenance(card, lines, shown)]
         for ending, write in ((".csv", as_csv), (".tex", as_latex)):
@@ -53,18 +56,34 @@ def _section(name: str, card: Card, lines: list[Line], scale: str, out: Path) ->
     seeds = sorted({line.seed for line in table.lines})
     parts = [
         f"## Scale `{scale}`",
-        f"{card.scale(scale).about} {now.done} of {now.asked} cells are done (seeds {', '.join(map(str, seeds))}), "
-        f"in {now.hours:.2f} hours.",
+        f"{card.scale(scale).about} {now.cells} are done (seeds {', '.join(map(str, seeds))}), in {now.hours:.2f} "
+        f"hours.{_of_data(card, table)}",
     ]
+    if failed := [line for line in table.lines if line.failed]:
+        parts.append("\n".join(f"- {x.row}, {x.column}, seed {x.seed}: {x.failed.rstrip('.')}." for x in failed))
+    if search := card.scale(scale).search:
+        found = {(x.row, x.column): f"{x.settings[search.setting]:g}" for x in table.lines}
+        body = [[row, *(found.get((row, column), "–") for column in table.columns)] for row in table.rows]
+        parts.append(f"**{search.setting}**, as the search found it:\n\n{markdown(['', *table.columns], body)}")
     for key, number in card.numbers.items():
         if any(spread_of(table, key, *cell) for cell in card.cells(scale)):
             parts.append(_table(card, table, key, number))
     if now.verdicts:
         judged = [[claim.name, f"“{claim.sentence}”", verdict] for claim, verdict in now.verdicts]
-        parts += [f"Claims: {now.held} of {now.judged} judged hold.", markdown(["claim", "the paper", "here"], judged)]
+        held = f"Claims: {now.held} of {now.judged} judged hold." if now.judged else "No claim can be judged yet."
+        if now.judged < len(now.verdicts):
+            held += " A claim is judged once all the cells that it speaks of have all their seeds."
+        parts += [held, markdown(["claim", "the paper", "here"], judged)]
     if card.figure is not None and _drawn(name, card, table, scale, out):
         parts.append(f"![{card.title}]({find.file(name, out, '').name}-{scale}.svg)")
     return parts
+
+
+def _of_data(card: Card, table: Table) -> str:
+    """Which data the cells have, where they are not their columns'."""
+    usual = lambda line: card.columns[line.column].get("data", card.setup.get("data"))
+    data = {str(line.settings.get("data")) for line in table.lines if line.settings.get("data") != usual(line)}
+    return f" All on {', '.join(sorted(data))}, whatever the columns' names." if data else ""
 
 
 def _table(card: Card, table: Table, key: str, number: Number) -> str:
@@ -96,7 +115,8 @@ def _drawn(name: str, card: Card, table: Table, scale: str, out: Path) -> bool:
 
 def _provenance(card: Card, lines: list[Line], shown: list[str]) -> str:
     """One row for each line that counts, by its number in the file, which `apiece verify` takes."""
-    counted = {id(line) for scale in shown for line in ledger.table(card, lines, scale).lines}
+    tables = [ledger.table(card, lines, scale) for scale in shown]
+    counted = {id(line) for table in tables for line in (*table.lines, *table.searched)}
     rows = []
     for number, x in enumerate(lines, 1):
         made = (x.made["commit"], x.made["versions"]["torch"], x.made["device"], x.made["when"][:10])
@@ -125,5 +145,5 @@ def _state(state: Standing | None) -> list[str]:
     if state is None:
         return ["–"] * 5
     far = "–" if state.farthest is None else f"{state.farthest:.1f}"
-    held = f"{state.held} of {state.judged}" if state.verdicts else "–"
-    return [state.scale, f"{state.done} of {state.asked}", held, far, f"{state.hours:.2f}"]
+    held = f"{state.held} of {state.judged}" if state.judged else "–"
+    return [state.scale, state.cells.replace(" cells", ""), held, far, f"{state.hours:.2f}"]

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from apiece.config.settings import Config
 from apiece.config.tables import from_table
 from apiece.engine.clients import NotFinite
-from apiece.errors import UserError, going_on, nearest
+from apiece.errors import Busy, UserError, going_on, nearest, said
 from apiece.experiment.identity import digest
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.table import Line
-from apiece.system.provenance import versions
+from apiece.system import device
+from apiece.system.files import atomic_write
 
 ROUNDING = 1e-3  # the largest relative difference that another build may make
 
@@ -50,26 +54,51 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
     """Run the cells of a card that have no result yet, all of one seed before the next seed, and return its page.
 
     `only`: names of rows and columns, with commas between them; without one of either kind, all of it. Raises UserError
-    for a card, scale, row or column that does not exist, and, after all other columns, for those that cannot be run.
+    for a card, scale, row, column, seed, device or folder that cannot be had, and, after all others, for the columns
+    that cannot be run and the cells that another process runs.
     """
     card = find.card(name)
     file = find.file(name, place.out, ".jsonl")
     cells = chosen(card, scale, only)
+    _refuse(place, seeds, file.parent)
     asked = [(seed, cell) for seed in seeds or card.scale(scale).seeds for cell in cells]
     refused: dict[str, str] = {}  # by column: why none of its cells can be run, as where its data are not at hand
+    elsewhere: list[str] = []  # cells that another process has
     for number, (seed, cell) in enumerate(asked, 1):
+        here = f"{', '.join(cell)}, seed {seed}"
         while cell[1] not in refused and (what := _left(card, file, scale, cell, seed)) is not None:
-            say(f"{name}, cell {number} of {len(asked)}: {', '.join(cell)}, seed {seed}{_searched(card, scale, what)}")
+            say(f"{name}, cell {number} of {len(asked)}: {here}{_searched(card, scale, what)}")
             with going_on("the same command continues it"):
                 try:
                     ledger.append(file, run_cell(name, card, what, place))
+                except Busy:
+                    elsewhere.append(here)
+                    break
                 except UserError as error:
                     refused[cell[1]] = str(error).rstrip(".")
+                    break
             write_page(name, place.out)
     write_index(place.out)
-    if refused:
-        raise UserError("; ".join(f"column {column} was left out: {why}" for column, why in refused.items()) + ".")
+    if refused or elsewhere:
+        told = [f"column {column} was left out: {why}" for column, why in refused.items()]
+        told += [f"another process runs {here}: the same command takes its result later" for here in elsewhere]
+        raise UserError("; ".join(told) + ".")
     return write_page(name, place.out)
+
+
+def _refuse(place: Place, seeds: Sequence[int], folder: Path) -> None:
+    """Raise UserError, before hours are spent, where a run could not begin or its result could not be written."""
+    device.named(place.device)
+    if bad := [seed for seed in seeds if seed < 0]:
+        raise UserError(f"--seeds {bad[0]}: a seed is 0 or more.")
+    if place.data_dir is not None and not Path(place.data_dir).is_dir():
+        raise UserError(f"--data-dir {place.data_dir}: there is no such folder: give the one that has the data sets.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"--out {place.out}: cannot be written ({said(error)}): give another folder.") from None
 
 
 def _searched(card: Card, scale: str, what: Asked) -> str:
@@ -98,20 +127,51 @@ def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
     named = {key: value for key, value in settings.items() if key in Config.__dataclass_fields__}
     made = digest(from_table(named, name))[:8]
     folder = place.runs / name / scale / f"{quote(', '.join(cell), safe='()[]+=, ')}-{made}" / f"seed-{seed}"
-    begun = time.perf_counter()
+    with _attempt(folder.with_suffix(".json"), place) as attempt:
+        try:
+            values = card.work(settings | place.settings() | {"seed": seed}, folder)
+        except NotFinite as error:
+            values = {"failed": str(error)}
+    return Line(scale, *cell, seed, settings, values, attempt.seconds(), attempt.made)
+
+
+class Attempt:
+    """One go at a cell, and those before it whose run it continues: their seconds, and where the first was made."""
+
+    def __init__(self, made: dict[str, Any], before: float):
+        self.made, self.before, self.begun = made, before, time.perf_counter()
+
+    def seconds(self) -> float:
+        """Of all goes so far; one that was killed outright has told none."""
+        return round(self.before + time.perf_counter() - self.begun, 1)
+
+
+@contextmanager
+def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
+    """A go at a cell, which is written down beside its run folder, so that a line says who made the run."""
+    made = ledger.provenance(place.device)
     try:
-        values = card.work(settings | place.settings() | {"seed": seed}, folder)
-    except NotFinite as error:
-        values = {"failed": str(error)}
-    return Line(
-        scale, *cell, seed, settings, values, round(time.perf_counter() - begun, 1), ledger.provenance(place.device)
-    )
+        known = json.loads(file.read_text(encoding="utf-8"))
+        attempt = Attempt(known["made"], float(known["seconds"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        attempt = Attempt(made, 0.0)
+    if attempt.made["commit"].split(" to ")[-1] != made["commit"]:
+        attempt.made = attempt.made | {"commit": f"{attempt.made['commit'].split(' to ')[0]} to {made['commit']}"}
+    note = lambda: atomic_write(file, json.dumps({"made": attempt.made, "seconds": attempt.seconds()}).encode())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    note()
+    try:
+        yield attempt
+    finally:
+        note()
 
 
 def chosen(card: Card, scale: str, only: str) -> list[tuple[str, str]]:
     """The cells whose row and column `only` names."""
     rows, columns = card.places(scale)
     known = {_plain(name): name for name in (*rows, *columns)}
+    if "," in only and not only.replace(",", "").strip():
+        raise UserError(f"--only {only!r} names no row and no column: leave it out for all, or name some.")
     named = set(_names(only, known))
     of_rows, of_columns = named & set(rows) or set(rows), named & set(columns) or set(columns)
     return [(row, column) for row, column in card.cells(scale) if row in of_rows and column in of_columns]
@@ -133,40 +193,51 @@ def _names(only: str, known: Mapping[str, str]) -> Iterator[str]:
 def verify(name: str, number: int, place: Place) -> str:
     """Run one line of a card again, in a folder of its own, and say how far the values differ.
 
-    With the same versions on the same kind of machine every value has to be the same, bit for bit; otherwise within
-    rounding. Numbers that are timed are left out. Raises UserError if there is no such line, or if a value differs.
+    From the same commit with the same versions on the same processor or card every value has to be the same, bit for
+    bit; otherwise within rounding. Numbers that are timed are left out. Raises UserError if there is no such line, or
+    if a value differs.
     """
     card, file = find.card(name), find.file(name, place.out, ".jsonl")
     lines = ledger.read(file)
     if not 1 <= number <= len(lines):
-        raise UserError(f"{file} has {len(lines)} lines, and no cell {number}: the page of {name} numbers them.")
+        raise UserError(
+            f"{file} has no cell {number}, but {len(lines)} of them, from 1: the page of {name} numbers them."
+            if lines else f"{file} has no cell yet: `apiece reproduce {name}` makes them."
+        )
     old = lines[number - 1]
-    if not ledger.valid(card, lines, old):
+    if not ledger.valid(card, lines, old) and not ledger.searches(card, old):
         raise UserError(f"cell {number} of {name} has other settings than the card has now: reproduce it first.")
     new = run_cell(name, card, Asked(old.scale, (old.row, old.column), old.seed, dict(old.settings)), place)
-    alike = old.made["versions"] == versions()
+    other = [key for key in ("commit", "versions", "device") if old.made.get(key) != new.made[key]]
     differ = dict(_differences(card, old.values, new.values))
-    far = {key: value for key, value in differ.items() if value > (0.0 if alike else ROUNDING)}
+    far = {key: value for key, value in differ.items() if value > (ROUNDING if other else 0.0)}
     told = ", ".join(f"{key} by {value:.1e} of its value" for key, value in differ.items() if value)
+    what, where = f"{name}, cell {number} ({old.row}, {old.column}, seed {old.seed})", _where(other)
     if far:
-        raise UserError(f"{name}, cell {number} ({old.row}, {old.column}, seed {old.seed}) differs: {told}.")
-    build = "the same build" if alike else "another build"
-    return f"{name}, cell {number} ({old.row}, {old.column}, seed {old.seed}) on {build}: " + (
-        f"within rounding: {told}" if told else "the same, bit for bit"
-    )
+        raise UserError(
+            f"{what} differs, {where}, by more than {'rounding' if other else 'nothing'}: {told}; the page was made "
+            f"from {old.made['commit'] or 'an unknown commit'}, so verify it there, or reproduce the cell."
+        )
+    return f"{what} {where}: " + (f"within rounding: {told}" if told else "the same, bit for bit")
+
+
+def _where(other: Sequence[str]) -> str:
+    """How the build that made a line differs from this one."""
+    named = {"commit": "from another commit", "versions": "with other versions", "device": "on another device"}
+    return ", ".join(named[key] for key in other) if other else "on the same build"
 
 
 def _differences(card: Card, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The largest relative difference of each value that is not timed."""
+    """The largest relative difference of each value that is not timed; infinite for one that either lacks."""
     import numpy as np
 
-    for key, value in old.items():
+    for key in {**old, **new}:
         if key in card.numbers and card.numbers[key].timed:
             continue
-        if isinstance(value, str):
-            yield key, 0.0 if value == new.get(key) else float("inf")
+        if key not in old or key not in new or isinstance(old[key], str):
+            yield key, 0.0 if old.get(key) == new.get(key) else float("inf")
             continue
-        one, two = np.array(value, dtype=float), np.array(new.get(key, np.nan), dtype=float)
+        one, two = np.array(old[key], dtype=float), np.array(new[key], dtype=float)
         if one.shape != two.shape:
             yield key, float("inf")
             continue

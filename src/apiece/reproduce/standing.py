@@ -11,18 +11,29 @@ from apiece.reproduce import find, ledger
 from apiece.reproduce.card import SCALES, Card, Claim
 from apiece.reproduce.table import OutOfReach, Table
 
-HELD, REFUTED, OPEN = "held", "refuted", "out of reach"
+HELD, REFUTED, OPEN = "held", "refuted", "not judged"
 
 
 class Standing(NamedTuple):
     """How far a card is at one scale."""
 
     scale: str
-    done: int
+    done: int  # cells with one of the scale's seeds
     asked: int
+    others: int  # cells with other seeds
     verdicts: list[tuple[Claim, str]]
     farthest: float | None  # the largest difference from the paper's numbers, in units of spread
     hours: float
+
+    @property
+    def cells(self) -> str:
+        """How many are done, as text."""
+        return f"{self.done} of {self.asked} cells" + (f" and {self.others} with other seeds" if self.others else "")
+
+    @property
+    def claims(self) -> str:
+        """How many hold, as text that goes on after the cells."""
+        return f", {self.held} of {self.judged} claims hold" if self.judged else ""
 
     @property
     def held(self) -> int:
@@ -41,12 +52,13 @@ def standing(card: Card, table: Table, scale: str) -> Standing:
     asked, whole = len(card.cells(scale)) * seeds, table.whole(seeds)
     verdicts = [(claim, verdict_of(claim, whole)) for claim in card.claims if scale in claim.scales]
     far = [x for x in (_distance(card, whole, name, r, c) for name in card.numbers for r, c in card.cells(scale)) if x]
-    hours = sum(line.seconds for line in table.lines) / 3600
-    return Standing(scale, len(table.lines), max(asked, len(table.lines)), verdicts, max(far, default=None), hours)
+    done = sum(line.seed in card.scale(scale).seeds for line in table.lines)
+    hours = sum(line.seconds for line in (*table.lines, *table.searched)) / 3600
+    return Standing(scale, done, asked, len(table.lines) - done, verdicts, max(far, default=None), hours)
 
 
 def verdict_of(claim: Claim, table: Table) -> str:
-    """Whether the claim holds of the table; out of reach if it speaks of a cell that is not in it."""
+    """Whether the claim holds of the table; not judged if it speaks of a cell that is not in it."""
     try:
         return HELD if claim.holds(table) else REFUTED
     except OutOfReach:
@@ -75,6 +87,9 @@ def cell_text(card: Card, table: Table, key: str, row: str, column: str) -> str:
     ours, paper = spread_of(table, key, row, column), card.paper(key, row, column)
     digits, factor = card.numbers[key].digits, card.numbers[key].factor
     text = "–" if ours is None else _number(factor * ours.mean, factor * ours.sd if ours.seeds > 1 else None, digits)
+    failed, seeds = table.failures((row, column))
+    if failed:
+        text = "non-finite" if failed == seeds else f"{text} ({failed} of {seeds} seeds non-finite)"
     return f"{text} / {_number(*paper, digits)}" if paper is not None else text
 
 
@@ -89,7 +104,7 @@ def listing(out: Path) -> list[tuple[str, str, list[Standing]]]:
         card, lines = find.card(name), ledger.read(find.file(name, out, ".jsonl"))
         tables = {scale: ledger.table(card, lines, scale) for scale in SCALES if scale in card.scales}
         states = [standing(card, table, scale) for scale, table in tables.items()]
-        found.append((name, card.title, [state for state in states if state.done]))
+        found.append((name, card.title, [state for state in states if state.done + state.others]))
     return found
 
 
@@ -110,6 +125,5 @@ def listed(out: Path) -> str:
     for name, title, states in listing(out):
         lines.append(f"{name:<24} {title}")
         for now in states:
-            held = f", {now.held} of {now.judged} claims hold" if now.verdicts else ""
-            lines.append(f"{'':<24}   {now.scale}: {now.done} of {now.asked} cells{held}, {now.hours:.2f} hours")
+            lines.append(f"{'':<24}   {now.scale}: {now.cells}{now.claims}, {now.hours:.2f} hours")
     return "\n".join(lines)

@@ -30,19 +30,29 @@ class Line(NamedTuple):
     seconds: float
     made: Mapping[str, Any]  # when, from which commit, with which versions, on which device
 
+    @property
+    def failed(self) -> str:
+        """Why the run ended without values: it became non-finite; "" if it did not."""
+        return str(self.values.get("failed", ""))
+
 
 @dataclass(frozen=True)
 class Table:
-    """A card's lines at one scale. A cell is named by its row and its column."""
+    """A card's lines at one scale, and those of the scale's search. A cell is named by its row and its column."""
 
     lines: tuple[Line, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+    searched: tuple[Line, ...] = ()
 
     def whole(self, seeds: int) -> Table:
-        """The cells alone that have at least so many seeds: a claim is not judged by a part of a cell."""
+        """The cells alone that have at least so many seeds, none of which became non-finite: a claim is not judged by
+        a part of a cell.
+        """
         found = Counter((line.row, line.column) for line in self.lines)
-        return replace(self, lines=tuple(x for x in self.lines if found[x.row, x.column] >= seeds))
+        failed = {(line.row, line.column) for line in self.lines if line.failed}
+        whole = {where for where, count in found.items() if count >= seeds} - failed
+        return replace(self, lines=tuple(x for x in self.lines if (x.row, x.column) in whole))
 
     def of(self, where: Where, name: str) -> list[Any]:
         """A value of a cell, one for each seed; raises OutOfReach if the cell was not run."""
@@ -50,6 +60,20 @@ class Table:
         if not found:
             raise OutOfReach(f"{', '.join(where)} was not run")
         return found
+
+    def by_seed(self, name: str, *where: Where) -> list[tuple[Any, ...]]:
+        """A value of several cells side by side, one tuple for each seed that all of them have."""
+        of = [{x.seed: x.values[name] for x in self.lines if (x.row, x.column) == one and name in x.values}
+              for one in where]  # fmt: skip
+        seeds = sorted(set[int](of[0]).intersection(*of[1:]))
+        if not seeds:
+            raise OutOfReach(f"{' and '.join(', '.join(one) for one in where)} have no seed in common")
+        return [tuple(values[seed] for values in of) for seed in seeds]
+
+    def failures(self, where: Where) -> tuple[int, int]:
+        """(how many seeds of a cell became non-finite, how many there are)."""
+        own = [line for line in self.lines if (line.row, line.column) == where]
+        return sum(bool(line.failed) for line in own), len(own)
 
     def spread(self, where: Where, name: str = "accuracy") -> Spread:
         """The mean and the standard deviation of a number over seeds."""

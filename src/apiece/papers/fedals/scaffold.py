@@ -10,6 +10,7 @@ from apiece.reproduce.figures import by_column
 
 FEDAVG, RIGHT, CODE = "FedAvg", "SCAFFOLD", "SCAFFOLD, of the authors' code"
 SENTENCE = "while SCAFFOLD exhibits slight improvements in specific scenarios"
+NUMBERS_OF_TABLE_1 = "SCAFFOLD 45.38 ± 7.06 and FedAvg 46.51 ± 0.71 on CIFAR-10, 81.21 ± 5.46 and 79.67 ± 6.35 on MNIST"
 
 
 def alike(one):
@@ -17,6 +18,12 @@ def alike(one):
     return lambda t: not any(
         t.above(*pair) for c in t.columns for pair in (((one, c), (FEDAVG, c)), ((FEDAVG, c), (one, c)))
     )
+
+
+def sometimes_better(t):
+    """Whether SCAFFOLD is above federated averaging in some column, and below it in none."""
+    better, worse = (any(t.above((a, c), (b, c)) for c in t.columns) for a, b in ((RIGHT, FEDAVG), (FEDAVG, RIGHT)))
+    return better and not worse
 
 
 CARD = Card(
@@ -31,12 +38,11 @@ CARD = Card(
     work=of_the_code,
     numbers=NUMBERS,
     claims=(
-        Claim("its code's SCAFFOLD is within the spread of FedAvg", SENTENCE, alike(CODE)),
-        Claim("SCAFFOLD itself is within the spread of FedAvg", SENTENCE, alike(RIGHT)),
+        Claim("its code's SCAFFOLD is within the spread of FedAvg, as in its Table 1", NUMBERS_OF_TABLE_1, alike(CODE)),
+        Claim("SCAFFOLD itself is above FedAvg on some data, and below on none", SENTENCE, sometimes_better),
     ),
     open=(
-        "the whole set-up: this is no table of the paper's. In its Table 1, with ResNet-20, FedAvg has 46.51 ± 0.71 "
-        "and SCAFFOLD 45.38 ± 7.06 on CIFAR-10, and 79.67 ± 6.35 and 81.21 ± 5.46 on MNIST",
+        "the whole set-up: this is no table of the paper's; its Table 1 has ResNet-20",
         "the code's SCAFFOLD is read off its source: its correction has the other sign, and its reference point is a "
         "shallow copy, so that the variates stay what the first gradients made them, over the number of local steps",
         "the code's correction passes by the momentum: here a tenth of it is added to the gradients, which momentum "

@@ -24,6 +24,7 @@ from apiece.config.assemble import chosen_algorithm
 from apiece.data.federation import Federation
 from apiece.data.sources import load
 from apiece.reproduce.card import Number
+from apiece.reproduce.work import federated
 from apiece.vector.space import Space
 
 SETUP = {
@@ -109,8 +110,6 @@ def squared_norms(features: Tensor, labels: Tensor, x: Tensor, y: Tensor, rho: f
 
 def work(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """One curve: the squared gradient norms before the first round and over the rounds."""
-    import apiece
-
     s, (features, labels) = settings, points(settings)
     clients, size, dims = features.shape
     shared = s["shared"] if isinstance(s["shared"], int) else round(s["shared"] * dims)  # a number, or a share
@@ -119,35 +118,33 @@ def work(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     rows = list(torch.arange(clients * size).split(size))
     pool = features.reshape(-1, dims), labels.reshape(-1)
     federation = Federation(pool, pool, rows, rows, [f"client-{i}" for i in range(clients)])
-    x, y, found = torch.zeros(shared), torch.zeros(clients, dims - shared), []
+    x, y, known = torch.zeros(shared), torch.zeros(clients, dims - shared), list[int]()
 
-    def measure(t: int) -> None:
-        found.append((t, *squared_norms(features, labels, x, y, s["rho"])))
+    def measured() -> dict[str, float]:
+        return dict(zip(("norm_x", "norm_y"), squared_norms(features, labels, x, y, s["rho"]), strict=True))
 
-    def watch(round: Any) -> None:
-        params = round.state.server.params
-        x.copy_(params[:shared])
-        for client in round.plan.cohort if shared < dims else ():
+    def watch(round: Any) -> dict[str, float]:
+        own = round.plan.cohort if known else round.clients.touched()  # all, where a run continues
+        known.append(round.number)
+        x.copy_(round.state.server.params[:shared])
+        for client in own if shared < dims else ():
             y[client] = round.clients.row(client)[0]["model"][shared - dims :]
-        if round.number <= 100 or round.number % s["every"] == 0:
-            measure(round.number)
+        return measured() if round.number <= 100 or round.number % s["every"] == 0 else {}
 
-    measure(0)
-    named = {name: s[name] for name in ("cohort", "steps", "lr", "rounds", "seed", "workers")}
-    apiece.federate(
-        Logistic(shared, dims - shared),
+    first = measured()
+    run = federated(
+        {name: s[name] for name in ("cohort", "steps", "lr", "rounds", "seed", "workers")}
+        | {"batch": size, "weighting": "uniform", "eval_every": s["rounds"], "panel": 1, "drift": "none"}
+        | {"checkpoint_every": s.get("checkpoint_every", 100), "lift": s.get("lift", "auto")},
+        folder,
+        model=Logistic(shared, dims - shared),
         algorithm=subject,
         clients=federation,
-        batch=size,
-        weighting="uniform",
-        eval_every=s["rounds"],
-        panel=1,
-        drift="none",
         watchers=[watch],
-        lift=s.get("lift", "auto"),
-        **named,
     )
-    return values(np.array(found), s["rounds"])
+    t, norms = run.series("norm_x")[0], [run.series(name)[1] for name in first]
+    found = np.array([[0, *first.values()], *zip(t, *norms, strict=True)], dtype=float)
+    return values(found, s["rounds"])
 
 
 def values(found: np.ndarray, rounds: int) -> dict[str, Any]:
