@@ -59,7 +59,7 @@ CARD = Card(
             "from Figure 2(c), we find that FedCOG also consistently achieves the highest personalization performance",
             first("personal"),
         ),
-        Claim("its global model is best, in every seed", "FedCOG achieves best generalization performance", first("accuracy")),
+        Claim("best global model in every seed", "FedCOG achieves best generalization performance", first("accuracy")),
     ),
     open=(*shared.OPEN, "FedProx starts from the model of 50 rounds of FedAvg; its batches are those of a first round"),
     figure=panels(
