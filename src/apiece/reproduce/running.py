@@ -152,11 +152,12 @@ def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
     made = ledger.provenance(place.device)
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
-        attempt = Attempt(known["made"], float(known["seconds"]))
-    except (OSError, ValueError, TypeError, KeyError):
-        attempt = Attempt(made, 0.0)
-    if attempt.made["commit"].split(" to ")[-1] != made["commit"]:
-        attempt.made = attempt.made | {"commit": f"{attempt.made['commit'].split(' to ')[0]} to {made['commit']}"}
+        first, before, commits = known["made"], float(known["seconds"]), known["made"]["commit"].split(" to ")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        first, before, commits = made, 0.0, [made["commit"]]
+    if commits[-1] != made["commit"]:
+        first = first | {"commit": f"{commits[0]} to {made['commit']}"}
+    attempt = Attempt(first, before)
     note = lambda: atomic_write(file, json.dumps({"made": attempt.made, "seconds": attempt.seconds()}).encode())
     file.parent.mkdir(parents=True, exist_ok=True)
     note()
