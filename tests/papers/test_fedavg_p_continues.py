@@ -7,8 +7,6 @@ import pytest
 from apiece.papers.fedavg_p import _setup as setup
 
 CELL = setup.SETUP | setup.SMOKE | {"rounds": 12, "every": 5, "checkpoint_every": 2, "seed": 0, "workers": 1}
-
-
 MORE = {"algorithm": "scaffold_p(personal=y)"}, {"algorithm": "local", "shared": 1}
 
 

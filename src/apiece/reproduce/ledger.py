@@ -69,12 +69,11 @@ def wanted(card: Card, lines: list[Line], scale: str, row: str, column: str) -> 
     settings, search = card.settings(scale, row, column), card.scale(scale).search
     if search is None:
         return settings, True
-    known = {}
-    for line in lines:
-        value = line.settings.get(search.setting)
-        if (line.scale, line.row, line.column) == (searching(scale), row, column) and value is not None:
-            if _plain(line.settings) == _plain(settings | {search.setting: value} | dict(search.changes)):
-                known[value] = line.values.get(search.number, -math.inf)
+    known = {
+        line.settings[search.setting]: line.values.get(search.number, -math.inf)
+        for line in lines
+        if (line.scale, line.row, line.column) == (searching(scale), row, column) and searches(card, line)
+    }
     value, found = search.go_on(known)
     return settings | {search.setting: value} | ({} if found else dict(search.changes)), found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from apiece.report.drawing import style
@@ -56,15 +58,15 @@ def _section(name: str, card: Card, lines: list[Line], scale: str, out: Path) ->
     seeds = sorted({line.seed for line in table.lines})
     parts = [
         f"## Scale `{scale}`",
-        f"{card.scale(scale).about} {now.cells} are done (seeds {', '.join(map(str, seeds))}), in {now.hours:.2f} "
+        f"{card.scale(scale).about} {now.cells()} are done (seeds {', '.join(map(str, seeds))}), in {now.hours:.2f} "
         f"hours.{_of_data(card, table)}",
     ]
     if failed := [line for line in table.lines if line.failed]:
         parts.append("\n".join(f"- {x.row}, {x.column}, seed {x.seed}: {x.failed.rstrip('.')}." for x in failed))
     if search := card.scale(scale).search:
         found = {(x.row, x.column): f"{x.settings[search.setting]:g}" for x in table.lines}
-        body = [[row, *(found.get((row, column), "–") for column in table.columns)] for row in table.rows]
-        parts.append(f"**{search.setting}**, as the search found it:\n\n{markdown(['', *table.columns], body)}")
+        chosen = _grid(table, lambda row, column: found.get((row, column), "–"))
+        parts.append(f"**{search.setting}**, as the search found it:\n\n{chosen}")
     for key, number in card.numbers.items():
         if any(spread_of(table, key, *cell) for cell in card.cells(scale)):
             parts.append(_table(card, table, key, number))
@@ -90,8 +92,13 @@ def _table(card: Card, table: Table, key: str, number: Number) -> str:
     """One number: in each cell ours and, after a slash, the paper's."""
     known = any(card.paper(key, row, column) for row in table.rows for column in table.columns)
     head = f"**{number.title}**: mean ± standard deviation over seeds" + (" / the paper's." if known else ".")
-    body = [[row, *(cell_text(card, table, key, row, column) for column in table.columns)] for row in table.rows]
-    return f"{head}\n\n{markdown(['', *table.columns], body)}"
+    return f"{head}\n\n{_grid(table, partial(cell_text, card, table, key))}"
+
+
+def _grid(table: Table, text: Callable[[str, str], str]) -> str:
+    """A table in Markdown with the text of each row and column."""
+    body = ([row, *(text(row, column) for column in table.columns)] for row in table.rows)
+    return markdown(["", *table.columns], body)
 
 
 def _drawn(name: str, card: Card, table: Table, scale: str, out: Path) -> bool:
@@ -146,4 +153,4 @@ def _state(state: Standing | None) -> list[str]:
         return ["–"] * 5
     far = "–" if state.farthest is None else f"{state.farthest:.1f}"
     held = f"{state.held} of {state.judged}" if state.judged else "–"
-    return [state.scale, state.cells.replace(" cells", ""), held, far, f"{state.hours:.2f}"]
+    return [state.scale, state.cells(unit=""), held, far, f"{state.hours:.2f}"]

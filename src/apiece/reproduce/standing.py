@@ -25,10 +25,9 @@ class Standing(NamedTuple):
     farthest: float | None  # the largest difference from the paper's numbers, in units of spread
     hours: float
 
-    @property
-    def cells(self) -> str:
+    def cells(self, unit: str = " cells") -> str:
         """How many are done, as text."""
-        return f"{self.done} of {self.asked} cells" + (f" and {self.others} with other seeds" if self.others else "")
+        return f"{self.done} of {self.asked}{unit}" + (f" and {self.others} with other seeds" if self.others else "")
 
     @property
     def claims(self) -> str:
@@ -125,5 +124,5 @@ def listed(out: Path) -> str:
     for name, title, states in listing(out):
         lines.append(f"{name:<24} {title}")
         for now in states:
-            lines.append(f"{'':<24}   {now.scale}: {now.cells}{now.claims}, {now.hours:.2f} hours")
+            lines.append(f"{'':<24}   {now.scale}: {now.cells()}{now.claims}, {now.hours:.2f} hours")
     return "\n".join(lines)

@@ -118,29 +118,35 @@ def work(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     rows = list(torch.arange(clients * size).split(size))
     pool = features.reshape(-1, dims), labels.reshape(-1)
     federation = Federation(pool, pool, rows, rows, [f"client-{i}" for i in range(clients)])
-    x, y, known = torch.zeros(shared), torch.zeros(clients, dims - shared), list[int]()
+    x, y = torch.zeros(shared), torch.zeros(clients, dims - shared)
 
     def measured() -> dict[str, float]:
         return dict(zip(("norm_x", "norm_y"), squared_norms(features, labels, x, y, s["rho"]), strict=True))
 
     def watch(round: Any) -> dict[str, float]:
-        own = round.plan.cohort if known else round.clients.touched()  # all, where a run continues
-        known.append(round.number)
+        if round.number > 100 and round.number % s["every"]:
+            return {}
         x.copy_(round.state.server.params[:shared])
-        for client in own if shared < dims else ():
+        for client in round.clients.touched() if shared < dims else ():
             y[client] = round.clients.row(client)[0]["model"][shared - dims :]
-        return measured() if round.number <= 100 or round.number % s["every"] == 0 else {}
+        return measured()
 
     first = measured()
+    named = {name: s[name] for name in ("cohort", "steps", "lr", "rounds", "seed", "workers")}
     run = federated(
-        {name: s[name] for name in ("cohort", "steps", "lr", "rounds", "seed", "workers")}
-        | {"batch": size, "weighting": "uniform", "eval_every": s["rounds"], "panel": 1, "drift": "none"}
-        | {"checkpoint_every": s.get("checkpoint_every", 100), "lift": s.get("lift", "auto")},
+        named,
         folder,
         model=Logistic(shared, dims - shared),
         algorithm=subject,
         clients=federation,
         watchers=[watch],
+        batch=size,
+        weighting="uniform",
+        eval_every=s["rounds"],
+        panel=1,
+        drift="none",
+        checkpoint_every=s.get("checkpoint_every", 100),
+        lift=s.get("lift", "auto"),
     )
     t, norms = run.series("norm_x")[0], [run.series(name)[1] for name in first]
     found = np.array([[0, *first.values()], *zip(t, *norms, strict=True)], dtype=float)
