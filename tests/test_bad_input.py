@@ -382,6 +382,7 @@ def test_a_missing_data_set_says_what_to_put_where(tmp_path, monkeypatch):
         "x_train, y_train, x_test, y_test",
         "--data-dir",
     )
+    sentence(run(data="cifar10", data_dir=tmp_path / "absent"), "absent", "there is no such folder")
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ def test_a_search_counts_in_hours_is_shown_and_can_be_verified(place):
 def test_what_cannot_be_run_or_written_is_refused_before_a_cell_runs(place, tmp_path):
     (tmp_path / "file").write_text("")
     for other, seeds, said in (
-        (place._replace(out=tmp_path / "file"), (), "cannot be written"),
+        (place._replace(out=tmp_path / "file"), (), "file: could not be made: File exists"),
         (place._replace(data_dir=str(tmp_path / "nope")), (), "there is no such folder"),
         (place._replace(device="cuda:99"), (), "cuda"),
         (place, (-1,), "a seed is 0 or more"),

@@ -43,7 +43,7 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None, col
     refuse_columns(source.name, columns, images=bool(source.shape))
     if source.name == "digits":
         return _digits(source, columns)
-    folders = [Path(folder) for folder in (data_dir, os.environ.get("APIECE_DATA")) if folder]
+    folders = folders_of(data_dir)
     for path in (folder / file for folder in folders for file in source.files):
         if path.is_file():
             if path.name.endswith(JSONL):
@@ -53,6 +53,13 @@ def load(name: str, data_dir: str | Path | None = None, reading: Any = None, col
             measured = source.mean, source.std, source.classes
             return from_npz(path, path.stem.replace("_", "-"), *measured, columns.resize)
     return _from_hub(source, folders, columns)
+
+
+def folders_of(data_dir: str | Path | None) -> list[Path]:
+    """Where named data sets are looked for; raises UserError if `data_dir` is no folder."""
+    if data_dir and not Path(data_dir).is_dir():
+        raise UserError(f"--data-dir {data_dir}: there is no such folder: give the one that has the data sets.")
+    return [Path(folder) for folder in (data_dir, os.environ.get("APIECE_DATA")) if folder]
 
 
 def from_npz(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +84,7 @@ class Request:
         out, (above, number) = Path(table["config"]["out"]), table["above"]
         if os.path.exists(out):
             return
-        why = "" if _may_write(_above(out)) else "cannot write there"
+        why = "cannot write there" if files.unwritable(_above(out)) else ""
         if not os.path.isdir(above) or _number(Path(above)) != number:
             why = "is shown another folder by that name, as its unit of systemd says"
         if why:
@@ -164,14 +163,6 @@ class Request:
 def _above(folder: Path) -> Path:
     """The nearest folder above this one that exists."""
     return next(above for above in folder.absolute().parents if os.path.isdir(above))
-
-
-def _may_write(folder: Path) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
 
 
 def _number(folder: Path) -> int:

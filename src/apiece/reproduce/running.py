@@ -8,21 +8,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from apiece.config.settings import Config
 from apiece.config.tables import from_table
+from apiece.data.sources import folders_of
 from apiece.engine.clients import NotFinite
-from apiece.errors import Busy, UserError, going_on, nearest, said
+from apiece.errors import Busy, UserError, going_on, nearest
 from apiece.experiment.identity import digest
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.table import Line
 from apiece.system import device
-from apiece.system.files import atomic_write
+from apiece.system.files import atomic_write, make_folder, unwritable
 
 ROUNDING = 1e-3  # the largest relative difference that another build may make
 
@@ -91,14 +91,10 @@ def _refuse(place: Place, seeds: Sequence[int], folder: Path) -> None:
     device.named(place.device)
     if bad := [seed for seed in seeds if seed < 0]:
         raise UserError(f"--seeds {bad[0]}: a seed is 0 or more.")
-    if place.data_dir is not None and not Path(place.data_dir).is_dir():
-        raise UserError(f"--data-dir {place.data_dir}: there is no such folder: give the one that has the data sets.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"--out {place.out}: cannot be written ({said(error)}): give another folder.") from None
+    folders_of(place.data_dir)
+    make_folder(folder)
+    if why := unwritable(folder):
+        raise UserError(f"--out {place.out}: cannot be written ({why}): give another folder.")
 
 
 def _searched(card: Card, scale: str, what: Asked) -> str:

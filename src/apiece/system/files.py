@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -152,6 +153,15 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o666) -> None:
             half.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def unwritable(folder: Path) -> str:
+    """Why no file can be made in a folder; "" if one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
