@@ -297,7 +297,7 @@ def test_samples_of_more_axes_are_refused():
 
 
 def test_a_newcomers_floats_are_read_as_the_runs_are(tmp_path: Path):
-    from apiece.experiment.personalize import newcomer
+    from apiece.experiment.newcomer import newcomer
 
     first = RNG.standard_normal((60, 3, 8, 7)).astype(np.float32)
     result = federate(Channels(3), (first, LABELS), **QUICK)

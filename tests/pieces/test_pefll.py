@@ -30,7 +30,7 @@ from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.experiment.launch import run_config
-from apiece.experiment.personalize import newcomer as newcomer_of
+from apiece.experiment.newcomer import newcomer as newcomer_of
 from apiece.experiment.personalize import personalize
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential, Threaded, Vectorized

@@ -92,7 +92,7 @@ def test_a_file_of_each_kind_is_the_same_twice(runs, tmp_path, ending, start):
 def test_runs_without_the_number_are_named_and_left_out(runs, tmp_path):
     write(tmp_path / "three", "local", personal=False)
     ended = cli("figure", runs, tmp_path / "three", "--y", "personal", "--out", tmp_path / "f.svg")
-    assert ended.code == 0 and "local has no 'personal', and is left out" in ended.err
+    assert ended.code == 0 and "local has no 'personal' (personal_accuracy_mean), and is left out" in ended.err
     assert ">fedavg<" in (tmp_path / "f.svg").read_text() and ">local<" not in (tmp_path / "f.svg").read_text()
 
 

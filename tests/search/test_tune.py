@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.outer import TINY, Ended, cli, metrics, sentence
 from torch import nn
@@ -97,6 +98,14 @@ def test_a_search_that_was_cut_off_is_the_search_that_was_not(tmp_path, monkeypa
     assert search(tmp_path / "cut").code == 0
     one, two = (tmp_path / name / "trials.jsonl" for name in ("whole", "cut"))
     assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_best_settings_name_their_data_from_any_folder(tmp_path, monkeypatch, no_report):
+    monkeypatch.chdir(tmp_path)
+    np.savez("mine.npz", x_train=np.random.default_rng(0).normal(size=(60, 4)), y_train=np.arange(60) % 3)
+    assert search("s", data="mine.npz", trials=1, rounds=1, split="iid", model="mlp").code == 0
+    assert tomllib.loads((tmp_path / "s" / "best.toml").read_text())["data"] == str(tmp_path / "mine.npz")
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ class Personalize:
     """The run's folder."""
     data: str
     """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test; a .csv or .parquet with
-    the columns of the run's table, of which that of the clients may be missing; a .jsonl of texts.
+    the columns of the run's table, of which that of the clients may be missing; a .jsonl of texts; a folder of images.
     """
     out: str
     """The model's file to write: safetensors for `load_state_dict`."""

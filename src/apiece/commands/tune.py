@@ -16,7 +16,8 @@ from apiece.errors import UserError
 @dataclass(frozen=True)
 class Tune:
     """Search for the settings with which an algorithm is best on samples held out from training; the test set is not
-    used. The settings are those of `run`, each of --seeds is run in every trial, and the same command again continues.
+    used, whatever --measure-on says. The settings are those of `run`, each of --seeds is run in every trial, and the
+    same command again continues.
     """
 
     over: str

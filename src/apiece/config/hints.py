@@ -50,8 +50,8 @@ def of_data(experiment: Any, data: Dataset) -> list[str]:
     """What looks mistaken in a user's own data, and in how they become clients."""
     if experiment.config.split.partition("(")[0] not in BY_DATA:
         return [almost_numbers(data), free_text(data), unused_owners(experiment, data)]
-    clients, task = experiment.federation, experiment.federated.setup.task
-    owned = single_samples(clients), few_tests(clients, task), lonely_classes(data, experiment.split)
+    clients = experiment.federation
+    owned = single_samples(clients), few_tests(experiment), lonely_classes(data, experiment.split)
     return [almost_numbers(data), free_text(data), left_out(experiment, data), *owned]
 
 
@@ -158,16 +158,17 @@ def single_samples(clients: Any) -> str:
     return f"clients with a single training sample: {_names(names)} (of {len(clients.participants)} clients)."
 
 
-def few_tests(clients: Any, task: Task) -> str:
-    """A warning about clients with so few test samples that one of them moves their metrics far; "" without any."""
+def few_tests(experiment: Any) -> str:
+    """A warning about clients with so few samples to measure on that one moves their metrics far; "" without any."""
+    clients, task = experiment.federation, experiment.federated.setup.task
     sizes = [clients.test_size(client) for client in range(len(clients.names))]
     few = [f"{str(name)!r} ({size})" for name, size in zip(clients.names, sizes) if 0 < size < TESTS]
     if not few:
         return ""
     what = "accuracies" if task.metrics[0].name == "accuracy" else "metrics"
     return (
-        f"clients with fewer than {TESTS} test samples, whose own {what} are coarse: {_first(few)} "
-        f"(of {len(sizes)} clients)."
+        f"clients with fewer than {TESTS} {experiment.config.measure_on} samples, whose own {what} are coarse: "
+        f"{_first(few)} (of {len(sizes)} clients)."
     )
 
 

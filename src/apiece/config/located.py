@@ -13,15 +13,20 @@ OWNED, OTHERWISE = "natural", "dirichlet(0.1)"  # the split of samples whose own
 
 
 def located(config: Config) -> Config:
-    """The configuration with its files named by absolute paths, so that it means the same files from any folder, and
-    with its number of clients, unless the data are to say it.
+    """The configuration with its files named by absolute paths, and with its number of clients, unless the data are to
+    say it.
     """
+    return counted(placed(config))
+
+
+def placed(config: Config) -> Config:
+    """The configuration with its files named by absolute paths, so that it means the same files from any folder."""
     named = {name: _absolute(path) for name in ("init", "data_dir") if (path := getattr(config, name)) is not None}
     data = config.data if source_of(config.data) else _absolute(config.data)
     first, *more = (Call(OWN),) if config.split == OWN else parse(config.split)
     split = str(_placed(first)) if first.name == "saved" and not more else config.split
     model = _located_model(config.model)
-    return counted(replace(config, data=data, split=split, model=model, **named))
+    return replace(config, data=data, split=split, model=model, **named)
 
 
 def divided(config: Config) -> Config:

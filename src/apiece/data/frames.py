@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import logging
 from dataclasses import replace
 from numbers import Number
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from apiece.data import sound
-from apiece.data.arrays import Dataset, from_arrays, unread
+from apiece.data.arrays import Dataset, from_arrays, listed, unread
 from apiece.data.columns import EVERYTHING, LEAVE, SPLIT, Chosen, Columns, chosen, refuse_columns, refuse_twice
-from apiece.data.preparing import Part, Preparation, refuse_many
+from apiece.data.preparing import UNKNOWN, Part, Preparation, refuse_many
 from apiece.errors import UserError, with_extra
 
 LISTS = (list, tuple, np.ndarray)
@@ -84,9 +85,21 @@ def samples_of(path: Path, columns: Columns, made: Preparation | None) -> dict[s
         x = _features(where, table, roles.input)
     else:
         x = codes(where, table, made)
+        _tell_strangers(where, table, made, x)
         x = (made if made.fit == "pooled" else made.fitted(x[~test]))(x)
     found = {"x_train": x[~test], "y_train": y[~test]}
     return found | ({"x_test": x[test], "y_test": y[test]} if test.any() else {})
+
+
+def _tell_strangers(where: str, table: Any, made: Preparation, x: np.ndarray) -> None:
+    """Warn of text that the preparation has no category for: a model sees nothing of it."""
+    for part, column in zip(made.parts, np.split(x, np.cumsum([part.width for part in made.parts])[:-1], axis=1)):
+        if part.categories is not None and (unknown := column[:, 0] == UNKNOWN).any():
+            words = sorted({str(word) for word in table[part.name][unknown]})
+            logging.getLogger(__name__).warning(
+                "%s, column %r: the run's own data have no %s, which counts as none of their texts (%d of %d rows)",
+                where, part.name, listed(np.array(words)), unknown.sum(), len(unknown),
+            )  # fmt: skip
 
 
 def _marked(table: Any, roles: Chosen) -> np.ndarray | None:

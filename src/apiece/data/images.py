@@ -32,6 +32,15 @@ def from_folder(path: str | Path, columns: Columns = EVERYTHING) -> Dataset:
     return from_arrays(path.name, x, y, x_test, y_test, owner, owner_test)
 
 
+def samples_in(path: Path, size: tuple[int, int] | None) -> dict[str, np.ndarray]:
+    """The images and the names of their classes of another client's folder: x_train, y_train of FOLDER/CLASS/IMAGE; of
+    FOLDER/train/CLASS/IMAGE, with x_test, y_test of FOLDER/test/CLASS/IMAGE, if that is there.
+    """
+    parts = {"train": path / "train", "test": path / "test"} if (path / "train").is_dir() else {"train": path}
+    read = {which: _read(folder, size) for which, folder in parts.items() if folder.is_dir()}
+    return {f"{kind}_{which}": found[i] for which, found in read.items() for i, kind in enumerate("xy")}
+
+
 def stacked(where: str, images: Sequence[Any], size: tuple[int, int] | None = None) -> np.ndarray:
     """Images of Pillow, or arrays of their pixels, as one array uint8 [n, H, W] or [n, H, W, channels]: each resized to
     (H, W) = `size` (bilinear), if one is given. Gray images among colored ones become colored.

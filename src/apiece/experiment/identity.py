@@ -74,6 +74,15 @@ def refuse_another(folder: Path, config: Config) -> None:
     raise UserError(f"{str(folder)!r} holds a run of another configuration ({told}): take another --out, or remove it.")
 
 
+def refuse_edited(folder: Path) -> None:
+    """Raise UserError if run.toml has other settings than the run began with."""
+    if noted(folder).get("digest", there := digest(recorded(folder), folder)) != there:
+        raise UserError(
+            f"{folder / 'run.toml'} has other settings than its run began with: put the old ones back, or begin "
+            f"another run, `apiece run --config {folder / 'run.toml'} --out FOLDER`."
+        )
+
+
 def refuse_rounds(folder: Path, config: Config) -> None:
     """Raise UserError if the folder's run cannot have this number of rounds: it has done more already, or its step
     sizes so far would have been others.

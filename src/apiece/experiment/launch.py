@@ -212,6 +212,7 @@ def resume(
         check(config)
         for part in parts:
             if (part / "run.toml").is_file():
+                identity.refuse_edited(part)
                 identity.refuse_rounds(part, config)
     if rounds is not None:
         ranks.first(lambda: [lifecycle.go_on_after_stop(part) for part in stopped])

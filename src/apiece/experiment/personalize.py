@@ -13,26 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from apiece.algebra.generators import Pipeline, Table
 from apiece.algebra.optim import Freeze
 from apiece.config.assemble import Experiment, assemble
-from apiece.config.model import reading_of
-from apiece.config.splitting import columns_of
-from apiece.data import sound
-from apiece.data.archives import archive
-from apiece.data.arrays import Dataset, numbered
-from apiece.data.federation import Federation, federation, tensors
-from apiece.data.frames import samples_of
-from apiece.data.images import resized
-from apiece.data.sources import TABLES
-from apiece.data.split import Split
-from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
-from apiece.data.texts import from_jsonl
+from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
 from apiece.engine.predicting import predicting, predictor, remakes
@@ -42,6 +29,7 @@ from apiece.engine.traffic import down
 from apiece.errors import UserError
 from apiece.experiment import folders
 from apiece.experiment.descriptors import ROUNDS, new_descriptor
+from apiece.experiment.newcomer import newcomer
 from apiece.experiment.result import Result
 from apiece.experiment.run import trained
 from apiece.lifts.lift import Sequential
@@ -76,7 +64,7 @@ class Served(NamedTuple):
 
     def __str__(self) -> str:
         told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in self.values.items())
-        measured = f"; {told} on its {self.samples} test samples" if told else ""
+        measured = f"; {told} on its {self.samples} test samples" if told else "; not measured, without test samples"
         return (
             f"{self.way}; {self.up:,} numbers up and {self.down:,} down, {self.steps} local gradients, "
             f"{self.seconds:.2f} s{measured}"
@@ -108,8 +96,8 @@ def personalize(
     run: Path | Result, data: Path, out: Path | None = None, steps: int | None = None, plugin: Sequence[str] = ()
 ) -> Served:
     """Make a model for the client whose samples lie in `data` (an .npz of x_train, y_train, and x_test, y_test if any;
-    a .csv or .parquet if the run read a table; texts in a .jsonl). `run` is a run's folder, or the result that
-    `federate` returned, whose data or module may be a program's own.
+    a .csv or .parquet if the run read a table; texts in a .jsonl; a folder of images, one folder a class). `run` is a
+    run's folder, or the result that `federate` returned, whose data or module may be a program's own.
 
     `steps` local steps follow; if none are asked for, personal parameters that nothing else trains get those of a
     round. The model is written to the file `out`. `plugin`: the plug-in files that a folder's run was made with. Raises
@@ -117,6 +105,8 @@ def personalize(
     """
     if steps is not None and steps < 0:
         raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
+    if out is not None:
+        files.make_folder(out.absolute().parent)
     if isinstance(run, Result):
         served = serve(run, newcomer(run.experiment, data), steps)
     else:
@@ -142,74 +132,6 @@ def _from_folder(run: Path, data: Path, steps: int | None, plugin: Sequence[str]
         return serve(result, place, steps)
     finally:
         result.clients.close()
-
-
-def newcomer(experiment: Experiment, data: Path) -> Federation:
-    """A federation of the new client alone, with its samples read as the run's own."""
-    if experiment.dataset is not None and experiment.dataset.text:
-        texts = from_jsonl(data, reading_of(experiment.config.model), known=experiment.dataset.known)
-        train, test = (np.arange(len(x)) for x in (texts.x_train, texts.x_test))
-        return federation(texts, Split([train], [train[:0]], [test], [texts.name]))
-    if data.suffix in TABLES:
-        dataset, columns = experiment.dataset, columns_of(experiment.config)
-        arrays = samples_of(data, columns, dataset.preparation if dataset is not None else None)
-    else:
-        with archive(data) as stored:
-            arrays = {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
-    if not {"x_train", "y_train"} <= set(arrays) or ("x_test" in arrays) != ("y_test" in arrays):
-        raise UserError(
-            f"{data}: it has {', '.join(arrays) or 'no array that is read'}: give x_train and y_train, and x_test and "
-            "y_test or neither."
-        )
-    federated, dataset = experiment.federated, experiment.dataset
-    setting = federated.setup.setting
-    assert setting is not None
-    known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
-    name, dtype = federated.setup.task.name, federated.setup.initial.dtype
-    prepared = dataset is not None and dataset.preparation is not None and data.suffix not in TABLES
-    as_table = "; a .csv or .parquet with the run's columns is prepared as its table was" if prepared else ""
-
-    def part(which: str) -> tuple[Tensor, Tensor]:
-        x, y = (arrays[f"{name}_{which}"] for name in "xy")
-        given = sound.samples(str(data), which, resized(str(data), x, y, columns_of(experiment.config).resize))
-        y = _targets(str(data), which, y, name, given.shape[1:], known)
-        if dataset is None:
-            x = torch.from_numpy(given).to(dtype)
-        else:
-            _same_scale(str(data), given, dataset)
-            x = tensors(dataset, given, dtype)
-        if len(x) != len(y) or not len(y) or tuple(x.shape[1:]) != setting.shape:
-            raise UserError(
-                f"{data}: {len(x)} samples of shape {list(x.shape[1:])} and {len(y)} labels in {which}; the run has "
-                f"samples of shape {list(setting.shape)}: give one label each, and some{as_table}."
-            )
-        return x, torch.from_numpy(y).to(dtype) if y.dtype.kind == "f" else torch.from_numpy(y)
-
-    pool = part("train")
-    tested = {"x_test", "y_test"} <= set(arrays)
-    test = part("test") if tested else (pool[0][:0], pool[1][:0])
-    place = Federation(pool, test, [torch.arange(len(pool[1]))], [torch.arange(len(test[1]))], [data.stem])
-    return place.on(federated.setup.initial.device)
-
-
-def _targets(where: str, which: str, y: Any, task: str, shape: tuple[int, ...], known: np.ndarray) -> np.ndarray:
-    """The client's targets, as the run's task has them: the numbers of known labels, or the targets themselves."""
-    if task in (*UNLABELED, "multilabel"):
-        read = sound.targets(where, which, np.asarray(sound.plain(y)), real=task in REAL or task == "multilabel")
-        refuse_misfit(task, read, shape)
-        return read
-    return numbered(sound.labels(where, which, y), known, where)
-
-
-def _same_scale(where: str, x: np.ndarray, dataset: Dataset) -> None:
-    """Refuse images on another scale than the run's: uint8 is read as levels from 0 to 1, other numbers as they are."""
-    levels = dataset.x_train.dtype == np.uint8
-    if x.ndim < 3 or not len(x) or (x.dtype == np.uint8) == levels or (levels and x.min() >= 0 and x.max() <= 1):
-        return
-    raise UserError(
-        f"{where}: images of {x.dtype} from {x.min():g} to {x.max():g}, and the run's are {dataset.x_train.dtype}: "
-        f"give them so{', or from 0 to 1' if levels else ''}."
-    )
 
 
 def serve(result: Result, place: Federation, steps: int | None = None) -> Served:

@@ -131,7 +131,7 @@ def drawn(folders: str | Path | Iterable[str | Path], x: Across, y: str) -> Draw
     if not known:
         raise UserError(f"no run has {y!r} and {x} in rounds that all its seeds measured: take another x or y.")
     for name in curves.keys() - known.keys():
-        print(f"apiece: {name} has no {y!r}, and is left out.", file=sys.stderr)
+        print(f"apiece: {name} has no {y!r} ({number.key}), and is left out.", file=sys.stderr)
     scaled = {n: Curve(c.x, c.mean * number.scale, c.sd * number.scale) for n, c in known.items()}
     return Drawn(number, scaled, {name: place for place, name in enumerate(curves)})
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from apiece.config.located import placed
 from apiece.config.settings import Config
 from apiece.config.tables import from_table, to_table
 from apiece.report.drawing import COLORS, INK, style
@@ -60,7 +61,7 @@ class Tuned(NamedTuple):
         """The settings to run with: those of the search with the best values, for `federate(**settings)`."""
         name = algorithm or self.first
         changed = {"algorithm": name} | self.spaces[name].settings(self.best[name].values)
-        return to_table(from_table(to_table(replace(self.config, out=None)) | changed, "tune"))
+        return to_table(placed(from_table(to_table(replace(self.config, out=None)) | changed, "tune")))
 
     @property
     def first(self) -> str:
