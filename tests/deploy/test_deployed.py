@@ -80,7 +80,8 @@ def dealt(config: Config, home: Path, nodes: int = 3) -> Grid:
 def asked(config: Config, home: Path, terms: Terms = ALL) -> Request:
     request = Request(home / "serve" / FOLDER / "deployed.toml")
     usual = Config()
-    request.write(settled(replace(config, data="your own", split=usual.split, out=str(home / "deployed"))), terms)
+    config = replace(config, data="your own", split=usual.split, out=str(home / "deployed"))
+    request.write(settled(config, terms.nodes), terms)
     return request
 
 
@@ -179,7 +180,13 @@ def test_a_node_joins_between_rounds(tmp_path):
 def test_a_run_is_stopped_and_goes_on(tmp_path):
     config = replace(USUAL, algorithm="scaffold", rounds=3)
     grid, request = dealt(config, tmp_path), asked(config, tmp_path)
-    request.stop.touch()
+
+    def heard(name: str, frame: bytes) -> bytes:
+        if frames.unpack(frame)[0]["ask"] == "answer" and not (tmp_path / "deployed" / "metrics.jsonl").exists():
+            request.stop.touch()
+        return frame
+
+    grid.heard = heard
     coordinate(request, grid)
     assert request.ended() == "stopped after round 1"
     assert following.go_on(request).endswith("goes on from its last checkpoint.")
@@ -187,6 +194,52 @@ def test_a_run_is_stopped_and_goes_on(tmp_path):
     assert request.ended() == "done" and following.go_on(request).startswith("run 'deployed' is done")
     wired(config, tmp_path)
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+def test_a_run_that_waits_for_its_nodes_says_so_and_can_be_stopped(tmp_path):
+    grid, request = dealt(USUAL, tmp_path), asked(USUAL, tmp_path)
+    grid.away = {"client-0", "client-2"}
+    looks = iter(range(5))
+    online = grid.online
+
+    def look() -> Mapping[str, Any]:
+        if next(looks, None) is None:
+            request.stop.touch()
+        return online()
+
+    grid.online = look  # type: ignore[method-assign]
+    coordinate(request, grid)
+    assert request.ended() == "stopped before its first round" and not (tmp_path / "deployed").exists()
+    assert request.log.read_text().count("1 of 3 nodes are there: client-1; the run waits for more.") == 1
+    following.go_on(request)
+    assert request.due() and request.told() is None
+
+
+def tables(home: Path, wards: Mapping[str, str]) -> Grid:
+    """Nodes with a table each, of a number with gaps and a text of the node's words."""
+    folders = {}
+    for shift, (name, words) in enumerate(wards.items()):
+        rows = [f"{20 + i % 7 + shift if i % 5 else ''},{words[i % len(words)]},{'xy'[i % 2]}" for i in range(40)]
+        (home / f"{name}.csv").write_text("\n".join(["age,ward,label", *rows]))
+        folders[name] = home / "nodes" / name
+        Settings(name, str(home / f"{name}.csv")).save(folders[name])
+    return Grid(folders)
+
+
+@pytest.mark.slow
+def test_nodes_whose_tables_have_text_and_gaps_train_together(tmp_path):
+    grid = tables(tmp_path, {"north": "AB", "south": "BA"})
+    folder = deployed(replace(USUAL, algorithm="fedavg", model="mlp"), tmp_path, grid, Terms(2, 2, 60.0))
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["answered"] == 2 and 0 <= last["global_accuracy"] <= 1
+
+
+def test_nodes_whose_tables_have_other_words_are_refused(tmp_path):
+    grid = tables(tmp_path, {"north": "AB", "south": "ABC"})
+    request = asked(USUAL, tmp_path, Terms(2, 2, 60.0))
+    coordinate(request, grid)
+    said = "columns is ['age', 'ward (A, B)'] on the first and ['age', 'ward (A, B, C)'] on the second"
+    assert said in str(request.ended()) or "shape is [3] on the first and [4] on the second" in str(request.ended())
 
 
 @pytest.mark.slow

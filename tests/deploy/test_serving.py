@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,7 @@ from apiece.consortium.admission import admit, revoke
 from apiece.consortium.folder import make
 from apiece.consortium.keys import make_key
 from apiece.consortium.naming import Server
-from apiece.deploy import flower_commands
+from apiece.deploy import flower_commands, serving
 from apiece.deploy.flower_commands import Registered
 from apiece.deploy.request import FOLDER, Request, Terms
 from apiece.deploy.serving import Coordinator
@@ -149,3 +150,13 @@ def test_the_database_of_the_superlink_has_large_pages_and_is_made_once(tmp_path
             kept.commit()
             rows = kept.execute("SELECT count(*) FROM t").fetchone()
     assert rows == (2,)
+
+
+def test_a_port_that_another_program_has_is_refused_and_no_run_is_ready(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving, "GRACE", 0.2)
+    monkeypatch.setattr(Coordinator, "prepare", lambda self: [None, None])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port, said = other.getsockname()[1], list[str]()
+        with pytest.raises(UserError, match=f"another program has the port {port}: end it, or give another --port"):
+            Coordinator(tmp_path, tmp_path / "state", "127.0.0.1", port, said.append).serve(lambda: False)
+    assert not any("ready" in line for line in said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -67,7 +68,8 @@ class Admit:
         node = admission.admit(Path(self.folder), Path(self.request), _now(), self.replace, self.fingerprint)
         print(f"{node.name} is admitted with the key {node.fingerprint}.")
         if not self.fingerprint:
-            print(f"If its party reads out another, revoke it: `apiece deploy revoke {self.folder} {node.name}`.")
+            undo = f"apiece deploy revoke {shlex.quote(self.folder)} {node.name}"
+            print(f"If its party reads out another, revoke it: `{undo}`.")
 
 
 @dataclass(frozen=True)

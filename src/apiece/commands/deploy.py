@@ -130,7 +130,7 @@ class RunNodes:
         refuse_unknown(self.config)
         reached(Path(self.state))
         terms = Terms(self.nodes, self.quorum, self.deadline)
-        request = requested(Path(self.state), settled(self.config), terms)
+        request = requested(Path(self.state), settled(self.config, self.nodes), terms)
         print(f"run {request.name!r} is asked for; its notes are in {request.log}.")
         if not self.detach:
             follow(request, self.quiet)
@@ -151,7 +151,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Stop:
-    """End a run after its present round; `apiece deploy resume` lets it go on."""
+    """End a run after its present round, or before its first; `apiece deploy resume` lets it go on."""
 
     name: Positional[Name]
     state: State = STATE
@@ -161,7 +161,7 @@ class Stop:
 
         request = named(Path(self.state), self.name)
         request.stop.touch()
-        print(f"run {request.name!r} ends after its present round.")
+        print(f"run {request.name!r} ends after its present round, or at once if it has not begun.")
 
 
 @dataclass(frozen=True)

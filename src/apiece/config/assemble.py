@@ -158,7 +158,7 @@ def assemble(
     refuse_target(config.target, setup.task.metrics[0].unit)
     check_whole_numbers(setup.task, setup.initial, setup.initial_buffers, clients)
     _tell_of_rest(setup.task.space)
-    size = _cohort_size(config, len(clients.participants))
+    size = cohort_size(config, len(clients.participants))
     check_small_batches(
         federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
     )
@@ -244,7 +244,8 @@ def _tell_of_rest(space: Space) -> None:
         )
 
 
-def _cohort_size(config: Config, registered: int) -> int:
+def cohort_size(config: Config, registered: int) -> int:
+    """How many of these clients a round takes; raises UserError for more than there are."""
     counted = isinstance(config.cohort, int) or config.cohort > 1
     size = int(config.cohort) if counted else round(config.cohort * registered)
     if size > registered:

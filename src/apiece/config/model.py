@@ -122,8 +122,9 @@ def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> 
 def refuse_own(text: str, what: str) -> None:
     if text == OWN:
         raise UserError(
-            f"this run's {what} came from a program, and no command can make it again: go on in that program. There, "
+            f"this run's {what} came from a program or from nodes, and this command cannot have it. In that program, "
             "federate(..., resume=True) continues the run, its result.model(client=...) is a client's model, and "
-            "apiece.experiment.personalize.personalize(result, ...) serves a new client; `compare` takes such runs "
-            "with --no-references."
+            "apiece.experiment.personalize.personalize(result, ...) serves a new client. A run on nodes goes on by "
+            "`apiece deploy resume`, its model.safetensors is the global model, and each node keeps its own. `compare` "
+            "takes such runs with --no-references."
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -57,7 +58,7 @@ def make(folder: Path, names: Iterable[str], server: Server, now: dt.datetime) -
         authority(half, now)
         certify(half, server.host, now)
         _put(half / SETTINGS, tomli_w.dumps(server._asdict()))
-        words = {"server": server, "folder": folder.name, "authority": spoken(half / "ca.crt")}
+        words = {"server": server, "folder": shlex.quote(folder.name), "authority": spoken(half / "ca.crt")}
         _fill(TEMPLATES / "server", half / "server", **words)
         _fill(TEMPLATES / "chart", half / "chart", **words)
         for name in names:

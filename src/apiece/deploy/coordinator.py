@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from apiece.algebra.generators import Table
-from apiece.config.assemble import assemble
+from apiece.config.assemble import assemble, chosen_algorithm, cohort_size
 from apiece.config.settings import Config
 from apiece.data.catalog import OWN
 from apiece.deploy.facts import Facts, federation
@@ -27,9 +27,9 @@ from apiece.experiment.stopping import STOP
 from apiece.system import files
 
 
-def settled(config: Config) -> Config:
-    """The settings of a deployed run: its data are the nodes' own, and clients work where these are. Raises UserError
-    for settings that only a simulation has.
+def settled(config: Config, nodes: int) -> Config:
+    """The settings of a deployed run that begins with so many nodes: its data are the nodes' own, and clients work
+    where these are. Raises UserError for settings that only a simulation has, and for what no run could begin with.
     """
     if config.out is None:
         raise UserError("a deployed run needs a folder for what it makes: give --out.")
@@ -40,6 +40,8 @@ def settled(config: Config) -> Config:
             raise UserError(f"{name}={value!r} is for simulated clients, and nodes have their own data: leave it out.")
     if config.init is not None or config.seeds:
         raise UserError("a deployed run takes neither --init nor --seeds: leave them out, and begin one run a seed.")
+    chosen_algorithm(config.algorithm, config.plugin)
+    cohort_size(config, nodes)
     return replace(config, data=OWN, lift="wired", out=str(Path(config.out).absolute()), on_bad_client="skip")
 
 
@@ -76,7 +78,10 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
     config, terms = request.read()
     told, began = request.told(), time.monotonic()
     if told is None:
-        told = [asdict(facts) for facts in gathered(nodes, terms.nodes, terms.patience, request.say)]
+        found = gathered(nodes, terms.nodes, terms.patience, request.say, request.stop.exists)
+        if not found:
+            return request.end("stopped before its first round")
+        told = [asdict(facts) for facts in found]
         request.keep_told(told)
     floor = time.monotonic() - began  # where all nodes were there: messages, and next to no work
     facts = [Facts.of(each) for each in told]

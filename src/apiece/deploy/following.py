@@ -22,9 +22,10 @@ LOOK = 1.0  # seconds
 def requested(state: Path, config: Config, terms: Terms) -> Request:
     """Ask the coordinator of a folder for a run; it is named after the folder that the run will be in."""
     out = Path(str(config.out))
-    folders.refuse_existing(out)
     word = re.sub(r"[^a-z0-9-]+", "-", out.name.lower()).strip("-") or "run"
     request = Request(state / FOLDER / f"{word}-{zlib.crc32(str(out).encode()):08x}.toml")
+    request.refuse_existing()
+    folders.refuse_existing(out)
     request.write(config, terms)
     return request
 
@@ -70,12 +71,16 @@ def _log(request: Request) -> list[str]:
 
 
 def follow(request: Request, quiet: bool) -> None:
-    """Print the rounds of a run as they come, until it ends; raises UserError if it fails."""
-    shown, folder = 0, Path(str(request.read()[0].out))
-    while (ended := request.ended()) is None:
-        shown = _show(folder, shown, quiet)
+    """Print the rounds of a run and its notes as they come, until it ends; raises UserError if it fails."""
+    shown, told, folder = 0, 0, Path(str(request.read()[0].out))
+    while True:
+        ended, notes = request.ended(), _log(request)
+        for line in notes[told:] if not quiet else ():
+            print(line, flush=True)
+        shown, told = _show(folder, shown, quiet), len(notes)
+        if ended is not None:
+            break
         time.sleep(LOOK)
-    _show(folder, shown, quiet)
     if ended.startswith("failed: "):
         raise UserError(ended.removeprefix("failed: "))
     print(f"run {request.name!r}: {ended}; see {folder / 'report.html'}.")
@@ -115,7 +120,8 @@ def status(state: Path) -> list[str]:
         config, terms = request.read()
         done = len(_rounds(Path(str(config.out))))
         ended = request.ended()
-        where = ended or ("at work" if running(request) else "waits for the server")
+        waits = "waits for its nodes" if request.told() is None else "at work"
+        where = ended or (waits if running(request) else "waits for the server")
         told.append(f"run {request.name}: {where}, {done} of {config.rounds} rounds, {config.algorithm}, {config.out}")
         told += [f"    {line}" for line in _log(request)[-1:]]
     return told

@@ -16,6 +16,7 @@ from apiece.config.reading import as_taken
 from apiece.data.arrays import Dataset, as_task, numbered, task_of
 from apiece.data.columns import Columns
 from apiece.data.federation import federation
+from apiece.data.preparing import Part
 from apiece.data.sources import load
 from apiece.deploy.facts import Facts
 from apiece.errors import UserError
@@ -44,7 +45,7 @@ def facts(dataset: Dataset, name: str) -> Facts:
     known = dataset.known if dataset.targets_train is None else None
     labels = [] if known is None else known.tolist()
     preparation = dataset.preparation
-    columns = [] if preparation is None else [_called(*part) for part in preparation.parts]
+    columns = [] if preparation is None else [_called(part) for part in preparation.parts]
     kinds = {True: "float", False: "int64"}
     return Facts(
         name,
@@ -61,9 +62,9 @@ def facts(dataset: Dataset, name: str) -> Facts:
     )
 
 
-def _called(name: str, width: int, categories: Any) -> str:
+def _called(part: Part) -> str:
     """A column as people read it: its name and the words that it may have."""
-    return name if categories is None else f"{name} ({', '.join(map(str, categories))})"
+    return part.name if part.categories is None else f"{part.name} ({', '.join(part.categories)})"
 
 
 def samples(dataset: Dataset, labels: tuple[Any, ...] | list[Any], dtype: torch.dtype = torch.float32) -> Own:

@@ -156,16 +156,28 @@ class Phases:
         """Do nothing: the nodes go on without this process."""
 
 
-def gathered(nodes: Nodes, count: int, deadline: float, say: Callable[[str], None]) -> list[Facts]:
-    """What so many nodes tell of their data: the first that are there, by name; raises UserError after the deadline."""
+def gathered(
+    nodes: Nodes, count: int, deadline: float, say: Callable[[str], None], stopped: Callable[[], bool] = lambda: False
+) -> list[Facts]:
+    """What so many nodes tell of their data: the first that are there, by name; nothing if it is `stopped` before.
+    Raises UserError after the deadline.
+    """
     told: dict[str, Facts] = {}
-    until = time.monotonic() + deadline
+    until, waiting = time.monotonic() + deadline, ""
     while len(told) < count and time.monotonic() < until:
+        if stopped():
+            return []
         there = sorted(name for name in nodes.online() if name not in told)
         if len(there) + len(told) >= count:
             told |= telling(nodes, there, min(until, time.monotonic() + TELLING), say)
-        else:
-            time.sleep(LOOK)
+            continue
+        names = sorted([*told, *there])
+        who = f": {', '.join(names)}" if names else ""
+        here = f"{len(names)} of {count} nodes are there{who}; the run waits for more."
+        if here != waiting:
+            say(here)
+        waiting = here
+        time.sleep(LOOK)
     if len(told) < count:
         raise UserError(
             f"{len(told)} of {count} nodes told of their data in {deadline:g} seconds ({', '.join(sorted(told))}): see "

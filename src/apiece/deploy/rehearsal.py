@@ -152,7 +152,7 @@ def ask_for(config: Config, home: Path, out: str, terms: Terms) -> Request:
     usual = Config()
     simulated = {name: getattr(usual, name) for name in ("split", "clients", "unseen", "data_dir", "resize")}
     config = replace(config, **simulated, data=OWN, out=str(home / out))
-    return requested(home / "serve", settled(config), terms)
+    return requested(home / "serve", settled(config, terms.nodes), terms)
 
 
 def differences(home: Path, names: list[str], deployed: str = "deployed", wired: str = "wired") -> list[str]:

@@ -62,10 +62,16 @@ class Request:
     def name(self) -> str:
         return self.path.stem
 
+    def refuse_existing(self) -> None:
+        """Raise UserError if this run was asked for already."""
+        if self.path.exists():
+            raise UserError(
+                f"there is a run {self.name!r} already: take another --out, or `apiece deploy resume {self.name}`."
+            )
+
     def write(self, config: Config, terms: Terms) -> None:
         """Ask for a run; raises UserError if there is one of that name."""
-        if self.path.exists():
-            raise UserError(f"there is a run {self.name!r} already: take another --out, or `apiece deploy resume`.")
+        self.refuse_existing()
         files.make_folder(self.path.parent)
         above = _above(Path(str(config.out)))
         table = {"terms": dataclasses.asdict(terms), "config": to_table(config), "above": [str(above), _number(above)]}

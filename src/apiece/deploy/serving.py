@@ -20,7 +20,7 @@ from apiece.consortium.keys import fingerprint
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.flower_commands import Connection
 from apiece.deploy.request import FOLDER, Request, requests
-from apiece.deploy.supervise import Kept, kept
+from apiece.deploy.supervise import GRACE, Kept, kept
 from apiece.errors import UserError
 from apiece.system import files
 
@@ -74,19 +74,27 @@ class Coordinator:
         ]
 
     def serve(self, until: Callable[[], bool]) -> None:
-        """Keep everything running until `until` says so."""
+        """Keep everything running until `until` says so; raises UserError if another program has the port."""
         link, executor = processes = self.prepare()
+        self._refuse_taken(time.monotonic() + GRACE)
         ready = False
         with kept(processes):
             while not until():
                 link.look()
-                if self._answers():
+                if link.runs and self._answers():
                     if not ready:
                         self.say(f"ready: nodes join at port {self.port}, and `apiece deploy run` begins a run.")
                         ready = True
                     executor.look()
                     self._goes_on()
                 time.sleep(LOOK)
+
+    def _refuse_taken(self, until: float) -> None:
+        """Wait until then for the port: the server of a process before this one may be about to end."""
+        while self._answers():
+            if time.monotonic() > until:
+                raise UserError(f"another program has the port {self.port}: end it, or give another --port.")
+            time.sleep(LOOK)
 
     def _answers(self) -> bool:
         """Whether the SuperLink takes connections."""
