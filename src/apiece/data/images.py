@@ -37,8 +37,11 @@ def samples_in(path: Path, size: tuple[int, int] | None) -> dict[str, np.ndarray
     FOLDER/train/CLASS/IMAGE, with x_test, y_test of FOLDER/test/CLASS/IMAGE, if that is there.
     """
     parts = {"train": path / "train", "test": path / "test"} if (path / "train").is_dir() else {"train": path}
-    read = {which: _read(folder, size) for which, folder in parts.items() if folder.is_dir()}
-    return {f"{kind}_{which}": found[i] for which, found in read.items() for i, kind in enumerate("xy")}
+    found = {}
+    for which, folder in parts.items():
+        if folder.is_dir():
+            found[f"x_{which}"], found[f"y_{which}"], _ = _read(folder, size)
+    return found
 
 
 def stacked(where: str, images: Sequence[Any], size: tuple[int, int] | None = None) -> np.ndarray:
