@@ -11,6 +11,7 @@ from support import tiers
 from support.contract import brief, every_piece
 from support.subjects import held, normed
 
+from apiece import federate
 from apiece.algebra.composition import Alternate, Cohort, Period, Server, StepSize, algorithm
 from apiece.algebra.draws import Draw
 from apiece.algebra.message import Uniform
@@ -326,6 +327,43 @@ class Multiplies(Good):
 def test_a_model_that_a_slot_changes_in_place_is_refused_where_it_is_called():
     with pytest.raises(UserError, match="Multiplies.personal changes a tensor in place that it was given"):
         check(Multiplies())
+
+
+IN_PLACE = {  # what a piece may change by mistake, and in which slot
+    "report": lambda view: view.end.mul_(0.5),
+    "remember": lambda view: view.client["visits"].add_(1),
+    "upload": lambda view, message: message.delta.mul_(0.5),
+    "correct": lambda view: view.client["visits"].add_(1),
+    "start": lambda view, theta: view.sent.mul_(0.5),
+}
+
+
+@pytest.mark.parametrize("slot", IN_PLACE)
+def test_what_a_view_holds_is_not_changed_in_place(slot):
+    """By the contract, and in a run, where it would change what other pieces see."""
+
+    def filled(self, *given):
+        IN_PLACE[slot](*given)
+        return getattr(Good, slot)(self, *given)
+
+    kind = type("Writes", (Good,), {slot: filled, "__doc__": "Writes where it reads."})
+    said = f"Writes.{slot} changes a tensor in place that it was given"
+    with pytest.raises(UserError, match=said):
+        check(kind())
+    with pytest.raises(UserError, match=said):
+        federate("softmax_regression", "digits", algorithm(kind(), name="writes"), clients=3, rounds=2, steps=1)
+
+
+class BySize(Good):
+    """A whole number times a number of Python: float32 where clients are stacked."""
+
+    def correct(self, view):
+        return (), lambda scratch, g, theta, batch: (scratch, g * (1 - 0.1 / view.data.size))
+
+
+def test_a_difference_of_single_precision_has_its_own_reason():
+    with pytest.raises(AssertionError, match=r"law 1 \(vectorized\): .* differs by \S+e-\d+: so little comes from"):
+        check(BySize())
 
 
 class Unpredictable(Good):

@@ -20,11 +20,13 @@ from support.helpers import run as rounds
 from support.outer import cli
 from torch import nn
 
-from apiece import View, check
+from apiece import Piece, View, check
+from apiece.algebra.message import Sum
 from apiece.language.algorithms import scaffold
 from apiece.lifts.lift import Sequential, Vectorized
 
 PAGE = (ROOT / "docs" / "adding-a-piece.md").read_text()
+OWN_SAMPLES = re.findall(r"\n```\n((?:x, y|losses) = .*?)```", PAGE, re.S)  # what a slot computes of the client's samples
 FILE, *SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 (PROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
 CONTRACT, *CONSOLES = re.findall(r"```console\n(.*?)```", PAGE, re.S)
@@ -161,6 +163,32 @@ def test_the_entry_point_of_the_page(here, monkeypatch):
     assert recorded["versions"][about["name"]] == about["version"] and "plugin" not in recorded["config"]
     last = cli("algorithms").out.splitlines()[-1]
     assert last.startswith("centered(strength=1.0)") and last.endswith("(Yong et al. 2020).")
+
+
+class OwnSamples(Piece):
+    """Reports what the page computes of the client's own samples, and the server keeps its sum."""
+
+    @classmethod
+    def neutral(cls):
+        return "what it reports has no size"
+
+    def server_memory(self, theta):
+        return theta.new_zeros(2)
+
+    def report(self, view):
+        names = {"view": view, "torch": torch, "F": torch.nn.functional, "theta": view.end}
+        for block in OWN_SAMPLES:
+            exec(compile(block, "docs/adding-a-piece.md", "exec"), names)
+        found = [torch.where(torch.as_tensor(view.data.size > 0), names[name], 0.0) for name in ("mean", "loss")]
+        return Sum(torch.stack(found).to(view.sent.dtype))
+
+    def learn(self, memory, g, report, share):
+        return g, memory + report.x
+
+
+def test_what_counts_the_clients_own_samples_alone_keeps_the_laws():
+    assert [len(block.splitlines()) for block in OWN_SAMPLES] == [3, 2]
+    assert check(OwnSamples()).vectorized < 1e-12
 
 
 def test_the_table_of_the_view_has_all_that_it_has():

@@ -4,7 +4,7 @@ is defined: what an own piece does by mistake is said in one sentence, instead o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from inspect import getattr_static, signature
 from traceback import walk_tb
@@ -17,10 +17,12 @@ from torch.utils._pytree import tree_leaves
 from apiece.algebra.draws import Draw
 from apiece.algebra.message import Message
 from apiece.algebra.trees import alike, described, every_leaf, of_marks, of_tensors, parts_of
+from apiece.algebra.view import View
 from apiece.errors import UserError
 
 MADE = "a slot makes a new tensor, as theta - x does and theta -= x does not"
 RULE = "scratch", "g", "theta", "batch"  # what a rule is called with in every step
+SEEN = "sent", "model", "start", "end", "gradient", "draws", "server", "client", "scratch", "message"  # of a view
 Given = Sequence[Any]  # a slot's arguments without the piece
 Held = Callable[[str, Given, Any], Any]  # (who returned it, what it was given, what it returned) -> what is used of it
 
@@ -43,7 +45,7 @@ def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any
     @wraps(function)
     def filled(piece: Any, *given: Any, **named: Any) -> Any:
         who = f"{type(piece).__name__}.{slot}"
-        vectors = [each for each in (*given, *named.values()) if isinstance(each, Tensor)]
+        vectors = [tensor for each in (*given, *named.values()) for tensor in _tensors(each)]
         before = _versions(vectors)
         returned = function(piece, *given, **named)
         if _versions(vectors) != before:
@@ -54,6 +56,17 @@ def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any
 
     cast("Any", filled).slot = slot  # a class that inherits it does not hold it again
     return filled
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    """The tensors of one argument of a slot; of a view, those that are not the client's samples."""
+    if isinstance(given, Tensor):
+        yield given
+    elif isinstance(given, View):
+        yield from _tensors([getattr(given, name) for name in SEEN])
+    elif isinstance(given, tuple | list | dict):
+        for part in given.values() if isinstance(given, dict) else given:
+            yield from _tensors(part)
 
 
 def _versions(vectors: Sequence[Tensor]) -> list[int]:
