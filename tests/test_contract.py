@@ -361,6 +361,19 @@ class BySize(Good):
         return (), lambda scratch, g, theta, batch: (scratch, g * (1 - 0.1 / view.data.size))
 
 
+class Seeded(Good):
+    """Draws from a source of its own, with a seed."""
+
+    def correct(self, view):
+        noise = torch.randn(view.sent.shape, generator=torch.Generator().manual_seed(7))
+        return (), lambda scratch, g, theta, batch: (scratch, g + noise)
+
+
+def test_what_is_drawn_beside_the_draws_is_said_without_words_of_torch():
+    with pytest.raises(AssertionError, match="Seeded.correct fails on .*: it draws at random: declare in the slot"):
+        check(Seeded())
+
+
 def test_a_difference_of_single_precision_has_its_own_reason():
     with pytest.raises(AssertionError, match=r"law 1 \(vectorized\): .* differs by \S+e-\d+: so little comes from"):
         check(BySize())

@@ -26,7 +26,7 @@ from apiece.language.algorithms import scaffold
 from apiece.lifts.lift import Sequential, Vectorized
 
 PAGE = (ROOT / "docs" / "adding-a-piece.md").read_text()
-OWN_SAMPLES = re.findall(r"\n```\n((?:x, y|losses) = .*?)```", PAGE, re.S)  # what a slot computes of the client's samples
+OWN_SAMPLES = re.findall(r"\n```\n((?:x, y|losses) = .*?)```", PAGE, re.S)  # in a slot, of a client's samples
 FILE, *SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 (PROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
 CONTRACT, *CONSOLES = re.findall(r"```console\n(.*?)```", PAGE, re.S)

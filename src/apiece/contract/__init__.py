@@ -44,6 +44,7 @@ from apiece.storage.trees import flatten
 
 PLACES = (), (Period("body", 2),), (Period("head", NEVER),)  # a piece alone, beside a slow and a personal group
 SINGLE = 1e-6  # a difference below this comes from a float32 among float64
+RANDOM = "in randomness error mode"  # how torch refuses to draw for stacked clients
 PADDED = (
     ": most likely a piece takes len(view.batches) for the client's number of steps, or reads a batch beyond it; "
     "batches are padded to the longest where clients are stacked, and view.planned is the client's own number of steps"
@@ -84,7 +85,8 @@ def check(subject: Algorithm | Piece, module: Callable[[], nn.Module] = model, *
     except Exception as error:
         if not (slot := blamed(error)):
             raise
-        what = f"{type(error).__name__}: {said(error)}"
+        drawn = "it draws at random: declare in the slot `draws` what is drawn" if RANDOM in str(error) else ""
+        what = drawn or f"{type(error).__name__}: {said(error)}"
         raise AssertionError(f"{slot} fails on the contract's problem: {what}.") from error
 
 
