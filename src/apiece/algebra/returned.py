@@ -64,8 +64,8 @@ def _tensors(given: Any) -> Iterator[Tensor]:
         yield given
     elif isinstance(given, View):
         yield from _tensors([getattr(given, name) for name in SEEN])
-    elif isinstance(given, tuple | list | dict):
-        for part in given.values() if isinstance(given, dict) else given:
+    else:
+        for part in parts_of(given) or ():
             yield from _tensors(part)
 
 
