@@ -210,4 +210,4 @@ def test_resume_of_a_run_that_has_ended_says_so_at_once(tmp_path, monkeypatch):
         assert ended.code == 0 and "has ended" not in ended.out and (tmp_path / "run" / lost).is_file()
     text = (tmp_path / "run" / "run.toml").read_text()
     (tmp_path / "run" / "run.toml").write_text(text.replace("batch = 8", "batch = 4"))
-    sentence(cli("resume", tmp_path / "run"), "belongs to run")  # another run than that which ended
+    sentence(cli("resume", tmp_path / "run"), "other settings than its run began with")  # not the run that ended

@@ -75,8 +75,12 @@ def refuse_another(folder: Path, config: Config) -> None:
 
 
 def refuse_edited(folder: Path) -> None:
-    """Raise UserError if run.toml has other settings than the run began with."""
-    if noted(folder).get("digest", there := digest(recorded(folder), folder)) != there:
+    """Raise UserError if run.toml has other settings than the run began with, as far as the folder tells that: one that
+    is older than the copies of what runs start from has another kind of identity.
+    """
+    config, begun = recorded(folder), noted(folder).get("digest")
+    older = config.init is not None and not (folder / INIT).is_file()
+    if begun is not None and not older and begun != digest(config, folder):
         raise UserError(
             f"{folder / 'run.toml'} has other settings than its run began with: put the old ones back, or begin "
             f"another run, `apiece run --config {folder / 'run.toml'} --out FOLDER`."
