@@ -22,7 +22,7 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
     that the run was made with.
     """
     config = folders.read_one(folder, plugin)
-    files.make_folder(out.absolute().parent)
+    files.make_folder(out.parent)
     result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
     if config.adapter is not None and out.suffix != ".safetensors":
         save_adapter(result.experiment.module, names.one("adapter", config.adapter), result.model(client), out)
