@@ -50,7 +50,6 @@ def facts_of(given) -> Facts:
         alike=True,
         workers=min(CORES, problem.cohort),
         calls=-(-problem.cohort // compiled(space, "cpu", problem.cohort, CORES).chunk),
-        recorded=problem.samples // problem.batch,
     )
 
 

@@ -23,26 +23,26 @@ from apiece.networks import models
 from apiece.networks.attention import attention
 
 FACTS = {  # of the works of benchmarks/training.py, a round each, with the seconds of a round that auto took there
-    "softmax regression": (Facts(1.5e6, 10_000, 1, 7_850, False, True, True, 2, 34, 10), 0.80),
-    "mlp": (Facts(38e6, 500, 3, 199_210, False, False, True, 2, 2, 50), 0.31),
-    "lenet": (Facts(214e6, 500, 5, 85_822, True, False, True, 2, 2, 50), 1.49),
-    "small lenet": (Facts(54e6, 500, 5, 44_426, True, False, True, 2, 2, 50), 1.16),
-    "pfl": (Facts(1010e6, 250, 4, 1_626_442, True, False, True, 2, 50, 5), 3.09),
+    "softmax regression": (Facts(1.5e6, 10_000, 1, 7_850, False, True, True, 2, 34), 0.80),
+    "mlp": (Facts(38e6, 500, 3, 199_210, False, False, True, 2, 2), 0.31),
+    "lenet": (Facts(214e6, 500, 5, 85_822, True, False, True, 2, 2), 1.49),
+    "small lenet": (Facts(54e6, 500, 5, 44_426, True, False, True, 2, 2), 1.16),
+    "pfl": (Facts(1010e6, 250, 4, 1_626_442, True, False, True, 2, 50), 3.09),
 }
 QUICK = {"clients": 4, "rounds": 2, "steps": "2", "batch": 8, "split": "iid", "model": "mlp(hidden=[8])"}
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_a_minute_is_not_worth_a_compiler_and_an_hour_is(name):
+def test_an_hour_is_worth_a_compiler_and_a_minute_is_for_a_perceptron(name):
+    """As measured (docs/benchmarks.md): a perceptron's program is made in seconds, and saves a third of its rounds."""
     facts, seconds = FACTS[name]
     long = lambda minutes: compiling(facts._replace(steps=facts.steps * 60 * minutes / seconds))
-    assert not long(1).pays and long(60).pays
+    assert long(1).pays == (name == "mlp") and long(60).pays
 
 
 @pytest.mark.parametrize(
     "change, why",
-    [({"alike": False}, "differ"), ({"size": 1 << 24}, "parameters"), ({"workers": 8}, "idle"), ({"steps": 1}, "from"),
-     ({"recorded": 500}, "gigabytes")],  # fmt: skip
+    [({"alike": False}, "differ"), ({"size": 1 << 24}, "parameters"), ({"workers": 8}, "idle"), ({"steps": 1}, "from")],
 )
 def test_what_is_not_compiled_however_long(change, why):
     facts = FACTS["lenet"][0]._replace(steps=1e7)
@@ -97,7 +97,6 @@ def test_a_run_that_is_worth_it_is_compiled_and_goes_on_so(tmp_path, monkeypatch
     config = Config(**QUICK, lift="auto", workers=2)
     monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 0.0))
     monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
-    monkeypatch.setattr(worth, "RECORDED", 0.0)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", lambda graph: graph)
     whole, begun = tmp_path / "whole", tmp_path / "begun"
     run_config(replace(config, rounds=4, out=str(whole)))
@@ -116,17 +115,18 @@ def test_without_a_compiler_a_new_run_is_not_compiled_and_says_why(tmp_path, mon
 
     monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 0.0))
     monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
-    monkeypatch.setattr(worth, "RECORDED", 0.0)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", missing)
     run_config(Config(**QUICK, workers=2, out=str(tmp_path / "run")))
     assert noted(tmp_path / "run")["lift"].startswith("Threaded") and "no g++ here" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("algorithm, why", [("fedrep", "kinds of local step"), ("fedgen", "cannot be recorded")])
-def test_what_cannot_be_compiled_is_found_in_its_recording(algorithm, why):
-    made = assemble(Config(**QUICK | {"steps": "12", "algorithm": algorithm}))
-    lift, left = choice.tried(made)
-    assert why in left
+@pytest.mark.slow
+# FedGen's steps differ from the second round on, which is tried as well
+@pytest.mark.parametrize("algorithm, recordings, why", [("fedrep", 1, ""), ("fedgen", 2, "kinds of local step")])
+def test_what_cannot_be_compiled_is_found_in_its_recording(algorithm, recordings, why, monkeypatch):
+    monkeypatch.setattr("apiece.lifts.compiled._by_torch", lambda graph: graph)
+    lift, left = choice.tried(assemble(Config(**QUICK | {"steps": "12", "algorithm": algorithm})))
+    assert len(lift.programs) == recordings and (why in left if why else not left)
     lift.close()
 
 

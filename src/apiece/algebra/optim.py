@@ -127,12 +127,11 @@ class Freeze:
     def init(self, theta: Tensor) -> Any:
         return self.optimizer.init(theta)
 
-    def moves(self, step: int, steps: int | Tensor) -> Tensor:
+    def moves(self, step: int | Tensor, steps: int | Tensor) -> Tensor:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
-        if not 0 < self.count < 1:
-            return self.first if step < self.count else ~self.first
-        count = torch.round(scalar(steps, self.first, torch.float64) * self.count)
-        return torch.where(step < count, self.first, ~self.first)
+        share = 0 < self.count < 1
+        early = step < (torch.round(scalar(steps, self.first, torch.float64) * self.count) if share else self.count)
+        return torch.where(scalar(early, self.first), self.first, ~self.first)
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate) -> tuple[Tensor, Any]:
         return self.optimizer.step(gradient, theta, state, lr)
@@ -148,7 +147,7 @@ class Moving:
     def init(self, theta: Tensor) -> Any:
         return self.optimizer.init(theta)
 
-    def moves(self, step: int, steps: int | Tensor) -> Tensor:
+    def moves(self, step: int | Tensor, steps: int | Tensor) -> Tensor:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
         inner = getattr(self.optimizer, "moves", None)
         return self.which if inner is None else self.which & inner(step, steps)

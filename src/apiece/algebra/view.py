@@ -35,6 +35,14 @@ class Descend(Protocol):
     ) -> Tensor: ...
 
 
+class Repeat(Protocol):
+    """The state after so many times of state <- step(state), beginning with `first`: what a loop of Python computes,
+    but where calls are recorded, its step is recorded and compiled once. A state is a tensor or a tuple of tensors.
+    """
+
+    def __call__(self, step: Callable[[Any], Any], first: Any, times: int) -> Any: ...
+
+
 class View(NamedTuple):
     """What a piece may know of one client in one round, and nothing else. Vectors are [D].
 
@@ -66,7 +74,8 @@ class View(NamedTuple):
     batches: Batches  # of every local step; where clients are stacked, padded to the longest: `planned` counts them
     task: TaskView  # the model and the loss as functions of vectors
     descend: Descend
-    step: Callable[[], int]  # the number of the local step being taken, 0, 1, ..., for an objective to call
+    step: Callable[[], int | Tensor]  # the number of the local step being taken, 0, 1, ..., for an objective to call
+    repeat: Repeat
     since: Callable[[int], bool]  # whether `round` is this or more, to decide by: recorded calls know no more of it
     equal_steps: bool = False  # whether all clients who answer have taken as many steps of one size since `start`
     # and what is this piece's own:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
+
+from apiece.system.numbered import by_number
 
 
 class Samples(NamedTuple):
@@ -23,9 +25,9 @@ class Samples(NamedTuple):
         where = self.index[rows]
         return _map(lambda leaf: leaf[where], self.pool)
 
-    def places(self, batches: Any) -> Sequence[Tensor]:
-        """The pool's rows of each step's batch, looked up once and separately, so that all steps are the same."""
-        return [self.index[rows] for rows in batches]
+    def places(self, batches: Any) -> Callable[[Any], Tensor]:
+        """The number of a step -> the pool's rows of its batch, looked up before all steps, so that these are alike."""
+        return by_number(self.index[batches] if isinstance(batches, Tensor) else [self.index[r] for r in batches])
 
     def all(self) -> Any:
         """Every sample (padded by repetition to the common length where clients are stacked)."""

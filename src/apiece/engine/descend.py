@@ -11,6 +11,7 @@ from apiece.algebra.optim import Optimizer, Rate, clip
 from apiece.algebra.periods import select
 from apiece.algebra.view import Loss, Rule
 from apiece.engine.stepping import Stepping
+from apiece.system.numbered import Number
 from apiece.vector.task import Passes, Task
 
 
@@ -52,7 +53,7 @@ def descend(
     objective: Loss,
     rules: Sequence[tuple[int, Rule]],
     first: Local,
-    feed: Callable[[int], Any],
+    feed: Callable[[Any], Any],
     steps: int | Tensor,
     lr: Rate,
 ) -> Local:
@@ -60,16 +61,16 @@ def descend(
 
     `stepping` says how a gradient is taken and which of the steps are this client's (a lift's business).
     """
-    here = first
     moves = getattr(recipe.optimizer, "moves", None)
-    for k, active in stepping.steps(steps):
-        batch = feed(k)
-        passes.buffers, passes.step = here.buffers, k
+
+    def step(here: Local, k: Any, active: Any) -> Local:
+        batch, number = feed(k), k.value if isinstance(k, Number) else k
+        passes.buffers, passes.step = here.buffers, number
         passes.stream.step(k)
         g, loss, buffers = stepping.differentiate(passes.with_buffers(objective, batch), here.theta)
         if recipe.clip is not None:
             g = clip(g, recipe.clip)
-        mask = True if moves is None else moves(k, steps)
+        mask = True if moves is None else moves(number, steps)
         total, count = here.total, here.steps + 1
         if recipe.gradient:
             total = select(mask, total + g, total)
@@ -80,6 +81,8 @@ def descend(
         if mask is not True:
             theta, optimizer = select(mask, (theta, optimizer), (here.theta, here.optimizer))
             count = here.steps + mask.to(here.steps.dtype)
-        here = select(active, Local(theta, buffers, optimizer, tuple(scratch), count, total, here.loss + loss), here)
+        return select(active, Local(theta, buffers, optimizer, tuple(scratch), count, total, here.loss + loss), here)
+
+    last = stepping.loop(step, first, steps)
     passes.stream.leave()
-    return here
+    return last

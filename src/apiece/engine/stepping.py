@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self, cast
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from apiece.system.typed import map_tree
 
 Function = Callable[[Tensor], tuple[Tensor, Any]]  # theta [D] -> (value, auxiliary value)
+Step = Callable[[Any, Any, Any], Any]  # (state, number of the step, whether it is taken) -> the next state
 
 
 class Stepping(Protocol):
@@ -25,8 +26,8 @@ class Stepping(Protocol):
         """The samples [B, ...] at these places [B] of the pool."""
         ...
 
-    def steps(self, count: int | Tensor) -> Iterator[tuple[int, bool | Tensor]]:
-        """(number of the step, whether it is taken) of a client with so many."""
+    def loop(self, step: Step, first: Any, count: int | Tensor) -> Any:
+        """The state after all steps of a client with so many; the first begins with the state `first`."""
         ...
 
     def since(self, round: int | Tensor, first: int) -> bool:
@@ -48,9 +49,12 @@ class Loop:
         """The samples [B, ...] at these places [B] of the pool."""
         return _leaves(lambda leaf: leaf.index_select(0, places), pool)
 
-    def steps(self, count: int | Tensor) -> Iterator[tuple[int, bool | Tensor]]:
-        """(number of the step, whether it is taken) of a client with so many."""
-        return ((k, True) for k in range(int(count)))
+    def loop(self, step: Step, first: Any, count: int | Tensor) -> Any:
+        """The state after all steps of a client with so many; the first begins with the state `first`."""
+        here = first
+        for k in range(int(count)):
+            here = step(here, k, True)
+        return here
 
     def since(self, round: int | Tensor, first: int) -> bool:
         """Whether the number of this round is `first` or more."""
@@ -90,9 +94,19 @@ class Batched:
     def take(self, pool: Any, places: Tensor) -> Any:
         return _leaves(lambda leaf: _lookup(leaf, places), pool)
 
-    def steps(self, count: int | Tensor) -> Iterator[tuple[int, bool | Tensor]]:
-        most = count if isinstance(count, int) else self.most
-        return ((k, k < count if self.ragged else True) for k in range(most))
+    def loop(self, step: Step, first: Any, count: int | Tensor) -> Any:
+        here = first
+        for k in range(self.longest(count)):
+            here = step(here, k, self.takes(k, count))
+        return here
+
+    def longest(self, count: int | Tensor) -> int:
+        """How many steps are computed for clients with so many."""
+        return count if isinstance(count, int) else self.most
+
+    def takes(self, k: int | Tensor, count: int | Tensor) -> bool | Tensor:
+        """Whether a client with so many steps takes step k."""
+        return k < count if self.ragged and not isinstance(count, int) else True
 
     def since(self, round: int | Tensor, first: int) -> bool:
         """Whether the number of this round is `first` or more."""

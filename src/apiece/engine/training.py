@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -16,21 +15,22 @@ from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Stepping
 from apiece.errors import UserError
+from apiece.system.numbered import by_number
 from apiece.system.typed import map_tree
 from apiece.vector.drawing import Still, Stream
 from apiece.vector.task import Passes
 
 
-def feed(setup: Setup, stepping: Stepping, client: ClientTask) -> Callable[[int], Any]:
+def feed(setup: Setup, stepping: Stepping, client: ClientTask) -> Callable[[Any], Any]:
     """The number of a local step -> its batch, augmented."""
     augment, places = setup.task.augment, client.samples.places(client.batches)
     if augment is None:
-        return lambda k: stepping.take(client.samples.pool, places[k])
-    drawn = [map_tree(itemgetter(k), client.augment) for k in range(len(places))]
+        return lambda k: stepping.take(client.samples.pool, places(k))
+    drawn = map_tree(by_number, client.augment)
 
-    def batch(k: int) -> Any:
-        x, y = stepping.take(client.samples.pool, places[k])
-        return augment(x, map_tree(lambda leaf: leaf[: len(x)], drawn[k])), y
+    def batch(k: Any) -> Any:
+        x, y = stepping.take(client.samples.pool, places(k))
+        return augment(x, map_tree(lambda row: row(k)[: len(x)], drawn)), y
 
     return batch
 
@@ -70,9 +70,10 @@ class Retraining(NamedTuple):
         chosen = client.batches if batches is None else batches
         passes = Passes(setup.task, buffers, self.stream, len(chosen))
 
-        def others(k: int) -> Any:
-            return client.samples.batch(chosen[k])
+        def others(k: Any) -> Any:
+            return client.samples.batch(rows(k))
 
+        rows = by_number(chosen)
         batch = feed(setup, self.stepping, client) if batches is None else others
         steps = client.steps if chosen is client.batches else len(chosen)
         rate = self.lr if lr is None else lr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -50,9 +50,14 @@ def first_view(
         task=TaskView(setup.task, buffers, stepping.differentiate, stream),
         descend=Retraining(setup, stepping, client, buffers, stream, lr, []),
         step=lambda: 0,
+        repeat=partial(_repeated, stepping),
         since=partial(stepping.since, shared.round),
         equal_steps=setup.equal_steps,
     )
+
+
+def _repeated(stepping: Stepping, step: Callable[[Any], Any], first: Any, times: int) -> Any:
+    return stepping.loop(lambda state, k, taken: step(state), first, times)
 
 
 class Views(NamedTuple):

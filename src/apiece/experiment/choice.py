@@ -144,19 +144,23 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
         alike=alike and not experiment.federated.setup.lead,
         workers=min(workers, experiment.cohort),
         calls=-(-experiment.cohort // compiled(space, "cpu", experiment.cohort, workers).chunk),
-        recorded=int(steps),
     )
 
 
 def tried(experiment: Experiment) -> tuple[Compiled, str]:
-    """The compiled lift with the programs of the run's first call, and why something in it is not compiled ("" if all
-    is). It follows from the recording and from whether there is a C++ compiler, not from a clock.
+    """The compiled lift with the programs of the run's first call, also as it is from the rounds on that it asks about,
+    and why something in them is not compiled ("" if all is). It follows from the recordings and from whether there is a
+    C++ compiler, not from a clock.
     """
     space, left, workers = experiment.federated.setup.task.space, list[str](), experiment.config.workers or cores()
     lift = compiled(space, "cpu", experiment.cohort, workers)
     lift.told = left.append
     try:
-        seconds(experiment, lift, _first(experiment, lift.chunk))
+        some = _first(experiment, lift.chunk)
+        seconds(experiment, lift, some)
+        for round in sorted(set().union(*lift.asked.values())):
+            if 0 < round < experiment.config.rounds:
+                seconds(experiment, lift, some, round)
     except Exception as error:  # vmap may raise anything for an operation that it does not know
         left.append(said(error))
     lift.told = say
@@ -280,9 +284,9 @@ def _first(experiment: Experiment, most: int) -> list[int]:
     return list(dict.fromkeys(islice((client for client in everyone if clients.steps(client, 0)), most)))
 
 
-def seconds(experiment: Experiment, lift: Any, some: list[int]) -> float:
-    """The seconds that these clients take for the first round; its result is discarded."""
+def seconds(experiment: Experiment, lift: Any, some: list[int], round: int = 0) -> float:
+    """The seconds that these clients take for a round that begins with the initial model; its result is discarded."""
     clients, plan = experiment.clients(lift, on_bad_client="skip"), Plan(some, frozenset(), experiment.plan(0).lr)
-    server, began = experiment.federated.start(), time.perf_counter()
+    server, began = experiment.federated.start()._replace(round=round), time.perf_counter()
     experiment.federated.round(server, clients, plan)
     return time.perf_counter() - began

@@ -19,8 +19,6 @@ SPEED = 55e9  # floating-point operations of a core in a second
 STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
 ONCE = {"convolutions": 10.0, "products": 10.0, "many clients": 60.0}  # seconds of training from which a start pays
 LAYER = {"convolutions": 30.0, "products": 5.0, "many clients": 5.0}  # further seconds, for each layer
-RECORDED = 0.3  # further seconds, for each layer in each of a client's local steps, all of which are recorded
-LONGEST = 2000  # such layers of steps; each takes two megabytes while it is recorded
 MEASURED = 1 << 21  # parameters; larger models have not been measured
 PASSES = 3  # forward, and backward once for the inputs and once for the weights
 
@@ -62,7 +60,6 @@ class Facts(NamedTuple):
     alike: bool  # whether all clients take as many steps with batches of one shape
     workers: int
     calls: int  # compiled calls of a round
-    recorded: int  # local steps of a client in a round
 
 
 class Worth(NamedTuple):
@@ -75,14 +72,14 @@ class Worth(NamedTuple):
 def compiling(facts: Facts) -> Worth:
     """Whether the run's local steps should be compiled.
 
-        seconds = steps (operations / SPEED + STEP) / workers  >=  ONCE + layers (LAYER + recorded RECORDED)
+        seconds = steps (operations / SPEED + STEP) / workers  >=  ONCE + layers LAYER
 
     STEP, ONCE and LAYER are of the run's kind: with convolutions, with products of matrices alone, or with many clients
     in one call even where nothing is compiled, which gains least.
 
-    >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2, recorded=50)
+    >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2)
     >>> compiling(lenet)
-    Worth(pays=False, why='training should take about 1 s, and compiling pays from 235 s on')
+    Worth(pays=False, why='training should take about 1 s, and compiling pays from 160 s on')
     >>> compiling(lenet._replace(steps=200_000)).pays
     True
     """
@@ -90,13 +87,11 @@ def compiling(facts: Facts) -> Worth:
         return Worth(False, "clients' local steps differ in number or in the shape of their batches")
     if facts.size > MEASURED:
         return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
-    if facts.layers * facts.recorded > LONGEST:
-        return Worth(False, f"{facts.recorded} local steps of {facts.layers} layers take gigabytes to be recorded")
     if facts.calls < facts.workers:
         return Worth(False, f"a compiled round has {facts.calls} calls, and would leave some of {facts.workers} idle")
     kind = "many clients" if facts.vectorized else "convolutions" if facts.convolves else "products"
     each = facts.operations / SPEED + STEP[kind]
-    least = ONCE[kind] + facts.layers * (LAYER[kind] + facts.recorded * RECORDED)
+    least = ONCE[kind] + facts.layers * LAYER[kind]
     seconds = facts.steps * each / facts.workers
     why = f"training should take about {max(1, seconds):.0f} s, and compiling pays from {least:.0f} s on"
     return Worth(seconds >= least, why)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from apiece.engine.stepping import Begun
+from apiece.engine.stepping import Batched
+from apiece.lifts.lift import mapped
 from apiece.lifts.products import WRITTEN
 from apiece.lifts.recorded import Flat, Recorded
 
@@ -33,16 +34,14 @@ class Graphs(Recorded):
     def __init__(self, chunk: int = 32, recorder: Recorder | None = None):
         super().__init__(chunk)
         self.recorder = recorder or ByCuda()
-        self.asked: dict[Callable, set[int]] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.chunk})"
 
-    def begun(self, operation: Callable, round: int) -> Begun:
-        return Begun(round, self.asked.setdefault(operation, set()))
-
-    def record(self, call: Callable[..., Any], inputs: Flat, made: Any) -> Callable[[Sequence[Tensor]], Any]:
-        return _Program(self, call, inputs, made)
+    def record(
+        self, operation: Callable, stepping: Batched, inputs: Flat, made: Any
+    ) -> Callable[[Sequence[Tensor]], Any]:
+        return _Program(self, mapped(operation, stepping, self.chunk), inputs, made)
 
 
 class _Program:

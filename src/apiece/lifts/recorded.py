@@ -53,16 +53,17 @@ class Recorded(Rewritten):
     An operation that cannot be recorded is vectorized as it is. `told` gets a sentence for whatever is not recorded.
     """
 
-    stepping: type[Batched] = Batched
-
     def __init__(self, chunk: int = 32, workers: int = 1):
         super().__init__(chunk, workers)
         self.programs: dict[Any, Callable[[Sequence[Tensor]], Any]] = {}  # of an operation on inputs of a shape
         self.refused: set[Callable] = set()  # operations that cannot be recorded
+        self.asked: dict[Callable, set[int]] = {}  # rounds that an operation asks about
 
-    def record(self, call: Callable[..., Any], inputs: Flat, made: Any) -> Callable[[Sequence[Tensor]], Any]:
-        """A program that does for any tensors of these shapes what the call does for these inputs, of which it `made`
-        its result just now; may raise anything.
+    def record(
+        self, operation: Callable, stepping: Batched, inputs: Flat, made: Any
+    ) -> Callable[[Sequence[Tensor]], Any]:
+        """A program that does for any tensors of these shapes what the operation does for these inputs, of which it
+        `made` its result just now; may raise anything.
         """
         raise NotImplementedError
 
@@ -70,16 +71,16 @@ class Recorded(Rewritten):
         if len(clients) < min(FEW, self.chunk) or operation in self.refused:
             with _GATE.many():
                 return super().together(operation, shared, clients)
-        begun, inputs = self.begun(operation, shared.round), self._inputs(shared, clients)
-        stepping, device = replace(self.stepping.of(clients), begun=begun), shared.buffers.device
-        key = lambda: (operation, stepping, inputs.shape, begun and begun.answers)  # a first call may ask more
+        begun = Begun(shared.round, self.asked.setdefault(operation, set()))
+        inputs, device = self._inputs(shared, clients), shared.buffers.device
+        stepping = replace(Batched.of(clients), begun=begun)
+        key = lambda: (operation, stepping, inputs.shape, begun.answers)  # a first call may ask more
         if key() not in self.programs:
             with _GATE.alone():
                 if key() not in self.programs:
-                    plain = Batched(stepping.most, stepping.ragged, begun)
-                    made = self.call(mapped(operation, plain, self.chunk), *inputs.whole(inputs.tensors))
+                    made = self.call(mapped(operation, stepping, self.chunk), *inputs.whole(inputs.tensors))
                     try:  # what is made once was made just now and is not recorded
-                        program = self.record(mapped(operation, stepping, self.chunk), inputs, made)
+                        program = self.record(operation, stepping, inputs, made)
                     except torch.OutOfMemoryError:
                         raise
                     except Exception as error:  # the call itself has just succeeded
@@ -88,10 +89,6 @@ class Recorded(Rewritten):
                     self.programs[key()] = program
         with _GATE.many():
             return _first(replies(self.programs[key()](inputs.tensors), self.chunk, device), len(clients))
-
-    def begun(self, operation: Callable, round: int) -> Begun | None:
-        """What this operation may ask of the round; None where a question cannot be recorded."""
-        return None
 
     def smaller(self, chunk: int) -> None:
         self.programs.clear()  # what they hold is memory that smaller calls need

@@ -127,10 +127,11 @@ class FedCOG(Piece):
                 value = value + dis * (1 - jensen_shannon(p, q))
             return value, ()
 
-        state = ADAM.init(learnt)
-        for _ in range(self.steps if steps is None else steps):
-            gradient = view.task.differentiate(badness, learnt)[0]
-            learnt, state = ADAM.step(gradient, learnt, state, self.lr)
+        def better(at: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
+            learnt, state = at
+            return ADAM.step(view.task.differentiate(badness, learnt)[0], learnt, state, self.lr)
+
+        learnt, _ = view.repeat(better, (learnt, ADAM.init(learnt)), self.steps if steps is None else steps)
         x = self.source.inputs(learnt, sample)
         return Made(x, y, view.task.outputs(everyone, x))
 

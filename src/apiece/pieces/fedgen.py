@@ -16,6 +16,7 @@ from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.generator_training import Classifier, GeneratorTraining, uniform
 from apiece.pieces.samples import class_counts, divergence, one_class
+from apiece.system.numbered import nth
 from apiece.vector.space import Space
 
 
@@ -70,9 +71,9 @@ class FedGen(GeneratorTraining, Piece):
         def value(theta: Tensor, batch: Any) -> Tensor:
             if view.step() >= self.steps:
                 return loss(theta, batch)
-            (x, y), (free, own) = batch, view.draws["noise"][view.step()]
+            (x, y), (free, own) = batch, nth(view.draws["noise"], view.step())
             student = view.task.outputs(theta, x).log_softmax(-1)
-            v = (view.draws["labels"][view.step()] * student.shape[-1]).to(torch.int64)
+            v = (nth(view.draws["labels"], view.step()) * student.shape[-1]).to(torch.int64)
             wanted = self.batch / len(y) * view.task.loss(made(theta, free, v), v)
             teacher = made(theta, own[torch.arange(len(y), device=y.device) % self.batch], y).detach().log_softmax(-1)
             return loss(theta, batch) + fade * (self.alpha * wanted + self.beta * divergence(teacher, student))

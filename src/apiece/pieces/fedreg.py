@@ -15,6 +15,7 @@ from apiece.algebra.view import Loss, View
 from apiece.errors import UserError
 from apiece.pieces.samples import divergence, input_shape, log_probabilities, refuse_unlabeled, several
 from apiece.system.device import scalar
+from apiece.system.numbered import by_number
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ class FedReg(Piece):
 
         lr = scalar(view.lr, view.start, view.start.dtype)
         few = [made(view.data.batch(view.batches[k])) for k in range(min(self.batches, len(view.batches)))]
+        at, count = by_number(few), len(few)
 
         def rule(scratch: Any, g: Tensor, theta: Tensor, batch: Any):
-            x_s, teacher, perturbed = few[view.step() % len(few)]
+            x_s, teacher, perturbed = at(view.step() % count)
             away = theta - view.lr * g - view.start
             s = view.task.differentiate(lambda at: (divergence(teacher, known(at, x_s)), ()), view.start + away / 2)[0]
             left = _without(away, s)
@@ -85,10 +87,12 @@ class FedReg(Piece):
     def _climbed(self, view: View, batch: Any, eta: float) -> Tensor:
         x, y = batch
         input_shape(view, True, "fedreg moves inputs by the sign of a gradient: samples must be real numbers.")
-        for _ in range(self.steps):
+
+        def higher(x: Tensor) -> Tensor:
             by_input = view.task.differentiate(lambda at: (view.task.loss(view.task.outputs(view.start, at), y), ()), x)
-            x = x + eta * by_input[0].sign()
-        return x
+            return x + eta * by_input[0].sign()
+
+        return view.repeat(higher, x, self.steps)
 
 
 def _without(d: Tensor, g: Tensor) -> Tensor:

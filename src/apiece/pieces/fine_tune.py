@@ -30,7 +30,7 @@ def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
     return list(order[torch.arange(count, device=order.device) % len(order)].split(size)) if count else []
 
 
-def drawn_batches(view: View) -> Callable[[int, int], Tensor]:
+def drawn_batches(view: View) -> Callable[[int | Tensor, int], Tensor]:
     """(number of a batch 0, 1, ..., its size B) -> its rows [B], in passes over the samples in one random order.
 
     All batches are full. Where clients are stacked, no batch contains their padding.
@@ -39,8 +39,8 @@ def drawn_batches(view: View) -> Callable[[int, int], Tensor]:
     places = torch.arange(len(drawn), device=drawn.device)
     order = torch.argsort(torch.where(places < samples, drawn, 2.0))
 
-    def rows(number: int, size: int) -> Tensor:
-        return order[torch.arange(number * size, (number + 1) * size, device=drawn.device) % samples]
+    def rows(number: int | Tensor, size: int) -> Tensor:
+        return order[(number * size + torch.arange(size, device=drawn.device)) % samples]
 
     return rows
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 
-def map_tree(function: Callable[[Tensor], Any], tree: Any) -> Any:
+def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     """The tree with function(x) for every leaf x."""
     return tree_map(function, tree)
 

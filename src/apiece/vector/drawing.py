@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from apiece.errors import UserError
+from apiece.system.numbered import Number, by_number
 from apiece.vector.drawn import OPENED, WRITTEN
 from apiece.vector.draws import Draws, bits
 
@@ -41,17 +42,17 @@ class Stream:
 
     def __init__(self, key: Tensor):
         self._root, self._key, self._descents = key, key, 0
-        self._keys: Sequence[Tensor] = ()
+        self._keys: Callable[[Any], Tensor] = lambda k: key
 
     def begin(self, steps: int) -> None:
         """The local steps of another descent follow; their keys are made before all steps, so that these are alike."""
         self._descents += 1
         words = (bits(self._root, -2 * self._descents + word, steps) for word in (0, 1))
-        self._keys = torch.stack([*words], 1).unbind()
+        self._keys = by_number(torch.stack([*words], 1))
 
-    def step(self, k: int) -> None:
+    def step(self, k: int | Number) -> None:
         """The draws of step k follow."""
-        self._key = self._keys[k]
+        self._key = self._keys(k)
 
     def leave(self) -> None:
         """No step follows: draws are the round's."""
@@ -76,7 +77,7 @@ class Still:
 
     def begin(self, steps: int) -> None: ...
 
-    def step(self, k: int) -> None: ...
+    def step(self, k: int | Number) -> None: ...
 
     def leave(self) -> None: ...
 

@@ -110,7 +110,8 @@ class Passes:
     """
 
     def __init__(self, task: Task, buffers: Tensor, stream: Stream | Still | None = None, steps: int = 0):
-        self.task, self.buffers, self.moved, self.step = task, buffers, buffers, 0
+        self.task, self.buffers, self.moved = task, buffers, buffers
+        self.step: int | Tensor = 0
         self.stream = stream or task.stream()
         self.forward = self.stream.within(task.space.training_outputs)
         if steps:

@@ -25,6 +25,7 @@ from apiece.data.federation import Federation
 from apiece.data.sources import load
 from apiece.reproduce.card import Number
 from apiece.reproduce.work import federated
+from apiece.system.numbered import nth
 from apiece.vector.space import Space
 
 SETUP = {
@@ -69,9 +70,8 @@ class Oracle(Piece):
 
         def noisy(theta: Tensor, batch: Any) -> Tensor:
             own = theta * theta
-            return (
-                loss(theta, batch) + self.rho * (own / (1 + own)).sum() + scale * view.draws["xi"][view.step()] @ theta
-            )
+            xi = nth(view.draws["xi"], view.step())
+            return loss(theta, batch) + self.rho * (own / (1 + own)).sum() + scale * xi @ theta
 
         return noisy
 
