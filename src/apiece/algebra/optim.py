@@ -131,7 +131,9 @@ class Freeze:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
         share = 0 < self.count < 1
         early = step < (torch.round(scalar(steps, self.first, torch.float64) * self.count) if share else self.count)
-        return torch.where(scalar(early, self.first), self.first, ~self.first)
+        if isinstance(early, bool):
+            return self.first if early else ~self.first
+        return torch.where(early, self.first, ~self.first)
 
     def step(self, gradient: Tensor, theta: Tensor, state: Any, lr: Rate) -> tuple[Tensor, Any]:
         return self.optimizer.step(gradient, theta, state, lr)

@@ -7,6 +7,7 @@ same in both, or the second hands on what the third takes. Else all steps are re
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
@@ -127,9 +128,11 @@ class Repeated(torch.nn.Module):
 
 def folded(recording: fx.GraphModule, loops: Sequence[Loop]) -> list[Repeated]:
     """Put one module in the place of each recorded step, or of the second and all after it; raises Unlike."""
-    made = list[Repeated]()
+    made, of = list[Repeated](), defaultdict[int | None, list[fx.Node]](list)
+    for node in recording.graph.nodes:
+        of[node.meta.get(PART)].append(node)
     for loop in loops:
-        steps = [[node for node in recording.graph.nodes if node.meta.get(PART) == part] for part in loop.parts]
+        steps = [of[part] for part in loop.parts]
         whole = loop.times == len(steps)
         made += [_alone(recording, step, k) for k, step in enumerate(steps if whole else steps[:1])]
         made += [] if whole else [_rest(recording, steps[1], steps[2], loop.times)]
