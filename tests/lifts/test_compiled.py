@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
 import subprocess
@@ -210,6 +211,11 @@ def keeps_the_second(view, loss):
     return value
 
 
+def takes_rows_in_its_own_order(view, loss):
+    rows = itertools.cycle(view.data.all()[0].unbind()[:5])  # of more than five, the sixth step takes the first
+    return lambda theta, batch: loss(theta, batch) + 0.01 * next(rows).sum() * theta.square().sum()
+
+
 def a_constant(view, loss):
     many = torch.tensor(1.0 / len(view.batches))  # of another number of steps, another
     return lambda theta, batch: loss(theta, batch) + many * theta.square().sum()
@@ -219,7 +225,7 @@ def a_constant(view, loss):
 @pytest.mark.parametrize(
     "made, kinds",
     [(number_as_a_tensor, 2), (number_to_decide_by, 4), (looks_up, 5), (counts_by_itself, 0), (keeps_what_it_saw, 4),
-     (keeps_the_second, 4), (a_constant, 2)],
+     (keeps_the_second, 4), (takes_rows_in_its_own_order, 4), (a_constant, 2)],
 )  # fmt: skip
 def test_steps_that_differ_are_recorded_one_by_one(made, kinds):
     """Whatever tells steps apart: none is taken for another. Beyond eight kinds, none is compiled."""

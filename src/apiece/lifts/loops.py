@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from apiece.engine.stepping import Batched, Step
 from apiece.lifts.recorded import layout
-from apiece.system.numbered import Number
+from apiece.system.numbered import Number, alias
 
 PART = "apiece.part"  # the key of an operation's part of the recording: 0 is before all steps
 RECORDED = 3  # steps of a longer loop: the first is its own, and the others are compared
@@ -233,7 +233,7 @@ def _twins(recording: fx.GraphModule, second: list[fx.Node], third: list[fx.Node
         for x, y in zip(one.all_input_nodes, two.all_input_nodes, strict=True):
             if y in twins.earlier:
                 alike = twins.earlier[y] is x
-            elif (rows := _rows(x, y)) is not None:
+            elif one.target is alias and (rows := _rows(x, y)) is not None:
                 alike = twins.lists.setdefault(x, rows) is rows
             else:
                 alike = x not in mine and (y is x or y in mine) and twins.next.setdefault(x, y) is y
@@ -258,7 +258,7 @@ def _row(x: fx.Node) -> _Row | None:
 
 
 def _rows(x: fx.Node, y: fx.Node) -> fx.Node | None:
-    """The rows of which the second step takes the second, x, and the third step the third, y."""
+    """The rows of which the second step takes the second, x, and the third the third, y: each by its own number."""
     one, two = _row(x), _row(y)
     return one.of if one and two and one.of is two.of and (one.number, two.number) == (1, 2) else None
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+alias = torch.ops.aten.alias.default
+
 
 class Number(NamedTuple):
     """The number of a recorded step: which step it is that is recorded, and its number as a tensor."""
@@ -34,7 +36,13 @@ def by_number(values: Tensor | Sequence[Any]) -> Callable[[Any], Any]:
     """
     if isinstance(values, Tensor):
         rows = values.unbind()  # before the first step, so that a row is an input of its step
-        return lambda k: nth(values, k) if isinstance(k, Tensor) else rows[k.recorded if isinstance(k, Number) else k]
+
+        def row(k: Any) -> Tensor:
+            if isinstance(k, Number):
+                return alias(rows[k.recorded])  # the mark of a row that is taken by the step's own number
+            return nth(values, k) if isinstance(k, Tensor) else rows[k]
+
+        return row
     if len({tuple(leaf.shape for leaf in tree_leaves(tree)) for tree in values}) != 1:
         return values.__getitem__
     whole = tree_map(lambda *leaves: by_number(torch.stack(leaves)), *values)
