@@ -167,6 +167,7 @@ def test_a_run_that_fails_before_its_first_round_leaves_nothing_and_may_be_mende
     assert same().code == 0 and len(list(folder.glob("**/model.safetensors"))) == max(1, len(seeds))
 
 
+@pytest.mark.slow
 def test_a_seed_that_fails_leaves_what_the_one_before_it_made(tmp_path, monkeypatch):
     folder, real = tmp_path / "run", launch.watched
     monkeypatch.setattr(launch, "watched", lambda e, *rest, **how: 1 / 0 if e.config.seed else real(e, *rest, **how))
