@@ -227,8 +227,8 @@ def a_constant(view, loss):
     [(number_as_a_tensor, 2), (number_to_decide_by, 4), (looks_up, 5), (counts_by_itself, 0), (keeps_what_it_saw, 4),
      (keeps_the_second, 4), (takes_rows_in_its_own_order, 4), (a_constant, 2)],
 )  # fmt: skip
-def test_steps_that_differ_are_recorded_one_by_one(made, kinds):
-    """Whatever tells steps apart: none is taken for another. Beyond eight kinds, none is compiled."""
+def test_no_step_is_taken_for_another(made, kinds):
+    """Whatever tells them apart, a number or a closure. Beyond eight kinds, none is compiled."""
     subject, counting = algorithm(Objective(made), name=made.__name__), Counting()
     lift = Compiled(4, 1, counting)
     assert distance(trained(subject, 12, lift), trained(subject, 12)) < 1e-6
@@ -265,6 +265,21 @@ def test_folded_loops_move_buffers_and_draw_as_single_steps_do(subject, between)
         federated = federate(subject, module, **settings)
         ends.append(run(federated, clusters((12,) * 8), Work(Between(4, 9), None, 4), COHORTS, lift=lift))
     assert distance(*ends) < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [0, 2, 9])
+def test_a_piece_repeats_before_the_steps_and_within_one(times):
+    """theta <- theta / 2, so many times where training starts; and in the objective, where no loop is folded."""
+
+    def halved(view, loss):
+        near = view.repeat(lambda theta: theta / 2, view.start, times)
+        shrink = lambda theta: view.repeat(lambda at: 0.9 * at, theta, times)
+        return lambda theta, batch: loss(theta, batch) + (shrink(theta) - near).square().sum()
+
+    subject, lift = algorithm(Objective(halved), name="it"), recorded(4)
+    assert distance(trained(subject, 6, lift), trained(subject, 6)) < 1e-6
+    assert programs(lift) and not lift.refused
 
 
 @pytest.mark.slow

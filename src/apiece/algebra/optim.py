@@ -129,8 +129,10 @@ class Freeze:
 
     def moves(self, step: int | Tensor, steps: int | Tensor) -> Tensor:
         """Which parameters move at local step number `step` of a client's `steps`. Bool [D]."""
-        share = 0 < self.count < 1
-        early = step < (torch.round(scalar(steps, self.first, torch.float64) * self.count) if share else self.count)
+        count: float | Tensor = self.count
+        if 0 < self.count < 1:
+            count = torch.round(scalar(steps, self.first, torch.float64) * self.count)
+        early = step < count
         if isinstance(early, bool):
             return self.first if early else ~self.first
         return torch.where(early, self.first, ~self.first)

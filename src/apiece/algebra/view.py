@@ -36,8 +36,9 @@ class Descend(Protocol):
 
 
 class Repeat(Protocol):
-    """The state after so many times of state <- step(state), beginning with `first`: what a loop of Python computes,
-    but where calls are recorded, its step is recorded and compiled once. A state is a tensor or a tuple of tensors.
+    """The state after `times` steps of state <- step(state) from `first`: a tensor, or a tuple of tensors.
+
+    A loop of Python computes the same. Where calls are compiled, this one's step is compiled once.
     """
 
     def __call__(self, step: Callable[[Any], Any], first: Any, times: int) -> Any: ...

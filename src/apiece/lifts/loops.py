@@ -1,6 +1,6 @@
 """Loops in a recording: three steps of each are recorded, and the second, repeated, takes the place of all but one.
 
-The number of a step is a tensor then: whoever asks it for its value, for example to decide by it, is not recorded so.
+The number of such a step is a tensor. A step that asks for its value, for example to decide by it, is not recorded so.
 What the steps after the third compute is therefore known from the second and the third: each of their inputs is the
 same in both, or the second hands on what the third takes. Else all steps are recorded, each with its number.
 """
@@ -55,7 +55,7 @@ class Cut(Batched):
         if self._open:
             return super().loop(step, first, count)
         self._open.append(True)
-        here, times, before = first, self.longest(count), _cut()
+        here, times = first, self.longest(count)
         if self.numbered:
             taken = [self.takes(k, count) for k in range(times)]
             before = _cut()  # what is made for all steps is in no step, and these differ in inputs alone
@@ -237,9 +237,11 @@ def _twins(recording: fx.GraphModule, second: list[fx.Node], third: list[fx.Node
                 alike = twins.lists.setdefault(x, rows) is rows
             else:
                 alike = x not in mine and (y is x or y in mine) and twins.next.setdefault(x, y) is y
-            if not alike or twins.lists.keys() & twins.next.keys():
+            if not alike:
                 raise Unlike(f"two steps differ in what {one.target} takes")
         twins.earlier[two] = one
+    if twins.lists.keys() & twins.next.keys():
+        raise Unlike("one input is a row of the step's number and something else")
     return twins
 
 
