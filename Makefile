@@ -38,8 +38,8 @@ docs-links: $(VENV)/ready  ## whether the addresses of other sites answer; needs
 check: lint docs  ## what has to pass before a change goes in, every test: three quarters of an hour on two cores
 	$(TESTS)
 
-bench: $(VENV)/ready  ## one table: bare loops, each lift, other simulators (gigabytes under .peers, once), many clients
-	$(RUN)/python benchmarks
+bench: $(VENV)/ready  ## bare loops, each lift, other simulators (gigabytes under .peers, once), many clients; writes docs/results/speed.md
+	$(RUN)/python benchmarks --page docs/results/speed.md
 
 torture: $(VENV)/ready  ## SIGKILL at random moments, for every algorithm; writes docs/results/torture.md
 	$(RUN)/python tests/torture.py --out docs/results/torture.md

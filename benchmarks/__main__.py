@@ -6,7 +6,7 @@ not even start, because beside another job they spin, thirty times longer. Witho
 ~: then read the CPU seconds. Peers get their own environments under `.peers/` (gigabytes, once); `--peers` without
 names leaves them out.
 
-    python benchmarks [--only lenet pfl] [--peers pfl] [--samples 5] [--seconds 60] [--small] [--json FILE]
+    python benchmarks [--only lenet pfl] [--peers pfl] [--samples 5] [--seconds 60] [--small] [--json FILE] [--page F]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import many_clients
 import on_a_gpu
 import torch
 import training
+from page import page
 from remotes import REQUIREMENTS
 from rich.console import Console
 from timing import Row, Work, measure, summary, table, verdicts
@@ -61,6 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="a little of everything, to test that it works")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="for works on a GPU")
     parser.add_argument("--json", type=Path, help="where to write the rows, after each work")
+    parser.add_argument("--page", type=Path, help="where to write a page of the documentation")
     return parser.parse_args()
 
 
@@ -79,9 +81,12 @@ def main() -> None:
             said += verdicts(work, some)
         if options.json:
             options.json.write_text(json.dumps([r._asdict() for r in rows], indent=1) + "\n")
+    said = list(dict.fromkeys(said))
+    if options.page:
+        options.page.write_text(page(rows, said, options.device))
     console = Console(width=max(Console().width, 180))  # wrapped text can be read, truncated text cannot
     console.print(table(rows))
-    for line in dict.fromkeys(said):
+    for line in said:
         console.print(line, highlight=False, soft_wrap=True)
 
 

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -148,7 +149,8 @@ def verdict(goal: Goal, rows: list[Row]) -> str:
     )
     ratio, span = mine.wall / base.wall, f"{mine.low / base.high:.2f}-{mine.high / base.low:.2f}"
     said = f"{mine.work}: {mine.contender} takes {ratio:.2f} ({span}) of the time of {base.contender}"
-    return within(f"{said}, which is {1 / ratio:.2f} times as fast", ratio, goal.most, (mine, base))
+    faster = f", which is {1 / ratio:.2f} times as fast" if ratio < 1 else ""
+    return within(said + faster, ratio, goal.most, (mine, base))
 
 
 def within(said: str, value: float, most: float, of: Sequence[Row] = ()) -> str:
@@ -164,17 +166,30 @@ def verdicts(work: Work, rows: list[Row]) -> list[str]:
     return [*(verdict(goal, rows) for goal in goals), *work.said(rows)]
 
 
+COLUMNS = ("contender", "seconds", "ratio", "of limit", "CPU s", "CPU", "clean", "left out", "remark")
+TEXT = ("contender", "remark")  # the columns that have words
+
+
+def cells(r: Row) -> tuple[str, ...]:
+    """A row's text for each of the COLUMNS; its ratio is to the 1.00 of its work, with the lowest and the highest."""
+    mark = "" if r.kept else "~"
+    walls = f"{mark}{r.wall:.3f}", f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})"
+    limit = "" if r.to_limit is None else f"{r.to_limit:.2f}"
+    return r.contender, *walls, limit, f"{r.cpu:.3f}", f"{r.cpu_ratio:.2f}", str(r.kept), str(r.discarded), r.remark
+
+
+def by_work(rows: list[Row]) -> dict[str, list[Row]]:
+    """The rows of each work."""
+    return {work: list(of) for work, of in groupby(rows, lambda r: r.work)}
+
+
 def table(rows: list[Row]) -> Table:
-    """One line per contender; its ratio is to the 1.00 of its work, with the lowest and the highest."""
+    """One line per contender."""
     out = Table(title="seconds a round, and ratios; ~: no sample had its cores to itself")
-    for column in ("work", "contender", "seconds", "ratio", "of limit", "CPU s", "CPU", "clean", "left out", "remark"):
-        out.add_column(column, justify="left" if column in ("work", "contender", "remark") else "right", no_wrap=True)
-    for before, r in zip([None, *rows], rows, strict=False):
-        if before and before.work != r.work:
-            out.add_section()
-        mark = "" if r.kept else "~"
-        walls = f"{mark}{r.wall:.3f}", f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})"
-        limit = "" if r.to_limit is None else f"{r.to_limit:.2f}"
-        cpu = f"{r.cpu:.3f}", f"{r.cpu_ratio:.2f}"
-        out.add_row(r.work, r.contender, *walls, limit, *cpu, str(r.kept), str(r.discarded), r.remark)
+    for column in ("work", *COLUMNS):
+        out.add_column(column, justify="left" if column in ("work", *TEXT) else "right", no_wrap=True)
+    for work, of in by_work(rows).items():
+        for r in of:
+            out.add_row(work, *cells(r))
+        out.add_section()
     return out

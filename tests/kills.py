@@ -1,7 +1,7 @@
 """`make kills`: deployed runs whose processes are killed at random moments; each must be the run that nobody killed.
 
     python tests/kills.py [--kills 100] [--runs 10] [--each 10] [--rounds 5] [--apart 5 30] [--away] [--seed 0]
-                          [--only scaffold] [--lines build/kills.jsonl] [--out docs/results/kills.md]
+                          [--only scaffold] [--lines docs/results/kills.jsonl] [--out docs/results/kills.md]
 
 A victim is a node's process (`apiece join`, its SuperNode, the process that is started for a message), or the
 coordinator's (`apiece serve`, SuperLink, the server's app), or a SuperExec of either; sometimes two at once. `apiece
@@ -220,7 +220,7 @@ def main() -> None:
     flags.add_argument("--away", action="store_true")
     flags.add_argument("--seed", type=int, default=0)
     flags.add_argument("--only", default="")
-    flags.add_argument("--lines", type=Path, default=Path("build/kills.jsonl"))
+    flags.add_argument("--lines", type=Path, default=Path("docs/results/kills.jsonl"))
     flags.add_argument("--out", type=Path, default=Path("docs/results/kills.md"))
     given = flags.parse_args()
     lines = [json.loads(line) for line in given.lines.read_text().splitlines()] if given.lines.exists() else []

@@ -55,10 +55,16 @@ def test_what_had_no_core_to_itself_is_not_to_be_trusted(timing):
 def test_a_little_of_it(tmp_path):
     """Every contender makes the bare loop's model, and has its row."""
     command = [sys.executable, BENCHMARKS, "--only", "softmax regression", "no-op", "--small", "--peers"]
-    limits = ["--samples", "1", "--seconds", "1", "--json", tmp_path / "rows.json"]
+    limits = ["--samples", "1", "--seconds", "1", "--json", tmp_path / "rows.json", "--page", tmp_path / "page.md"]
     ran = subprocess.run([*command, *limits], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "is left out" not in ran.stdout and "softmax regression: apiece" in ran.stdout
     found = [row["contender"].removesuffix(" (auto)") for row in json.loads((tmp_path / "rows.json").read_text())]
     lifts = {f"apiece, {lift}" for lift in ("sequential", "threaded", "processes", "vectorized", "compiled")}
     assert lifts | {"bare", "best effort, 1 thread", "best effort, 2 threads", "1,000 clients"} <= {*found}
+    page = (tmp_path / "page.md").read_text()
+    goals = page.partition("## Goals\n")[2].partition("\n## ")[0].strip().splitlines()
+    assert goals and all(line.startswith("- ") and " allowed: " in line for line in goals)
+    headings = [line[3:] for line in page.splitlines() if line.startswith("## ")]
+    assert headings == ["Goals", "softmax regression", "no-op"]
+    assert sum(line.startswith("| apiece, ") for line in page.splitlines()) == len(lifts)

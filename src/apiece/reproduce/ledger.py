@@ -119,7 +119,7 @@ def provenance(device: str) -> dict[str, Any]:
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "versions": versions(),
-        "device": _device(device),
+        "device": device_name(device),
         "cores": os.cpu_count(),
     }
 
@@ -141,7 +141,7 @@ def _commit() -> str:
     return head + ("+" if changed else "")
 
 
-def _device(name: str) -> str:
+def device_name(name: str) -> str:
     """The processor or the graphics card, by name."""
     if not name.startswith("cpu"):
         import torch
