@@ -15,7 +15,7 @@ HEAD = """# Speed, one run
 the works and the contenders are, and why goals were missed.
 
 - **seconds** of a round: the median of the samples whose cores were free; `~` marks a row that has none.
-- **ratio** to the row of 1.00, with the least and the largest sample; **of limit**, to the best-effort loop.
+- **ratio** to the row of 1.00, and its **span** over samples; **of limit**, the ratio to the best-effort loop.
 - **CPU s**, seconds of all its processes, and **CPU**, their ratio.
 - **clean** samples, and those **left out** because other work had the cores.
 - **(auto)** is what a user who names no lift gets in a short run. One of more than half a minute to three minutes is

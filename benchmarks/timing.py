@@ -166,14 +166,14 @@ def verdicts(work: Work, rows: list[Row]) -> list[str]:
     return [*(verdict(goal, rows) for goal in goals), *work.said(rows)]
 
 
-COLUMNS = ("contender", "seconds", "ratio", "of limit", "CPU s", "CPU", "clean", "left out", "remark")
+COLUMNS = ("contender", "seconds", "ratio", "span", "of limit", "CPU s", "CPU", "clean", "left out", "remark")
 TEXT = ("contender", "remark")  # the columns that have words
 
 
 def cells(r: Row) -> tuple[str, ...]:
-    """A row's text for each of the COLUMNS; its ratio is to the 1.00 of its work, with the lowest and the highest."""
+    """A row's text for each of the COLUMNS: the ratio is to the 1.00 of its work, and the span that of its samples."""
     mark = "" if r.kept else "~"
-    walls = f"{mark}{r.wall:.3f}", f"{mark}{r.ratio:.2f} ({r.ratio_low:.2f}-{r.ratio_high:.2f})"
+    walls = f"{mark}{r.wall:.3f}", f"{mark}{r.ratio:.2f}", f"{r.ratio_low:.2f}-{r.ratio_high:.2f}"
     limit = "" if r.to_limit is None else f"{r.to_limit:.2f}"
     return r.contender, *walls, limit, f"{r.cpu:.3f}", f"{r.cpu_ratio:.2f}", str(r.kept), str(r.discarded), r.remark
 
