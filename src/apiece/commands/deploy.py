@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from apiece.commands.arguments import Quiet
+from apiece.commands.arguments import Json, Quiet
 from apiece.commands.consortium import make_key
 from apiece.commands.runs import Settings
 from apiece.config.names import refuse_unknown
@@ -141,12 +142,13 @@ class Status:
     """On the coordinator: the nodes, and the runs."""
 
     state: State = STATE
+    json: Json = False
 
     def __call__(self) -> None:
         from apiece.deploy.following import status
 
-        for line in status(Path(self.state)):
-            print(line)
+        found = status(Path(self.state))
+        print(json.dumps(found.table(), indent=2) if self.json else "\n".join(found.lines()))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 import time
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from apiece.config.settings import Config
 from apiece.deploy import flower_commands as flower
@@ -109,19 +109,53 @@ def _rounds(folder: Path) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def status(state: Path) -> list[str]:
-    """The nodes and the runs, a line each."""
-    connection = reached(state)
+class Standing(NamedTuple):
+    """Where a run stands."""
+
+    name: str
+    state: str  # done; failed: and why; at work; or what it waits for
+    done: int  # rounds
+    rounds: int
+    algorithm: str
+    out: str
+    said: str  # the last line of its log, or nothing
+
+
+class Status(NamedTuple):
+    """The nodes that Flower lets in, by name, why the server does not answer, if it does not, and the runs."""
+
+    nodes: dict[str, str]
+    problem: str
+    runs: list[Standing]
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        told = [f"node {name}: {node}" for name, node in self.nodes.items()]
+        told += [f"the server does not answer: {self.problem}"] if self.problem else []
+        for run in self.runs:
+            rounds = f"{run.done} of {run.rounds} rounds"
+            told.append(f"run {run.name}: {run.state}, {rounds}, {run.algorithm}, {run.out}")
+            told += [f"    {run.said}"] if run.said else []
+        return told
+
+    def table(self) -> dict[str, Any]:
+        """For other programs."""
+        return self._asdict() | {"runs": [run._asdict() for run in self.runs]}
+
+
+def status(state: Path) -> Status:
+    """Where the nodes and the runs of a coordinator's folder stand."""
+    connection, nodes, problem = reached(state), dict[str, str](), ""
     try:
-        told = [f"node {node.name}: {node.status}" for node in sorted(flower.registered(connection))]
+        nodes = {node.name: node.status for node in sorted(flower.registered(connection))}
     except UserError as error:
-        told = [f"the server does not answer: {error}"]
-    for request in requests(state):
-        config, terms = request.read()
-        done = len(_rounds(Path(str(config.out))))
-        ended = request.ended()
-        waits = "waits for its nodes" if request.told() is None else "at work"
-        where = ended or (waits if running(request) else "waits for the server")
-        told.append(f"run {request.name}: {where}, {done} of {config.rounds} rounds, {config.algorithm}, {config.out}")
-        told += [f"    {line}" for line in _log(request)[-1:]]
-    return told
+        problem = str(error)
+    return Status(nodes, problem, [_standing(request) for request in requests(state)])
+
+
+def _standing(request: Request) -> Standing:
+    config, _ = request.read()
+    waits = "waits for its nodes" if request.told() is None else "at work"
+    where = request.ended() or (waits if running(request) else "waits for the server")
+    done, out = len(_rounds(Path(str(config.out)))), str(config.out)
+    return Standing(request.name, where, done, config.rounds, config.algorithm, out, "".join(_log(request)[-1:]))

@@ -1,0 +1,78 @@
+"""What `apiece deploy status` says of nodes and runs, to people and to programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+pytest.importorskip("cryptography")
+
+from apiece.cli import main
+from apiece.config.settings import Config
+from apiece.deploy import flower_commands
+from apiece.deploy.flower_commands import Registered
+from apiece.deploy.request import FOLDER, Request, Terms
+from apiece.deploy.serving import HERE
+from apiece.errors import UserError
+
+NODES = (Registered("south", "key", 2, "offline"), Registered("north", "key", 1, "online"))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A coordinator's folder with a run that was asked for."""
+    monkeypatch.setattr(flower_commands, "registered", lambda connection: NODES)
+    request = Request(tmp_path / FOLDER / "first.toml")
+    request.write(Config(algorithm="scaffold", rounds=9, out=str(tmp_path / "first")), Terms())
+    (tmp_path / HERE).write_text(json.dumps({"port": 8000, "ca": "ca.pem"}))
+    return tmp_path
+
+
+def told(state: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    main(["deploy", "status", "--state", str(state), *flags])
+    return capsys.readouterr().out
+
+
+def test_the_nodes_and_the_runs_are_a_line_each(state, capsys):
+    assert told(state, capsys).splitlines() == [
+        "node north: online",
+        "node south: offline",
+        f"run first: waits for the server, 0 of 9 rounds, scaffold, {state / 'first'}",
+    ]
+
+
+def test_programs_get_the_same_as_json(state, capsys):
+    run = {"name": "first", "state": "waits for the server", "done": 0, "rounds": 9, "algorithm": "scaffold"}
+    run |= {"out": str(state / "first"), "said": ""}
+    nodes = {"north": "online", "south": "offline"}
+    assert json.loads(told(state, capsys, "--json")) == {"nodes": nodes, "problem": "", "runs": [run]}
+
+
+def test_where_a_run_stands_follows_it_to_its_end(state, capsys):
+    request = Request(state / FOLDER / "first.toml")
+    standing = lambda: json.loads(told(state, capsys, "--json"))["runs"][0]
+    with FileLock(request.lock):
+        assert standing()["state"] == "waits for its nodes"
+        request.path.with_suffix(".nodes").write_text("[]")
+        assert standing()["state"] == "at work"
+    (state / "first").mkdir()
+    (state / "first" / "metrics.jsonl").write_text('{"round": 1}\n{"round": 2}\n{"rou')  # the last is being written
+    request.log.write_text("round 1: 1 of 2 nodes did not count\n'south' did not answer in time\n")
+    found = standing()
+    assert (found["done"], found["said"]) == (2, "'south' did not answer in time")
+    request.end("done")
+    assert standing()["state"] == "done"
+
+
+def test_runs_are_told_where_the_server_does_not_answer(state, capsys, monkeypatch):
+    def silent(connection):
+        raise UserError("nobody listens at port 8000.")
+
+    monkeypatch.setattr(flower_commands, "registered", silent)
+    first, second = told(state, capsys).splitlines()
+    assert first == "the server does not answer: nobody listens at port 8000." and second.startswith("run first: ")
+    found = json.loads(told(state, capsys, "--json"))
+    assert (found["nodes"], found["problem"]) == ({}, "nobody listens at port 8000.")
