@@ -76,3 +76,9 @@ def test_runs_are_told_where_the_server_does_not_answer(state, capsys, monkeypat
     assert first == "the server does not answer: nobody listens at port 8000." and second.startswith("run first: ")
     found = json.loads(told(state, capsys, "--json"))
     assert (found["nodes"], found["problem"]) == ({}, "nobody listens at port 8000.")
+
+
+def test_a_coordinator_that_has_nothing_yet_says_so(state, capsys, monkeypatch):
+    monkeypatch.setattr(flower_commands, "registered", lambda connection: ())
+    (state / FOLDER / "first.toml").unlink()
+    assert told(state, capsys) == "there is no node and no run yet.\n"

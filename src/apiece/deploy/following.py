@@ -136,7 +136,7 @@ class Status(NamedTuple):
             rounds = f"{run.done} of {run.rounds} rounds"
             told.append(f"run {run.name}: {run.state}, {rounds}, {run.algorithm}, {run.out}")
             told += [f"    {run.said}"] if run.said else []
-        return told
+        return told or ["there is no node and no run yet."]
 
     def table(self) -> dict[str, Any]:
         """For other programs."""
