@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
+ALLOWED = "; at most "  # in every verdict
 FREE = 0.9  # CPU seconds over wall seconds above which a core counts as free
 
 
@@ -156,7 +157,12 @@ def verdict(goal: Goal, rows: list[Row]) -> str:
 def within(said: str, value: float, most: float, of: Sequence[Row] = ()) -> str:
     """A result, whether it is as small as it should be, and a doubt if these rows had no cores to themselves."""
     doubt = "" if all(r.kept for r in of) else " (the cores were not free: do not trust it)"
-    return f"{said}; at most {most:g} allowed: {'met' if value <= most else 'missed'}{doubt}"
+    return f"{said}{ALLOWED}{most:g} allowed: {'met' if value <= most else 'missed'}{doubt}"
+
+
+def is_verdict(line: str) -> bool:
+    """Whether a line says if a goal is met."""
+    return ALLOWED in line
 
 
 def verdicts(work: Work, rows: list[Row]) -> list[str]:

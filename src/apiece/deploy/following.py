@@ -157,5 +157,5 @@ def _standing(request: Request) -> Standing:
     config, _ = request.read()
     waits = "waits for its nodes" if request.told() is None else "at work"
     where = request.ended() or (waits if running(request) else "waits for the server")
-    done, out = len(_rounds(Path(str(config.out)))), str(config.out)
-    return Standing(request.name, where, done, config.rounds, config.algorithm, out, "".join(_log(request)[-1:]))
+    out, said = str(config.out), "".join(_log(request)[-1:])
+    return Standing(request.name, where, len(_rounds(Path(out))), config.rounds, config.algorithm, out, said)

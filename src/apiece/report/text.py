@@ -70,7 +70,7 @@ def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     """
     table = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
     numbers = [
-        all(cell.lstrip("*-–/ ")[:1] in "0123456789" for cell in column) for column in zip(*table[1:], strict=True)
+        all(cell.lstrip("*-–/~ ")[:1] in "0123456789" for cell in column) for column in zip(*table[1:], strict=True)
     ]
     ruler = "|" + "".join("---:|" if right else "---|" for right in numbers or [False] * len(table[0]))
     head, *body = ["| " + " | ".join(line) + " |" for line in table]
