@@ -74,7 +74,7 @@ def _section(name: str, card: Card, lines: list[Line], scale: str, out: Path) ->
         judged = [[claim.name, f"“{claim.sentence}”", verdict] for claim, verdict in now.verdicts]
         held = f"Claims: {now.held} of {now.judged} judged hold." if now.judged else "No claim can be judged yet."
         if now.judged < len(now.verdicts):
-            held += " A claim is judged once all the cells that it speaks of have all their seeds."
+            held += " A claim is judged as soon as the cells with all their seeds decide it."
         parts += [held, markdown(["claim", "the paper", "here"], judged)]
     if card.figure is not None and _drawn(name, card, table, scale, out):
         parts.append(f"![{card.title}]({find.file(name, out, '').name}-{scale}.svg)")
