@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -110,6 +111,32 @@ def test_a_deployed_run_is_bitwise_the_wired_one(algorithm, tmp_path):
     shared = [name for name in last[0] if name.startswith(("personal_", "adapted_"))]
     assert {"personal_accuracy_mean", "adapted_accuracy"} <= {*shared}
     assert all(last[0][name] == pytest.approx(last[1][name], abs=1e-6) for name in shared)
+
+
+@pytest.mark.slow
+def test_owners_in_a_table_are_called_as_nodes_may_be_and_its_labels_may_be_text(tmp_path):
+    """`hall B` is no name of a node, and stands before `hall A`; one of the halls has no `fine` machine."""
+    rng, rows = np.random.default_rng(0), ["heat,kind,site,state"]
+    for site, count in {"hall B": 20, "hall A": 15, "yard": 12}.items():
+        for heat in rng.normal(60, 10, count):
+            state = "fine" if heat < 60 and site != "yard" else "fault"
+            rows.append(f"{heat:.1f},{rng.choice(['pump', 'fan'])},{site},{state}")
+    (tmp_path / "machines.csv").write_text("\n".join(rows))
+    table = {"data": str(tmp_path / "machines.csv"), "target_column": "state", "client_column": "site"}
+    config = Config(algorithm="scaffold", rounds=2, steps="3", eval_every=9, unseen=1, **table)
+    config = rehearsal.called(rehearsal.both(config, 3), tmp_path)
+    grid = dealt(config, tmp_path)
+    assert sorted(grid.folders) == ["client-0", "client-1", "client-2"]
+    deployed(replace(config, clients=None), tmp_path, grid)
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, sorted(grid.folders)) == []
+
+
+def test_more_than_ten_clients_stand_in_the_order_of_their_nodes(tmp_path):
+    usual = rehearsal.both(replace(USUAL, split="iid"), 11)
+    named = rehearsal.called(usual, tmp_path)
+    assert rehearsal.deal(named, tmp_path) == [f"client-{number:02}" for number in range(11)]
+    assert rehearsal.called(replace(usual, clients=10), tmp_path).split == "iid"
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
 
     refuse_own(text, "model")
     if text == "auto":
-        text = "mlp" if len(shape) < 3 else "cnn_fedcog" if min(shape[1:]) >= 16 else "cnn"
+        side = min(shape[1:]) if len(shape) == 3 else 0  # of an image
+        text = "cnn_fedcog" if side >= 16 else "cnn" if side >= 8 else "mlp"
     call, *more = parse(text)
     if call.name in SOURCES["model"]:
         return one("model", text).module(shape, classes)

@@ -109,4 +109,5 @@ def folder_of(context: Context) -> Path:
     """
     if "state" in context.node_config:
         return Path(str(context.node_config["state"]))
-    return Path(str(context.run_config["virtual_nodes"])) / f"client-{context.node_config['partition-id']}"
+    folders = sorted(Path(str(context.run_config["virtual_nodes"])).iterdir())
+    return folders[int(str(context.node_config["partition-id"]))]

@@ -20,6 +20,7 @@ from apiece.config.assemble import Experiment, assemble
 from apiece.config.settings import Config
 from apiece.consortium import admission, keys, naming
 from apiece.consortium import folder as consortium
+from apiece.data.arrays import task_of
 from apiece.data.catalog import OWN
 from apiece.deploy.comparing import compared, remembered
 from apiece.deploy.coordinator import settled
@@ -31,6 +32,7 @@ from apiece.errors import UserError
 from apiece.experiment.folders import noted
 from apiece.experiment.launch import run_config
 from apiece.language.plugins import pinned
+from apiece.system import files
 from apiece.system.device import to_numpy
 from apiece.system.provenance import MARK
 
@@ -49,6 +51,23 @@ class Outcome(NamedTuple):
     rounds: list[dict[str, Any]]
 
 
+def called(config: Config, home: Path) -> Config:
+    """The configuration with clients that are called as nodes may be, and stand in the order of nodes, which is that
+    of their names: others, as a table may have them, become `client-0` and so on, in a split of the same samples. What
+    is learned is named, as a node with few samples may not see it.
+    """
+    made = assemble(replace(config, lift="sequential"))
+    if made.dataset is None or made.split is None:
+        return config
+    config, names = replace(config, task=task_of(made.dataset)), made.split.names
+    if names == sorted(names) and all(naming.NODE.fullmatch(name) for name in names):
+        return config
+    files.make_folder(home)
+    path, digits = (home / "split.npz").absolute(), len(str(len(names) - 1))
+    replace(made.split, names=[f"client-{number:0{digits}}" for number in range(len(names))]).save(path)
+    return replace(config, split=f"saved({str(path)!r})")
+
+
 def deal(config: Config, home: Path) -> list[str]:
     """Write each client's samples into a file of its own, `data/NAME.npz`; gives the names."""
     experiment = assemble(replace(config, lift="sequential"))
@@ -61,7 +80,8 @@ def deal(config: Config, home: Path) -> list[str]:
         parts = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
         arrays = {key: to_numpy(part) for key, part in parts.items()}
         if known is not None and experiment.dataset is not None and experiment.dataset.targets_train is None:
-            arrays |= {key: known[arrays[key]] for key in ("y_train", "y_test")}
+            labels = known.astype(str) if known.dtype == object else known  # no object can be in a file
+            arrays |= {key: labels[arrays[key]] for key in ("y_train", "y_test")}
         np.savez(home / "data" / f"{name}.npz", allow_pickle=False, **arrays)
     return list(federation.names)
 
@@ -77,21 +97,21 @@ def refuse_unfit(experiment: Experiment) -> None:
 
 @dataclass
 class Deployment:
-    """A server and nodes as processes of this machine, in a folder, by name: `serve` and each node's. The nodes name
-    these plug-ins.
+    """A server and nodes as processes of this machine, in a folder, by name: `serve` and each node's. The nodes are
+    started with these further words.
     """
 
     home: Path
     names: list[str]
     port: int
-    plugin: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
     processes: dict[str, subprocess.Popen] = field(default_factory=dict)
 
     def begin(self, name: str) -> None:
         """Start the server, or a node; one that ended starts again in its own folder, as systemd would start it."""
         place, state = self.home / "consortium", self.home / "nodes" / name
         words = ["join", str(place / "nodes" / name), "--data", str(self.home / "data" / f"{name}.npz")]
-        words = [*words, "--state", str(state), *(["--plugin", *self.plugin] if self.plugin else [])]
+        words = [*words, "--state", str(state), *self.more]
         if name == "serve":
             words = ["serve", str(place), "--state", str(self.home / "serve"), "--port", str(self.port)]
         with open(self.home / f"{name}.log", "ab") as log:
@@ -109,9 +129,11 @@ class Deployment:
 
 
 @contextmanager
-def deployment(home: Path, names: list[str], say: Say, plugin: tuple[str, ...] = ()) -> Iterator[Deployment]:
-    """A deployment that is ready, whose nodes name these plug-ins; its processes end with this context."""
-    made = Deployment(home, names, free_port(), plugin)
+def deployment(home: Path, names: list[str], say: Say, more: tuple[str, ...] = ()) -> Iterator[Deployment]:
+    """A deployment that is ready, whose nodes are started with these further words; its processes end with this
+    context.
+    """
+    made = Deployment(home, names, free_port(), more)
     place = home / "consortium"
     consortium.make(place, names, naming.server(f"localhost:{made.port}"), _now())
     for name in names:
@@ -167,13 +189,19 @@ def rehearse(config: Config, nodes: int, deadline: float, folder: Path | None, s
     """Deploy, run, and compare with the run of `--lift wired`; see `Outcome`."""
     terms = Terms(nodes, nodes, deadline)
     with home_of(folder) as home:
-        config = both(config, nodes)
+        config = called(both(config, nodes), home)
         names = deal(config, home)
-        plugin = tuple(entry.partition(MARK)[0] for entry in pinned(config.plugin))
-        with deployment(home, names, say, plugin) as made:
+        plugin = plugins_of(config)
+        own = ("--model", config.model, "--task", config.task, *(["--plugin", *plugin] if plugin else []))
+        with deployment(home, names, say, own) as made:
             outcome = tried(config, made, terms, say)
         told(outcome.differences, say)
         return outcome
+
+
+def plugins_of(config: Config) -> tuple[str, ...]:
+    """The files of a configuration's plug-ins."""
+    return tuple(entry.partition(MARK)[0] for entry in pinned(config.plugin))
 
 
 @contextmanager
@@ -197,8 +225,8 @@ def told(differences: list[str], say: Say) -> None:
 
 
 def both(config: Config, nodes: int) -> Config:
-    """The configuration of the deployed run and of the wired one."""
-    return replace(config, clients=nodes, lift="wired", on_bad_client="skip", seeds=())
+    """The configuration of the deployed run and of the wired one: every node trains."""
+    return replace(config, clients=nodes, unseen=0, lift="wired", on_bad_client="skip", seeds=())
 
 
 def tried(config: Config, made: Deployment, terms: Terms, say: Say, word: str = "") -> Outcome:

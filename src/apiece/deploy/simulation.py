@@ -10,7 +10,7 @@ from apiece.config.settings import Config
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.flower_commands import Connection
 from apiece.deploy.node import Settings
-from apiece.deploy.rehearsal import Say, ask_for, both, deal, differences, home_of, told
+from apiece.deploy.rehearsal import Say, ask_for, both, called, deal, differences, home_of, plugins_of, told
 from apiece.deploy.request import FOLDER, Terms
 from apiece.deploy.serving import free_port
 from apiece.deploy.supervise import Kept, kept
@@ -34,10 +34,11 @@ def simulate(config: Config, home: Path, terms: Terms, say: Say) -> list[str]:
     """Run a configuration on so many virtual nodes, and in processes of this machine: folders `deployed` and `wired`;
     gives in what the two runs differ.
     """
-    config = both(config, terms.nodes)
+    config = called(both(config, terms.nodes), home)
     names = deal(config, home)
     for name in names:
-        Settings(name, str((home / "data" / f"{name}.npz").absolute())).save(home / "nodes" / name)
+        data = str((home / "data" / f"{name}.npz").absolute())
+        Settings(name, data, config.model, plugins_of(config), task=config.task).save(home / "nodes" / name)
     connection = Connection((home / "flower").absolute(), free_port(), None)
     connection.write()
     files.make_folder(home / "serve" / FOLDER)
