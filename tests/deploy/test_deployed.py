@@ -132,6 +132,15 @@ def test_owners_in_a_table_are_called_as_nodes_may_be_and_its_labels_may_be_text
     assert rehearsal.differences(tmp_path, sorted(grid.folders)) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float64", "bfloat16"])
+def test_nodes_compute_in_the_precision_of_the_run(precision, tmp_path):
+    config = replace(USUAL, precision=precision, device="cpu")
+    deployed(config, tmp_path, dealt(config, tmp_path))
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
 def test_more_than_ten_clients_stand_in_the_order_of_their_nodes(tmp_path):
     usual = rehearsal.both(replace(USUAL, split="iid"), 11)
     named = rehearsal.called(usual, tmp_path)

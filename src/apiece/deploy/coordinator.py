@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from apiece.algebra.generators import Table
-from apiece.config.assemble import assemble, chosen_algorithm, cohort_size
+from apiece.config.assemble import DTYPES, assemble, chosen_algorithm, cohort_size
 from apiece.config.settings import Config
 from apiece.data.catalog import OWN
 from apiece.deploy.facts import Facts, federation
@@ -91,7 +91,8 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
         timed.append(Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say))
         return timed[-1]
 
-    experiment = assemble(replace(config, task=facts[0].task), clients=federation(facts, connect))
+    everyone = federation(facts, connect, DTYPES[config.precision])
+    experiment = assemble(replace(config, task=facts[0].task), clients=everyone)
     folder = Path(str(config.out))
     there = (folder / "run.toml").is_file()
     if not there and folder.is_dir():

@@ -16,7 +16,7 @@ from apiece.errors import UserError
 from apiece.wired.remote import FEW, Remote
 from apiece.wired.transport import Transport
 
-TYPES = {"float": torch.float32, "int64": torch.int64}
+KINDS = ("float", "int64")
 LARGEST = 10**9  # no count or length that a node tells may be larger
 
 
@@ -70,12 +70,16 @@ def _sound(values: dict[str, Any]) -> bool:
     counts = all(type(size) is int and 0 <= size <= LARGEST for size in sizes)
     names = all(isinstance(name, str) for name in values["columns"])
     labels = all(type(label) in (int, float, str, bool) for label in values["labels"])
-    kinds = {values["kind"], values["target_kind"]} <= TYPES.keys()
+    kinds = {values["kind"], values["target_kind"]} <= set(KINDS)
     return counts and names and labels and kinds and math.prod([*values["shape"], *values["target"]]) <= LARGEST
 
 
-def federation(told: Sequence[Facts], connect: Callable[[str, str], Transport]) -> Remote:
-    """The federation of these nodes, in this order; raises UserError if they do not fit one another."""
+def federation(
+    told: Sequence[Facts], connect: Callable[[str, str], Transport], real: torch.dtype = torch.float32
+) -> Remote:
+    """The federation of these nodes, in this order, whose real numbers have this type in the run; raises UserError if
+    they do not fit one another.
+    """
     first = told[0]
     for other in told[1:]:
         for name, value in first.form.items():
@@ -87,7 +91,7 @@ def federation(told: Sequence[Facts], connect: Callable[[str, str], Transport]) 
     labels = united(told)
     tests = tuple(facts.tests for facts in told)
     names = [facts.name for facts in told]
-    return Remote(names, tuple(f.samples for f in told), tests, _like(first, len(labels)), labels, connect)
+    return Remote(names, tuple(f.samples for f in told), tests, _like(first, len(labels), real), labels, connect)
 
 
 def united(told: Sequence[Facts]) -> tuple[Any, ...]:
@@ -102,10 +106,11 @@ def united(told: Sequence[Facts]) -> tuple[Any, ...]:
         ) from None
 
 
-def _like(facts: Facts, classes: int) -> tuple[Tensor, Tensor]:
+def _like(facts: Facts, classes: int, real: torch.dtype) -> tuple[Tensor, Tensor]:
     """Made-up samples of the right form: zeros, the first target the largest class."""
-    x = torch.zeros(FEW, *facts.shape, dtype=TYPES[facts.kind])
-    y = torch.zeros(FEW, *facts.target, dtype=TYPES[facts.target_kind])
+    types = {"float": real, "int64": torch.int64}
+    x = torch.zeros(FEW, *facts.shape, dtype=types[facts.kind])
+    y = torch.zeros(FEW, *facts.target, dtype=types[facts.target_kind])
     if facts.task not in REAL and facts.target_kind == "int64":
         y[0] = max((classes or facts.classes) - 1, 0)
     return x, y

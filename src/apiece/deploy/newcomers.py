@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from apiece.config.assemble import assemble
+from apiece.config.assemble import DTYPES, assemble
 from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.phases import TELLING, Nodes, Phases, telling
 from apiece.deploy.request import Request
@@ -54,7 +54,8 @@ def personalized(request: Request, nodes: Nodes) -> None:
 
     def place(of: list[Facts]) -> Remote:
         names = [each.name for each in of]
-        return federation(of, lambda run, text: Phases(nodes, names, run, text, 1, terms.deadline, request.say))
+        connect = lambda run, text: Phases(nodes, names, run, text, 1, terms.deadline, request.say)
+        return federation(of, connect, DTYPES[config.precision])
 
     everyone = place([*facts, *new])
     config = replace(config, task=facts[0].task)
