@@ -151,13 +151,13 @@ class _Pickler(cloudpickle.Pickler):
         return _tensor, (to_numpy(obj.detach()),)
 
 
-def dumps(message: Any, shelf: Shelf | None = None) -> memoryview:
+def dumps(message: Any, shelf: Shelf | None = None) -> bytes:
     """The bytes of a tree of tensors; with a shelf, of (operation, shared, client), whose pool stays on the shelf."""
     file = io.BytesIO()
     samples = message[-1].samples if shelf is not None else None
     pool = [leaf for leaf in tree_leaves(samples.pool) if _of_many(leaf, samples)] if samples is not None else []
     _Pickler(file, shelf, pool).dump(message)
-    return file.getbuffer()
+    return file.getvalue()  # without a copy
 
 
 def _of_many(leaf: Tensor, samples: Any) -> bool:
