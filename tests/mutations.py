@@ -234,15 +234,17 @@ def only_a_number(honest: bytes, changed: bytes, up: bool) -> bool:
 def verdict(take: Callable[[bytes], Any], honest: bytes, changed: bytes, up: bool) -> str:
     """What became of a changed message, `take` being all that follows from one."""
     wanted, began = take(honest), time.perf_counter()
+    told = _told(take, wanted, honest, changed, up)
+    return "hung" if time.perf_counter() - began > LONGEST else told
+
+
+def _told(take: Callable[[bytes], Any], wanted: Any, honest: bytes, changed: bytes, up: bool) -> str:
     try:
         found = take(changed)
     except UserError as error:
         return "refused" if "\n" not in str(error).strip() and str(error).endswith(".") else f"no sentence: {error}"
     except Exception as error:
         return f"raw {type(error).__name__}: {error}"
-    finally:
-        if time.perf_counter() - began > LONGEST:
-            return "hung"  # noqa: B012 (whatever came of it)
     if same(found, wanted):
         return "no difference"
     return "changed number" if only_a_number(honest, changed, up) else "another result was taken"
