@@ -54,8 +54,10 @@ def test_the_slots_are_told_and_what_nothing_calls(plugin):
 
 
 def test_a_piece_that_does_not_say_what_it_reads_is_told_how(plugin):
-    said = "reads (a slot reads view.model", "give the class the line `reads = frozenset({'model'})`"
-    sentence(cli("check", "drawn", *plugin("theta = 0.5 * (theta + view.model)")), *said)
+    said = "Drawn reads view.model and does not say so", "give the class the line `reads = frozenset({'model'})`"
+    made = plugin("theta = 0.5 * (theta + view.model)")
+    sentence(cli("check", "drawn", *made), *said)
+    sentence(cli("run", "--algorithm", "drawn", *made, "--rounds", "1", "--steps", "1"), *said)
 
 
 def test_a_broken_law_is_one_sentence(plugin):

@@ -22,7 +22,8 @@ from apiece.errors import UserError
 
 MADE = "a slot makes a new tensor, as theta - x does and theta -= x does not"
 RULE = "scratch", "g", "theta", "batch"  # what a rule is called with in every step
-SEEN = "sent", "model", "start", "end", "gradient", "draws", "server", "client", "scratch", "message"  # of a view
+VECTORS = "sent", "model", "start", "end", "gradient", "draws", "server", "client", "scratch", "message"  # of a view
+SEEN = [View._fields.index(name) for name in VECTORS]  # whether or not the piece may read them
 Given = Sequence[Any]  # a slot's arguments without the piece
 Held = Callable[[str, Given, Any], Any]  # (who returned it, what it was given, what it returned) -> what is used of it
 
@@ -63,7 +64,7 @@ def _tensors(given: Any) -> Iterator[Tensor]:
     if isinstance(given, Tensor):
         yield given
     elif isinstance(given, View):
-        yield from _tensors([getattr(given, name) for name in SEEN])
+        yield from _tensors([given[place] for place in SEEN])
     else:
         for part in parts_of(given) or ():
             yield from _tensors(part)

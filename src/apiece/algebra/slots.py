@@ -26,7 +26,8 @@ def misspelled(piece: Piece) -> str:
     """A sentence on a method whose name is nearly a slot's, or on methods of which none is a slot; "" otherwise."""
     kind, methods = type(piece).__name__, uncalled(piece)
     for name in methods:
-        if near := get_close_matches(name, KNOWN, n=1, cutoff=0.85):
+        swapped = [known for known in KNOWN if sorted(known) == sorted(name)]
+        if near := swapped or get_close_matches(name, KNOWN, n=1, cutoff=0.85):
             return (
                 f"{kind}.{name} is no slot, and nothing calls it; did you mean {near[0]!r}? Give it that name, or one "
                 "that begins with _."

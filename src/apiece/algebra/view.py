@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from apiece.algebra.message import Message
 from apiece.algebra.optim import Optimizer, Rate
 from apiece.data.samples import Samples
+from apiece.errors import UserError
 from apiece.vector.task import TaskView
 
 Loss = Callable[[Tensor, Any], Tensor]  # (theta [D], batch) -> scalar
@@ -86,3 +89,31 @@ class View(NamedTuple):
     scratch: Any = ()  # what it carried from step to step
     message: Message | tuple[()] = ()  # what leaves the client; () before the slot `upload`
     mean_is_uniform: bool = False  # whether its `learn` is given the clients' uniform mean of start - end as `g`
+
+    def with_own(self, theta: Tensor) -> Tensor:
+        """`theta` with the client's own values of the parameters that are never synchronized, which every run keeps:
+        [D]. A piece need not declare that it reads these.
+        """
+        return torch.where(self.shared, theta, self[OWN])
+
+
+OWN = View._fields.index("model")
+PAST = ("model", "gradient", "fresh")  # what is kept of a client's past if a piece `reads` it
+
+
+@cache
+def hiding(piece: str, read: frozenset[str]) -> type[View]:
+    """The view of a piece of this name that has declared so much of the past: it raises UserError for the rest, of
+    which nothing may be kept.
+    """
+
+    def refused(name: str) -> property:
+        def refuse(view: View) -> Tensor:
+            raise UserError(
+                f"{piece} reads view.{name} and does not say so: give the class the line "
+                f"`reads = frozenset({{{name!r}}})`, with all that it reads of {', '.join(PAST)}."
+            )
+
+        return property(refuse)
+
+    return type("View", (View,), {"__slots__": ()} | {name: refused(name) for name in PAST if name not in read})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from apiece.algebra.piece import Piece
 from apiece.algebra.place import Shared
-from apiece.algebra.view import View
+from apiece.algebra.view import View, hiding
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Stepping
@@ -60,6 +60,11 @@ def _repeated(stepping: Stepping, step: Callable[[Any], Any], first: Any, times:
     return stepping.loop(lambda state, k, taken: step(state), first, times)
 
 
+def known(piece: Piece) -> frozenset[str]:
+    """What of a client's past a piece may read: what it declares. Whether a client is new shows in a memory, too."""
+    return piece.reads | {"fresh"} if piece.fills("client_memory") else piece.reads
+
+
 class Views(NamedTuple):
     """What is each piece's own of a view, in the order of the pieces."""
 
@@ -74,4 +79,5 @@ class Views(NamedTuple):
         carried = scratch or [()] * len(self.pieces)
         own = zip(self.draws, self.told.values(), self.memory.values(), carried, self.mean_is_uniform, strict=True)
         for piece, (draws, server, client, left, uniform) in zip(self.pieces, own, strict=True):
-            yield piece, view._replace(draws=draws, server=server, client=client, scratch=left, mean_is_uniform=uniform)
+            seen = hiding(type(piece).__name__, known(piece))
+            yield piece, seen._make(view)._replace(draws=draws, server=server, client=client, scratch=left, mean_is_uniform=uniform)

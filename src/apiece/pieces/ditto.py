@@ -63,7 +63,7 @@ class Ditto(Piece):
         return Own(theta[None])
 
     def remember(self, view: View):
-        near = torch.where(view.shared, view.sent, view.model)
+        near = view.with_own(view.sent)
 
         def pull(scratch, g, theta, batch):
             return scratch, g + self.lam * (theta - near)

@@ -112,7 +112,7 @@ class FedCOG(Piece):
     def generate(self, view: View, steps: int | None = None) -> Made:
         """The inputs after `steps` steps of Adam (None: all), their targets, and the teacher's outputs on them."""
         sample, bears = input_shape(view, several(view) or one_class(view), REFUSAL), several(view)
-        everyone = torch.where(view.shared, view.sent, view.model)
+        everyone = view.with_own(view.sent)
         learnt = self.source.begin(view.draws, sample)
         classes = view.task.outputs(everyone, self.source.inputs(learnt, sample)[:1]).shape[-1]
         y = self._targets(view, classes)

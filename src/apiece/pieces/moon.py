@@ -49,7 +49,7 @@ class MOON(Piece):
     def objective(self, view: View, loss: Loss):
         if not self.mu:
             return loss
-        everyone = torch.where(view.shared, view.sent, view.model)
+        everyone = view.with_own(view.sent)
         mu = self.mu * (1 - torch.as_tensor(view.fresh).to(view.sent.dtype))
 
         def value(theta: Tensor, batch: Any) -> Tensor:

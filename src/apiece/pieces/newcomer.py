@@ -28,6 +28,7 @@ class Newcomer(Piece):
     """
 
     serves = "newcomers"
+    reads = frozenset({"fresh"})
 
     epochs: int = 20
     batch: int = 32
@@ -46,7 +47,7 @@ class Newcomer(Piece):
     def personal(self, view: View, theta: Tensor):
         if not view.fresh or not self.epochs:
             return theta
-        begin = torch.where(view.shared, theta, view.model)  # an unseen client's own model is the initial one
+        begin = view.with_own(theta)  # an unseen client's own model is the initial one
         own = torch.where(view.shared, 0.0, torch.ones_like(theta) * view.lr)  # not even weight decay moves shared ones
         return view.descend(begin, batches=passes(view, self.epochs, self.batch), lr=own)
 

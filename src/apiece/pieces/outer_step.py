@@ -40,7 +40,8 @@ class OuterStep(Piece):
     def keep(self, view: View, theta: Tensor):
         if self.size == 1.0:
             return theta
-        return torch.where(view.shared, theta, view.model + self.size * (theta - view.model))
+        own = view.with_own(theta)
+        return torch.where(view.shared, theta, own + self.size * (theta - own))
 
 
 @paper("its Algorithm 1", weighting="uniform", optimizer="sgd")
