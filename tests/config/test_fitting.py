@@ -280,13 +280,13 @@ def test_labels_of_ready_clients_may_be_any_number_under_a_loss_of_ones_own():
 def test_a_model_of_ones_own_has_an_output_for_each_label_that_is_there():
     """Labels 1 to 3 are three classes; in a ready federation they may be 0 to 3."""
     federate(nn.Linear(20, 3), (X, Y + 1), **QUICK)
-    with pytest.raises(UserError, match=r"output has shape \[3\] per sample, but labels may go up to 3: .* 4 scores"):
+    with pytest.raises(UserError, match=r"output has shape \[3\] per sample, but there are 4 classes: .* 4 scores"):
         federate(nn.Linear(20, 3), clients=place_of(torch.from_numpy(Y) + 1), rounds=1, steps=1)
 
 
 def test_labels_of_training_alone_are_classes_too():
     pool, test = (torch.randn(40, 8), torch.arange(40) % 6), (torch.randn(10, 8), torch.arange(10) % 3)
     place = Federation(pool, test, list(torch.arange(40).split(20)), list(torch.arange(10).split(5)), ["a", "b"])
-    with pytest.raises(UserError, match="labels may go up to 5: its last layer must give 6 scores"):
+    with pytest.raises(UserError, match="there are 6 classes: its last layer must give 6 scores"):
         federate(nn.Linear(8, 3), clients=place, rounds=1, steps="1")
     assert federate(nn.Linear(8, 6), clients=place, rounds=1, steps="1").metrics[0]["answered"] == 2

@@ -56,7 +56,7 @@ def test_a_column_of_names_that_became_as_many_columns_is_told(tmp_path, capsys)
     with pytest.raises(UserError, match="different texts in 48 training rows"):
         said(capsys, **settings)
     told = said(capsys, **settings, prepare="onehot")[1]
-    assert "column 'who' became 48 columns, one for each text" in told and "--input a b" in told
+    assert "column 'who' became 48 columns, one for each text" in told and '--input a "b c"' in told
     assert "one for each text" not in said(capsys, **settings, prepare="onehot", input=["age"])[1]
 
 

@@ -39,6 +39,11 @@ def sentence(box: str, words: list[str], commands: Collection[str]) -> str:
     parts = parts if "╭" in box else parts[1:]  # without a border, the title is a part of its own
     first, more = " ".join(parts[0]), next((part[1:] for part in parts[1:] if len(part) > 1), [])
     said = first.removeprefix("Error parsing ").rstrip(".:")
+    if (misplaced := first.removeprefix("Unrecognized or misplaced options: ")) != first:
+        option, folder = misplaced.split()[0], next((word for word in words[1:] if not word.startswith("-")), "RUN")
+        another = f"`apiece run --config {folder}/run.toml {option} ...` with a new --out"
+        kept = f": a run keeps its settings, and {another} begins another" if words[:1] == ["resume"] else ""
+        return f"`apiece {words[0]}` takes no {option}{kept}. `apiece {words[0]} --help` has all flags."
     if (stray := first.removeprefix("Unrecognized options: ")) != first and not stray.startswith("-"):
         example = ', as in --algorithm "scaffold + relaxed_init(0.1)"' if words[0] == "run" else ""
         stray = " ".join(stray.split(", "))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from apiece.config.settings import BY_DATA
 from apiece.data import tasks
 from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN, SOURCES
-from apiece.data.columns import LEAVE, like_free_text
+from apiece.data.columns import LEAVE, ODD, like_free_text, no_numbers
 from apiece.data.federation import Federation
-from apiece.data.glance import ODD
 from apiece.data.preparing import told
 from apiece.data.sources import TABLES
 from apiece.data.tasks import AUTO, REAL
@@ -119,7 +117,7 @@ def left_out(experiment: Any, data: Dataset) -> str:
 def almost_numbers(data: Dataset) -> str:
     """A warning about a column of numbers that was read as text, since a few of its cells are none; "" otherwise."""
     for part in data.preparation.parts if data.preparation is not None else ():
-        odd = [word for word in part.categories or () if not _is_number(word)]
+        odd = no_numbers(part.categories or ())
         if part.categories and not odd:  # the word among them is one of the test samples'
             return (
                 f"column {part.name!r} was read as text, but all its training values are numbers: if numbers are "
@@ -143,13 +141,6 @@ def free_text(data: Dataset) -> str:
     return ""
 
 
-def _is_number(word: str) -> bool:
-    try:
-        return math.isfinite(float(word))
-    except ValueError:
-        return False
-
-
 def single_samples(clients: Any) -> str:
     """A warning about clients with one training sample; "" if there are none."""
     names = [str(clients.names[client]) for client in clients.participants if clients.size(client) == 1]
@@ -163,13 +154,11 @@ def few_tests(experiment: Any) -> str:
     clients, task = experiment.federation, experiment.federated.setup.task
     sizes = [clients.test_size(client) for client in range(len(clients.names))]
     few = [f"{str(name)!r} ({size})" for name, size in zip(clients.names, sizes) if 0 < size < TESTS]
-    if not few:
-        return ""
-    what = "accuracies" if task.metrics[0].name == "accuracy" else "metrics"
-    return (
-        f"clients with fewer than {TESTS} {experiment.config.measure_on} samples, whose own {what} are coarse: "
-        f"{_first(few)} (of {len(sizes)} clients)."
-    )
+    none = [str(name) for name, size in zip(clients.names, sizes) if not size]
+    kind, what = experiment.config.measure_on, "accuracies" if task.metrics[0].name == "accuracy" else "metrics"
+    told = [f"fewer than {TESTS} {kind} samples, whose own {what} are coarse: {_first(few)}"] if few else []
+    told += [f"no {kind} sample, which are in no mean over clients: {_names(none)}"] if none else []
+    return f"clients with {'; with '.join(told)} (of {len(sizes)} clients)." if told else ""
 
 
 def lonely_classes(dataset: Dataset, split: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from apiece.algebra.finite import refuse_endless
 from apiece.config.settings import AUTO, Config
 from apiece.data.catalog import OWN
-from apiece.errors import UserError
+from apiece.errors import UserError, nearest
 from apiece.language import algorithms, optimizers, plugins, schedules, splits
 from apiece.language.expression import Functions, as_plugin, build, check_names, parse, parse_list
 from apiece.language.names import Names
@@ -42,12 +44,26 @@ def refuse_unknown(config: Config) -> None:
     for setting in ("split", "schedule", *SIDES, *optional):
         if getattr(config, setting) in (OWN, AUTO):  # of a program, refused when it is needed; of the data
             continue
-        check_names(parse(getattr(config, setting)), SOURCES[setting])
-        _refuse_other_side(setting, getattr(config, setting))
+        with _of(setting, text := getattr(config, setting)):
+            calls = parse(text)
+            _refuse_other_side(setting, text)
+            check_names(calls, SOURCES[setting])
     if {"/", "\\"} & {*config.algorithm} and (plugin := as_plugin(config.algorithm)):  # no name can be a path
         raise UserError(plugin)
-    if not config.plugin:
-        check_names(parse(config.algorithm), plugins.names(algorithms.NAMED))
+    with _of("algorithm", config.algorithm):
+        calls = parse(config.algorithm)
+        if not config.plugin:
+            check_names(calls, plugins.names(algorithms.NAMED))
+
+
+@contextmanager
+def _of(setting: str, text: str) -> Iterator[None]:
+    """An error in this context begins with the setting that is wrong."""
+    try:
+        yield
+    except UserError as error:
+        said = f"{setting}={text!r}"
+        raise error if str(error).startswith(said) else UserError(f"{said}: {error}") from None
 
 
 def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
@@ -74,9 +90,11 @@ def one(setting: str, text: str) -> Any:
 
 
 def _refuse_other_side(setting: str, text: str) -> None:
-    """Refuse the server's optimizer as the clients', and a client's optimizer as the server's."""
+    """Refuse the server's optimizer as the clients', a client's optimizer as the server's, and what is neither."""
     allowed = SIDES.get(setting, {})
     for call in parse(text) if setting in SIDES else ():
+        if call.name.replace("-", "_") not in optimizers.NAMED[setting]:
+            raise UserError(f"{setting}={text!r}: unknown name {call.name!r}; {nearest(call.name, allowed)}")
         if call.name in optimizers.NAMED[setting] and call.name not in allowed:
             own, other = ("a client", "the server") if setting == "optimizer" else ("the server", "a client")
             raise UserError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,8 +16,9 @@ CLIENTS = ("client", "client_id", "writer_id", "user_id", "user")
 PREPARATION = "preparation.json"  # a run's own copy of how its table became numbers
 SPLIT = "split"  # in this column, the word "test" marks test rows
 MOST = 1000  # categories of one column that may become as many columns
+ODD = 0.1  # the share of words among a column's different values up to which it was meant to be of numbers
 FEW = 20  # up to so many, a column of text may have as many different words as it likes
-LEAVE = "leave it out, by naming the others: --input a b, or input=[...]"
+LEAVE = "leave it out, by naming the others: --input a \"b c\", or input=[...]"
 
 
 class Columns(NamedTuple):
@@ -96,6 +98,18 @@ def chosen(
 def like_free_text(count: int, rows: int) -> bool:
     """Whether so many different texts in a column of so many rows look like names, dates or free text."""
     return count > MOST or count > max(FEW, rows // 2)
+
+
+def no_numbers(words: Collection[str]) -> list[str]:
+    """Those of a column's different values that are no numbers."""
+    return [word for word in words if not _is_number(word)]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return math.isfinite(float(word))
+    except ValueError:
+        return False
 
 
 def refuse_twice(where: str, names: Sequence[str]) -> None:

@@ -55,6 +55,11 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
     y, natural = column_of(where, table, roles.target), None
     if roles.client is not None:
         natural = column_of(where, table, roles.client, owners=True)
+        if columns.client and (gone := np.flatnonzero(table[roles.client].isna())).size:
+            raise UserError(
+                f"{where}: {roles.client}, which names the client, is missing in {gone.size:,} of {len(table):,} rows, "
+                f"first in row {gone[0] + 1}: fill these rows, or drop them."
+            )
     kinds = {name: _kind(where, table[name]) for name in roles.input}
     if not _wanted(table, kinds, columns):
         return _parts(name, _features(where, table, roles.input), y, natural, test_rows, columns.task)
@@ -214,7 +219,7 @@ def _unfitted(where: str, table: Any, kinds: dict[str, str], train: np.ndarray, 
         words = sorted(set(column[column.notna()].astype(object).map(str))) if kind == "text" else None
         width = len(column.iloc[0]) if kind == "list" else 1
         parts.append(Part(name, width, None if words is None else tuple(words)))
-        refuse_many(where, parts[-1], len(train), columns.prepare)
+    refuse_many(where, parts, len(train), columns.prepare)
     return Preparation(tuple(parts), columns.prepare or "onehot", columns.fit or "pooled")
 
 

@@ -9,14 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from apiece.data.columns import SPLIT, Columns, chosen, like_free_text
+from apiece.data.columns import ODD, SPLIT, Columns, chosen, like_free_text
 from apiece.errors import UserError, with_extra
 
 ROWS = 100_000  # so many rows are looked at
 GAPS = {"#N/A N/A", *"nan NaN -nan -NaN N/A n/a #N/A #NA NA NULL null None <NA>".split()}  # what pandas takes for one
 GAPS |= {*"1.#IND -1.#IND 1.#QNAN -1.#QNAN".split()}
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*")  # 2024-07-31 14:00, 31.7.24
-ODD = 0.1  # the share of words among a column's different values up to which it was meant to be of numbers
 FEW, SHOWN = 8, 20  # up to so many values of a column, and so many columns, are listed
 NINES = re.compile(r"-?99+(\.0*)?")  # what a gap is often written as: -99, -999, 9999
 ENOUGH = 20  # rows from which on it is no chance that a column determines another
@@ -63,8 +62,9 @@ class Column(NamedTuple):
 class Glance(NamedTuple):
     """A table by its columns' roles.
 
-    `left`: columns of dates, and those that look like names or free text. `telling`: inputs each of whose values goes
-    with one value of the target. `nines`: (column, number, rows), where a number of nines lies far from all others.
+    `left`: columns of dates, those that look like names or free text, and empty ones. `telling`: inputs each of whose
+    values goes with one value of the target. `nines`: (column, number, rows), where a number of nines lies far from all
+    others.
     """
 
     path: str
@@ -87,7 +87,9 @@ class Glance(NamedTuple):
                 said += ["With one client alone nothing is federated: give another --client-column, or none."]
         else:
             said += ["Clients are made by dividing the rows. If a column says whose a row is, give --client-column."]
-        if texts := [column for column in self.left if not column.dates]:
+        if empty := [column for column in self.left if not column.values]:
+            said += [f"Left out of `input`, for no row has a value there: {_listed(empty)}."]
+        if texts := [column for column in self.left if column.words and not column.dates]:
             said += [f"Left out of `input`, for names and free text look like this: {_listed(texts)}."]
         if dates := [column for column in self.left if column.dates]:
             said += [
@@ -154,9 +156,11 @@ def glance(path: Path, columns: Columns) -> Glance:
     if client is not None and len(client.values) == len(found) > 1:
         raise UserError(f"{where}: {client.name} differs in all rows, and a client needs several: name another column.")
     inputs = [columns_of[name] for name in roles.input]
-    left = [c for c in inputs if c.dates or (like_free_text(len(c.values), len(found)) and not c.number | c.almost)]
+    free = [c for c in inputs if like_free_text(len(c.values), len(found)) and not c.number | c.almost]
+    left = [c for c in inputs if c.dates or c in free or not c.values]
     if len(left) == len(inputs):
-        raise UserError(f"{where}: no column can be an input: {', '.join(c.said() for c in left)} look like free text.")
+        said = ", ".join(c.said() for c in left)
+        raise UserError(f"{where}: no column can be an input: {said} look like free text, are dates, or are empty.")
     inputs = [column for column in inputs if column not in left]
     goal = cells[target.name]
     telling = [c.name for c in inputs if len(found) >= ENOUGH and _tells(c, cells[c.name], goal)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apiece.data.columns import LEAVE, MOST, like_free_text
+from apiece.data.columns import LEAVE, MOST, ODD, like_free_text, no_numbers
 from apiece.errors import UserError
 from apiece.system import files
 
@@ -100,20 +100,32 @@ class Preparation:
             ) from None
 
 
-def refuse_many(where: str, part: Part, rows: int, asked: str | None) -> None:
-    """Raise UserError for a column of text that would become too many columns, or that looks like free text; `asked`
-    is the preparation that the run itself asks for.
+def refuse_many(where: str, parts: list[Part], rows: int, asked: str | None) -> None:
+    """Raise UserError for columns of text that would become too many columns, or that look like free text; `asked` is
+    the preparation that the run itself asks for.
     """
-    count = len(part.categories or ())
-    if count > MOST and asked != "ordinal":
+    for part in parts:
+        if len(part.categories or ()) > MOST and asked != "ordinal":
+            raise UserError(
+                f"{where}, column {part.name!r}: it has {len(part.categories or ()):,} different texts, which would "
+                f"become as many columns: number them by prepare=ordinal, or {LEAVE}."
+            )
+    free = [part for part in parts if asked is None and like_free_text(len(part.categories or ()), rows)]
+    for part in free:
+        odd, words = no_numbers(part.categories or ()), part.categories or ()
+        if len(odd) <= ODD * len(words):
+            few = ", ".join(map(repr, odd[:3])) or "that of a test row"
+            raise UserError(
+                f"{where}, column {part.name!r}: it is read as text, since not all its values are numbers: mend "
+                f"{few}, or leave such cells empty."
+            )
+    if free:
+        first, *others = free
+        count, also = len(first.categories or ()), ", ".join(repr(part.name) for part in others)
         raise UserError(
-            f"{where}, column {part.name!r}: it has {count:,} different texts, which would become as many columns: "
-            f"number them by prepare=ordinal, or {LEAVE}."
-        )
-    if asked is None and like_free_text(count, rows):
-        raise UserError(
-            f"{where}, column {part.name!r}: it has {count:,} different texts in {rows:,} training rows, as names, "
-            f"dates and free text have: make numbers of it, say prepare=onehot, or {LEAVE}."
+            f"{where}, column {first.name!r}: it has {count:,} different texts in {rows:,} training rows, as names, "
+            f"dates and free text have{f' (so have {also})' if others else ''}: make numbers of it, say "
+            f"prepare=onehot, or {LEAVE}."
         )
 
 

@@ -79,5 +79,6 @@ class Views(NamedTuple):
         carried = scratch or [()] * len(self.pieces)
         own = zip(self.draws, self.told.values(), self.memory.values(), carried, self.mean_is_uniform, strict=True)
         for piece, (draws, server, client, left, uniform) in zip(self.pieces, own, strict=True):
-            seen = hiding(type(piece).__name__, known(piece))
-            yield piece, seen._make(view)._replace(draws=draws, server=server, client=client, scratch=left, mean_is_uniform=uniform)
+            seen = hiding(type(piece).__name__, known(piece))._make(view)
+            mine = seen._replace(draws=draws, server=server, client=client, scratch=left, mean_is_uniform=uniform)
+            yield piece, mine

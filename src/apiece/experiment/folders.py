@@ -40,7 +40,7 @@ def refuse_existing(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(path.name not in UNDECIDED for path in folder.iterdir())):
         run = (folder / "run.toml").is_file()
-        rest = f"remove it, or go on with `{_again(folder)}`" if run else "for what lies there is no run"
+        rest = f"or go on with `{_again(folder)}`, which keeps its settings" if run else "for what lies there is no run"
         raise UserError(f"the run folder {str(folder)!r} exists: take another --out, {rest}.")
 
 

@@ -27,6 +27,7 @@ NOT_IDENTITY = {  # settings that change a result by rounding at most
     "out", "seeds", "data_dir", "track", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client",
     "patience",
 }  # fmt: skip
+BACK = "put the old ones back, or begin another run, `apiece run --config FILE --out FOLDER`"
 
 
 def as_kept(folder: Path, config: Config) -> Config:
@@ -68,10 +69,28 @@ def refuse_another(folder: Path, config: Config) -> None:
     there, config = recorded(folder), as_kept(folder, config)
     if digest(there, folder) == digest(config, folder):
         return refuse_rounds(folder, config)
-    one, two = to_table(there), to_table(config)
-    differ = [k for k in one | two if k not in NOT_IDENTITY and repr(one.get(k)) != repr(two.get(k))]
-    told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
+    told = _differing(there, config, "there", "here")
     raise UserError(f"{str(folder)!r} holds a run of another configuration ({told}): take another --out, or remove it.")
+
+
+def _differing(one: Config, two: Config, first: str, second: str) -> str:
+    """The settings that differ, each with both of its values."""
+    old, new = to_table(one), to_table(two)
+    differ = [k for k in old | new if k not in NOT_IDENTITY and repr(old.get(k)) != repr(new.get(k))]
+    return "; ".join(f"{k} is {old.get(k, 'not set')} {first} and {new.get(k, 'not set')} {second}" for k in differ)
+
+
+def refuse_other_settings(folder: Path, part: Path, config: Config) -> None:
+    """Raise UserError if a folder's run.toml, which says this configuration, has other settings than its run of one
+    seed began with, in the folder `part`, if that folder's own has, or if the run cannot have this number of rounds.
+    """
+    refuse_edited(part)
+    there = recorded(part)
+    same = replace(as_kept(part, config), rounds=there.rounds)
+    if digest(there, part) != digest(same, part):
+        told = _differing(there, same, f"in {part / 'run.toml'}", "here")
+        raise UserError(f"{folder / 'run.toml'} has other settings than its run began with ({told}): {BACK}.")
+    refuse_rounds(part, config)
 
 
 def refuse_edited(folder: Path) -> None:
@@ -81,10 +100,7 @@ def refuse_edited(folder: Path) -> None:
     config, begun = recorded(folder), noted(folder).get("digest")
     older = config.init is not None and not (folder / INIT).is_file()
     if begun is not None and not older and begun != digest(config, folder):
-        raise UserError(
-            f"{folder / 'run.toml'} has other settings than its run began with: put the old ones back, or begin "
-            f"another run, `apiece run --config {folder / 'run.toml'} --out FOLDER`."
-        )
+        raise UserError(f"{folder / 'run.toml'} has other settings than its run began with: {BACK}.")
 
 
 def refuse_rounds(folder: Path, config: Config) -> None:

@@ -210,9 +210,9 @@ def resume(
         config = folders.read_config(folder, plugin)
         config = replace(config, **{name: value for name, value in given.items() if value is not None})
         check(config)
-        for part in (part for part in parts if (part / "run.toml").is_file()):
-            identity.refuse_edited(part)
-            identity.refuse_rounds(part, config)
+        for one, part in _each(config, folder):
+            if part is not None and (part / "run.toml").is_file():
+                identity.refuse_other_settings(folder, part, one)
     if rounds is not None:
         ranks.first(lambda: [lifecycle.go_on_after_stop(part) for part in stopped])
     if config.seeds and config.rounds != there.rounds:

@@ -28,6 +28,7 @@ class Shown(NamedTuple):
 
     round: int
     value: str  # of the run's first metric, with its name; the latest that was measured
+    new: bool  # whether that was in this round
     curve: list[float]  # its values so far
     left: float | None  # estimated seconds to the end
 
@@ -68,7 +69,8 @@ def _lines(experiment: Experiment) -> Iterator[Showing]:
     def show(info: Info) -> None:
         now = read(info)
         left = f", {_clock(now.left)} left" if now.left is not None and now.round < rounds else ""
-        print(f"round {now.round} of {rounds}{now.value and ': ' + now.value}{left}", flush=True)
+        value = f": {now.value}" if now.new else ""  # an old one would look as if nothing were learned
+        print(f"round {now.round} of {rounds}{value}{left}", flush=True)
 
     yield Showing([show], tell_lift)
 
@@ -123,16 +125,19 @@ def _reader(experiment: Experiment) -> Callable[[Info], Shown]:
     def read(info: Info) -> Shown:
         nonlocal value
         before = info.history if isinstance(info, Told) and not began else ()  # of a run that was resumed
+        measured = False
         for record in (*before, info):
             first = next((m for m in known if m.ranked and m.key in record), None)
+            measured = first is not None
             if first is not None:
                 curve.append(record[first.key])
                 value = _told(first, record[first.key])
         said = value if info["answered"] else "nobody answered: nothing changed"
+        measured = measured or not info["answered"]
         now, done = time.monotonic(), info["round"]
         began.append((now, done)) if not began else None  # the first round also compiles and measures: it is left out
         past, since = now - began[0][0], done - began[0][1]
-        return Shown(done, said, curve, past / since * (rounds - done) if since else None)
+        return Shown(done, said, measured, curve, past / since * (rounds - done) if since else None)
 
     return read
 

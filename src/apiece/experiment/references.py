@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from apiece.config.assemble import REFERENCES
-from apiece.config.model import refuse_own
 from apiece.config.settings import Config
 from apiece.config.tables import from_table
-from apiece.errors import going_on
+from apiece.data.catalog import OWN
+from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
 from apiece.experiment.tell import tell
@@ -58,10 +58,13 @@ def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
     found, present = {}, {str(row.config.get("algorithm")) for row in rows}
     for name in REFERENCES:
         for run in rows[0].runs if name not in present else ():
-            own = {"algorithm": name, "plugin": ()}
-            given = folders.with_own_init(run.path, from_table(run.config | own, str(run.path)))
-            refuse_own(given.data, "data set")
-            refuse_own(given.model, "model")
+            named = {"algorithm": name, "plugin": ()}
+            given = folders.with_own_init(run.path, from_table(run.config | named, str(run.path)))
+            if own := next((what for what in ("data", "model") if getattr(given, what) == OWN), None):
+                raise UserError(
+                    f"{run.path}: its {own} came from a program or from nodes, so that no reference rows can be made "
+                    "here: add --no-references."
+                )
             config = replace(given, out=None, seeds=(), absent=0.0, track="none", tensorboard=False)
             found[beside / f"{name}-{identity.digest(config)}"] = config
     return found

@@ -169,7 +169,7 @@ AFTER = (
     _sent("control_down", "numbers of pieces"),
     _sent("bytes_up", "bytes"),
     _sent("bytes_down", "bytes"),
-    Number("bytes", "Sent", "Bytes", "bytes sent both ways", unit="B", column="Bytes", note="up + down",
+    Number("bytes", "Sent", "Bytes", "bytes sent both ways, each message with its head", unit="B", column="Bytes", note="up + down",
            sum_of=("bytes_up", "bytes_down")),
     Number("seconds", "Time", "Seconds", "median over rounds, training only", unit="s", column="Seconds",
            note="a round", read="median"),

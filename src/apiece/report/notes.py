@@ -18,10 +18,7 @@ def notes(rows: list[Runs]) -> list[str]:
     for who, run in runs:
         if run.lost:
             found.append(f"{who}: {run.lost}.")
-        done, asked = run.metrics[-1]["round"], run.config.get("rounds")
-        if isinstance(asked, int) and done < asked:
-            stopped = run.resolved.get("stopped") == str(done)
-            found.append(f"{who}: {done} of {asked} rounds are done{', as it was stopped there' if stopped else ''}.")
+        found += unfinished(who, run)
         for key in ("train_loss", "global_loss", "divergence_all", "divergence_selected"):
             rounds, values = run.series(key)
             broken = rounds[[not math.isfinite(value) for value in values]] if len(values) else rounds
@@ -35,9 +32,29 @@ def notes(rows: list[Runs]) -> list[str]:
     federated = [(who, run) for who, run in runs if run.config.get("algorithm") != "local"]  # which sends none
     return (
         found
+        + untested(runs)
         + _lost(runs, "cohort", "answered", "of the clients asked answered")[:1]
         + _lost(federated, "steps", "steps_counted", "of the local steps reached the server")
     )
+
+
+def unfinished(who: str, run: Run) -> list[str]:
+    """That the run has not done all its rounds; empty if it has."""
+    done, asked = run.metrics[-1]["round"], run.config.get("rounds")
+    if not isinstance(asked, int) or done >= asked:
+        return []
+    stopped = ", as it was stopped there" if run.resolved.get("stopped") == str(done) else ""
+    return [f"{who}: {done} of {asked} rounds are done{stopped}."]
+
+
+def untested(runs: list[tuple[str, Run]]) -> list[str]:
+    """Which clients have no test sample, in the first run that has any; empty if there are none."""
+    for _, run in runs:
+        names = [repr(str(each.get("name"))) for each in run.clients if each.get("tests") == 0]
+        if names:
+            listed = ", ".join(names[:MANY]) + (", ..." if len(names) > MANY else "")
+            return [f"No test sample, and so no value of its own, has client {listed}: it is in no mean over clients."]
+    return []
 
 
 def risen(who: str, run: Run) -> list[str]:

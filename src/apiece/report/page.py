@@ -24,7 +24,7 @@ from apiece.report.notes import notes
 from apiece.report.results import Runs, measured, read_runs
 from apiece.report.summary import as_text, facts, summary, title
 from apiece.report.svg import inline
-from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, differences, readings
+from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, differences, readings, seeds
 
 TEMPLATES = Path(__file__).with_name("templates")
 OTHERS = (".pdf", ".svg", ".png", ".csv", ".json", ".md", ".txt", ".tex", ".xlsx")  # files that no page is
@@ -104,7 +104,7 @@ def render(rows: list[Runs], target: float | None = None, grids: Sequence[Grid] 
         differences=differences(rows),
         first=measures[0],
         of_accuracy=all(measure.name == "accuracy" for measure in measures),
-        seeds=max(len(row.runs) for row in rows),
+        seeds=seeds(rows),
         bold=f"{bold(rows)} {IS_BOLD}",
         virtual=VIRTUAL,
         sections=shown,

@@ -54,7 +54,8 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     if not known:
         return None
     finite = all(map(math.isfinite, known))
-    sd = float(np.std(known, ddof=1)) if finite and len(known) > 1 else 0.0
+    unequal = finite and max(known) - min(known) > 1e-12 * abs(max(known))  # by more than sums of equal values may be
+    sd = float(np.std(known, ddof=1)) if unequal else 0.0
     return Spread(float(np.mean(known)) if finite else math.nan, sd, len(known))
 
 
@@ -64,13 +65,18 @@ LEVEL = 0.05  # the p-value below which one mean is taken to lie below another
 def below(one: Spread, top: Spread) -> bool:
     """Whether a mean lies below a larger one by more than their spread over seeds explains.
 
-    By Welch's t-test, one-sided, at LEVEL. One seed has no spread: every smaller mean then counts as lower.
+    By Welch's t-test, one-sided, at LEVEL. One seed has no spread. Of two such means every smaller one counts as lower,
+    and one beside a mean of several seeds cannot be told from it.
 
     >>> below(Spread(0.6736, 0.1159, 3), Spread(0.6778, 0.1021, 3)), below(Spread(0.8, 0.01, 3), Spread(0.9, 0.01, 3))
     (False, True)
+    >>> below(Spread(0.8, 0.0, 1), Spread(0.9, 0.0, 1)), below(Spread(0.8, 0.01, 3), Spread(0.9, 0.0, 1))
+    (True, False)
     """
     errors = [spread.sd**2 / spread.seeds for spread in (one, top)]
-    if min(one.seeds, top.seeds) < 2 or not sum(errors):
+    if min(one.seeds, top.seeds) < 2 <= max(one.seeds, top.seeds):
+        return False
+    if one.seeds < 2 or not sum(errors):
         return one.mean < top.mean
     from scipy.special import stdtr
 

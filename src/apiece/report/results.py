@@ -214,7 +214,8 @@ def _labels(rows: list[Runs]) -> list[str]:
         told = (f"{key} {_told(key, row.config[key], namesakes)}" for key in differ[:3])
         labels.append(", ".join([row.name, *told]))
     same = [labels.count(label) > 1 for label in labels]
-    return [f"{label} ({row.runs[0].path})" if s else label for label, s, row in zip(labels, same, rows, strict=True)]
+    paths = [row.runs[0].path if len(row.runs) == 1 else row.runs[0].path.parent for row in rows]
+    return [f"{label} ({path})" if s else label for label, s, path in zip(labels, same, paths, strict=True)]
 
 
 def _told(key: str, value: Any, rows: list[Runs]) -> Any:

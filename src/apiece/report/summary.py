@@ -28,8 +28,9 @@ def title(rows: list[Runs]) -> str:
     """What was run on which data; of a path, its last part."""
     algorithms = dict.fromkeys(str(row.config.get("algorithm", row.name)) for row in rows)
     data = dict.fromkeys(str(row.config["data"]) for row in rows if "data" in row.config)
-    kinds = "algorithms" if len(algorithms) == len(rows) else "runs"
-    what = next(iter(algorithms)) if len(algorithms) == 1 else f"{len(rows)} {kinds}"
+    own = [name for name in algorithms if name not in REFERENCES] or [*algorithms]
+    count = f"{len(own)} algorithms" if len(algorithms) == len(rows) else f"{len(rows)} runs"
+    what = own[0] if len(own) == 1 else count
     named = [f"{OWN} data" if name == OWN else re.split(r"[/\\]", name.rstrip("/\\"))[-1] for name in data]
     return f"{what} on {', '.join(named)}" if named else what
 
@@ -137,8 +138,8 @@ def _alone(rows: list[Runs], ends: list[End], of: Measure) -> str:
     top = _ranked([*ends, *alone], of)[0]
     if top not in alone or top.value.mean == ends[0].value.mean:
         return ""
-    better = f"a better personal {of.title}, {with_unit(top.value, of.unit)}"
-    return f"; clients alone ({top.row.name}) have {better}: {_lead(top, ends[0], of)}"
+    better = f"are better than all of these, with a personal {of.title} of {with_unit(top.value, of.unit)}"
+    return f"; clients alone ({top.row.name}) {better}: {_lead(top, ends[0], of)}"
 
 
 def _named(ends: list[End], at: End) -> str:

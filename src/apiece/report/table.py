@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.report.for_programs import rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
-from apiece.report.notes import risen
+from apiece.report.notes import risen, unfinished
 from apiece.report.records import compared
 from apiece.report.results import Run, Runs, best, measured, read_runs, spread, unlike
 from apiece.report.terminal import About, Best, Fitting
@@ -153,14 +153,15 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
     made = [column for column in columns(rows) if not column.metric.on_page_alone]
     reached = [column for column in made if column.metric.section in (*own, "Drift")]
     spent = [column for column in made if column not in reached]
-    seeds = max(len(row.runs) for row in rows)
-    about = [f"mean ± standard deviation over {seeds} seeds"] if seeds > 1 else []
+    about = [f"mean ± standard deviation over {many} seeds"] if (many := seeds(rows)) else []
     about += [f"{bold(rows)} {IS_BOLD}"] if any(column.best for column in made) else []
     about += [f"†: {VIRTUAL}"] if any(column.virtual for column in made) else []
     note: list[RenderableType] = [About(f" {capital('; '.join(about))}.")] if about else []
     tables = [_table(rows, part) for part in (reached, spent) if part]
-    told = [line for row in rows for run in row.runs for line in risen(row.name, run)]
-    told = [warning, *told[:1]] if (warning := capital(unlike(rows))) else told[:1]
+    every = [(row.name, run) for row in rows for run in row.runs]
+    begun = [f"{run.path}: {line.partition(': ')[2]}" for who, run in every for line in unfinished(who, run)]
+    told = [*begun, *[line for who, run in every for line in risen(who, run)][:1]]
+    told = [warning, *told] if (warning := capital(unlike(rows))) else told
     note += [About(f" {line}") for line in told]
     if target is not None:
         to_it = costs(rows, target)
@@ -169,6 +170,12 @@ def summary(rows: list[Runs], target: float | None = None) -> Group:
         note.append(f" To a global {first.title} of {wanted}:" if to_it else f" {missed}.")
         note += [_table(rows, to_it)] if to_it else []
     return Group(*tables, *note)
+
+
+def seeds(rows: list[Runs]) -> str:
+    """Over how many seeds the rows' means are; "" if each row has one."""
+    counts = sorted({len(row.runs) for row in rows})
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts[-1] > 1 else ""
 
 
 def unbeaten(measures: Iterable[Measure], rows: Iterable[Runs] = ()) -> str:
