@@ -55,8 +55,8 @@ def test_clients_who_are_better_alone_are_not_passed_over():
     alone = row("local", 0.3, personal_accuracy_mean=0.95)
     told = lambda *rows: summary([row("one", 0.5, personal_accuracy_mean=0.9), *rows])[0]
     assert told(alone).endswith(
-        "; clients alone (local) are better than all of these, with a personal accuracy of 95.00 %: 5 percentage points above one "
-        "(one seed, so the spread is unknown)."
+        "; clients alone (local) are better than all of these, with a personal accuracy of 95.00 %: 5 percentage "
+        "points above one (one seed, so the spread is unknown)."
     )
     assert "alone" not in told(row("two", 0.4, personal_accuracy_mean=0.96), alone)
     assert "alone" not in told(row("local", 0.3, personal_accuracy_mean=0.9))

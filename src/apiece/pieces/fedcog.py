@@ -116,13 +116,13 @@ class FedCOG(Piece):
         learnt = self.source.begin(view.draws, sample)
         classes = view.task.outputs(everyone, self.source.inputs(learnt, sample)[:1]).shape[-1]
         y = self._targets(view, classes)
-        dis = self.dis * (1 - torch.as_tensor(view.fresh).to(view.sent.dtype))
 
         def badness(learnt: Tensor) -> tuple[Tensor, tuple]:
             x = self.source.inputs(learnt, sample)
             outputs = view.task.outputs(everyone, x)
             value = view.task.loss(outputs, y)
             if self.dis:
+                dis = self.dis * (1 - torch.as_tensor(view.fresh).to(view.sent.dtype))
                 p, q = (log_probabilities(o, bears) for o in (outputs, view.task.outputs(view.model, x)))
                 value = value + dis * (1 - jensen_shannon(p, q))
             return value, ()
