@@ -37,8 +37,8 @@ def refuse_outputs(task: str, outputs: Any, y: Any, classes: int) -> None:
             )
     elif y.dim() < 2 and task not in UNLABELED and (found.dim() != 2 or found.shape[1] < classes):
         raise UserError(
-            f"the model's output has shape {list(found.shape[1:])} per sample, but there are {classes} classes: its last "
-            f"layer must give {classes} scores, one for each class from 0 on."
+            f"the model's output has shape {list(found.shape[1:])} per sample, but there are {classes} classes: its "
+            f"last layer must give {classes} scores, one for each class from 0 on."
         )
 
 
