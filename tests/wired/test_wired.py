@@ -459,6 +459,8 @@ def test_nothing_but_bytes_crosses(monkeypatch):
     monkeypatch.setattr(client_processes.ClientProcesses, "__init__", watched)
     config = replace(CONFIG, algorithm=RICH)
     assert same(run_config(config)[0], sequential(config))
+    greetings = b"#CHALLENGE#", b"#WELCOME#", b"{sha256}"  # with which Python 3.14 begins with its own fork server
+    messages = [m for m in messages if not m.startswith(greetings)]
     assert messages and all(wire.unpack(m)[0].operation == "train" for m in messages)
     assert given and {type(argument) for argument in given} == {str, Connection}
 
