@@ -90,6 +90,12 @@ def test_a_method_that_is_nearly_a_slot_is_named():
         check(Onward())
     with pytest.raises(UserError, match="did you mean 'learn'. Give it that name, or one that begins with _"):
         algorithm(Onward(), name="onward")
+    class Swapped(Piece):
+        def strat(self, view: Any, theta: torch.Tensor) -> torch.Tensor:
+            return theta
+
+    with pytest.raises(UserError, match="Swapped.strat is no slot, and nothing calls it; did you mean 'start'?"):
+        algorithm(Swapped(), name="swapped")
     assert not [kind for kind in every_piece() if misspelled(kind())]
 
 

@@ -59,11 +59,11 @@ def test_a_study_of_own_data_has_their_columns_and_clients(here: Path, monkeypat
 
 def table(rows: int = 60) -> str:
     """A table with a number for each row, a word among numbers, a free text, a date, a gap, one class spelled twice."""
-    lines = ["number,age,said,day,smoker,ill,site"]
+    lines = ["number,age,said,day,smoker,ill,site,empty"]
     for i in range(rows):
         age, smoker = "old" if i == 7 else 20 + i % 41, "" if i == 5 else ("yes", "no")[i % 2]
         text, day = f"patient {i} came", f"2024-{i % 12 + 1:02d}-{i % 28 + 1:02d}"
-        lines.append(f"{i},{age},{text},{day},{smoker},{('ill', 'well', 'Ill')[i % 3]},{'abc'[i % 3]}")
+        lines.append(f"{i},{age},{text},{day},{smoker},{('ill', 'well', 'Ill')[i % 3]},{'abc'[i % 3]},")
     return "\n".join(lines)
 
 
@@ -75,6 +75,7 @@ def test_a_table_is_told_and_what_looks_like_free_text_is_no_input(here: Path, m
         "own.csv: 60 rows.",
         "ill is predicted: Ill, ill, well. The inputs are " + kept + ".",
         "Each value of site is a client: a, b, c.",
+        "Left out of `input`, for no row has a value there: empty.",
         "Left out of `input`, for names and free text look like this: said (60 different texts).",
         "Left out of `input`, for each date would be a column of its own: day (dates). Numbers may be made of them, "
         "such as the month, or the days since the first.",

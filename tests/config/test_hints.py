@@ -108,6 +108,22 @@ def test_clients_with_few_test_samples_are_named_with_how_many(tmp_path, capsys)
     told = said(capsys, data=real)[1]
     assert "whose own metrics are coarse: 'b0' (3)," in told and "'b7' (3), ... (of 10 clients)" in told
     assert "coarse" not in said(capsys, data=(x, y), clients=9)[1]  # a split that divides samples, not their owners
+    told = said(capsys, data={"Jena": (x, y), "Gera": (x[:1], y[:1])})[1]
+    assert "clients with no test sample, which are in no mean over clients: 'Gera' (of 2 clients)." in told
+
+
+def test_a_word_among_numbers_and_an_owner_who_is_missing_are_named(tmp_path):
+    rows = [f"{'n/a?' if i == 1 else i / 7},{i},{'' if i == 5 else 'ab'[i % 2]},{WORDS[i % 3]}" for i in range(90)]
+    (tmp_path / "own.csv").write_text("\n".join(["dose,row,site,ill", *rows]))
+    settings = {"data": str(tmp_path / "own.csv"), "target_column": "ill", "clients": 2, "split": "iid"}
+    with pytest.raises(UserError, match=r"'dose': it is read as text, .*: mend ('n/a\?'|that of a test row), or"):
+        federate(**SMALL | settings, input=["dose"])
+    with pytest.raises(UserError, match="site, which names the client, is missing in 1 of 90 rows, first in row 6"):
+        federate(**SMALL | settings, input=["row"], client_column="site")
+    texts = [f"2024-{i},p{i},{WORDS[i % 3]}" for i in range(90)]
+    (tmp_path / "own.csv").write_text("\n".join(["day,id,ill", *texts]))
+    with pytest.raises(UserError, match=r"column 'day': it has .* free text have \(so have 'id'\): make"):
+        federate(**SMALL | settings)
 
 
 @pytest.mark.parametrize("testing", [False, True])  # words of samples that are held out are not counted

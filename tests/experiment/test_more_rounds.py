@@ -211,3 +211,7 @@ def test_resume_of_a_run_that_has_ended_says_so_at_once(tmp_path, monkeypatch):
     text = (tmp_path / "run" / "run.toml").read_text()
     (tmp_path / "run" / "run.toml").write_text(text.replace("batch = 8", "batch = 4"))
     sentence(cli("resume", tmp_path / "run"), "other settings than its run began with")  # not the run that ended
+    text = (tmp_path / "runs" / "run.toml").read_text()
+    (tmp_path / "runs" / "run.toml").write_text(text.replace("batch = 8", "batch = 4"))
+    told = f"(batch is 8 in {tmp_path / 'runs' / 'seed-0' / 'run.toml'} and 4 here): put the old ones back, or begin"
+    sentence(cli("resume", tmp_path / "runs", "--rounds", 3), told)

@@ -50,6 +50,11 @@ def test_a_pipe_gets_a_line_a_round():
     assert re.fullmatch(r"round 3 of 3: global accuracy 0\.\d{3}", lines[4]) and not lines[5].strip()
 
 
+def test_a_round_that_measured_nothing_shows_no_old_value():
+    lines = [line for line in run(eval_every=2).out.splitlines() if line.startswith("round ")]
+    assert [": global accuracy" in line for line in lines] == [False, True, True]
+
+
 def test_of_several_seeds_the_first_says_how_clients_are_computed(tmp_path):
     progress.print_once.cache_clear()
     ended = run(seeds="0,1", out=tmp_path / "run")

@@ -16,6 +16,7 @@ from scipy.stats import ttest_ind_from_stats
 
 from apiece import NEVER, Period, algorithm
 from apiece.errors import UserError
+from apiece.report.notes import notes
 from apiece.report.page import render
 from apiece.report.records import below
 from apiece.report.results import (
@@ -133,6 +134,7 @@ def test_target_costs_count_up_to_the_round_that_reached_it(tmp_path: Path) -> N
 def test_spread_is_the_sample_deviation() -> None:
     assert spread([1.0, 3.0]) == Spread(2.0, math.sqrt(2), 2)
     assert spread([5.0]) == Spread(5.0, 0.0, 1) and spread([None]) is None
+    assert spread([0.1 + 0.2, 0.3]).sd == 0.0 < spread([0.3, 0.3001]).sd  # equal but for the last bit
     assert math.isnan(spread([1.0, math.nan]).mean)  # a seed that diverged is not averaged away
 
 
@@ -336,6 +338,24 @@ def test_bold_is_what_does_not_lie_below_the_best(means, deviations, seeds, bold
     values = [Spread(m, sd, seeds) for m, sd in zip(means, deviations, strict=True)]
     assert best(values) == bold
     assert best([None, *values, Spread(math.nan, 0.0, seeds)]) == {place + 1 for place in bold}
+
+
+def test_one_seed_beside_several_cannot_be_told_from_them():
+    assert best([Spread(0.8, 0.01, 3), Spread(0.9, 0.0, 1), Spread(0.1, 0.01, 3)]) == {0, 1, 2}
+    assert best([Spread(0.8, 0.01, 3), Spread(0.7, 0.0, 1), Spread(0.1, 0.01, 3)]) == {0, 1}
+
+
+def test_what_is_unfinished_and_who_has_no_test_sample_is_said(tmp_path: Path) -> None:
+    run = read_run(write(tmp_path / "a", [0.1, 0.4]))
+    clients = [{"name": "Jena", "tests": 0}, {"name": "Gera", "tests": 3}]
+    rows = [Runs("a", (replace(run, config=run.config | {"rounds": 3}, clients=clients),))]
+    assert [line for line in notes(rows) if "2 of 3 rounds are done" in line or "'Jena'" in line] == [
+        "a: 2 of 3 rounds are done.",
+        "No test sample, and so no value of its own, has client 'Jena': it is in no mean over clients.",
+    ]
+    out = io.StringIO()
+    Console(file=out, width=200).print(summary(rows))
+    assert f"{run.path}: 2 of 3 rounds are done." in out.getvalue()
 
 
 def test_a_mean_lies_below_another_where_scipy_says_so():
