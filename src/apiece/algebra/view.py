@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -94,7 +94,7 @@ class View(NamedTuple):
         """`theta` with the client's own values of the parameters that are never synchronized, which every run keeps:
         [D]. A piece need not declare that it reads these.
         """
-        return torch.where(self.shared, theta, self[OWN])
+        return torch.where(self.shared, theta, cast("Tensor", self[OWN]))
 
 
 OWN = View._fields.index("model")
