@@ -270,7 +270,7 @@ def test_a_client_that_the_model_cannot_be_trained_on():
 
 
 def test_models_and_losses_that_do_not_fit():
-    refused("output has shape [2]", "up to 2", "3 scores", model=nn.Linear(4, 2))
+    refused("output has shape [2]", "there are 3 classes", "3 scores", model=nn.Linear(4, 2))
     wide = "begin with a layer that takes as many, as nn.Linear(4, ...)"
     refused("does not take samples of shape [4]", wide, model=nn.Linear(5, 3))
     refused("output has shape []", model=nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)))

@@ -71,7 +71,7 @@ def test_seeds_become_means_and_bands(tmp_path: Path) -> None:
     for seed in (0, 1, 2):
         write(tmp_path / "a" / f"seed-{seed}", seed=seed)
     text = page(tmp_path / "a", tmp_path)
-    assert "over up to 3 seeds" in text and "Band: one standard deviation" in text and "0, 1, 2" in text
+    assert "over 3 seeds" in text and "Band: one standard deviation" in text and "0, 1, 2" in text
     assert '93.31 <span class="sd">± 1.00</span>' in text  # 12/13 + 0.00, 0.01, 0.02
 
 

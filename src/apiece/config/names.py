@@ -63,7 +63,8 @@ def _of(setting: str, text: str) -> Iterator[None]:
         yield
     except UserError as error:
         said = f"{setting}={text!r}"
-        raise error if str(error).startswith(said) else UserError(f"{said}: {error}") from None
+        told = str(error).startswith((said, text))  # by itself
+        raise error if told else UserError(f"{said}: {error}") from None
 
 
 def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
