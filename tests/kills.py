@@ -8,7 +8,7 @@ coordinator's (`apiece serve`, SuperLink, the server's app), or a SuperExec of e
 join` and `serve` start again after fifteen seconds, as systemd starts them; all other processes are theirs to start
 again. With `--away`, all of a node's processes are killed once more in each run, and stay away until a round was done
 without the node: the run must be the one in which it was absent then. Each run adds a line to `--lines`, and the page
-is made of all lines there: a command that is ended goes on.
+is made of all lines there, and of `kills.notes.md` beside it: a command that is ended goes on.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def main() -> None:
                 print(json.dumps(lines[-1]), flush=True)
                 with open(given.lines, "a") as log:
                     log.write(json.dumps(lines[-1]) + "\n")
-                given.out.write_text(page(lines))
+                given.out.write_text(page(lines) + notes(given.out))
     if any(line["differ"] for line in lines):
         sys.exit("a run with kills is another run")
 
@@ -252,6 +252,8 @@ def page(lines: list[dict[str, Any]]) -> str:
     packages = ", ".join(f"{name} {version(name)}" for name in ("apiece", "torch", "flwr"))
     killed, differing = [kind for line in lines for kind in line["killed"]], [line for line in lines if line["differ"]]
     usual = [seconds for line in lines for seconds in line["usual"]]
+    lasts = f"{statistics.median(usual):.0f} seconds (median of {len(usual)})" if usual else ""
+    quiet = f" A round in which, and before which, nothing was killed takes\n{lasts}." if usual else ""
     rows = [
         f"| `{name}` | {len(own)} | {sum(len(line['killed']) for line in own)} | "
         f"{'**no**' if any(line['differ'] for line in own) else 'yes'} |"
@@ -280,13 +282,18 @@ every round, to the bit.
 {chr(10).join(rows)}
 
 From the death of a process of the coordinator's to the end of the next round, whatever else was killed meanwhile, and
-with the rest of the round in which it died. A round in which, and before which, nothing was killed takes
-{f"{statistics.median(usual):.0f}" if usual else "–"} seconds (median of {len(usual)}).
+with the rest of the round in which it died.{quiet}
 
 | what was killed | kills | seconds to the next round, median | longest |
 |---|---:|---:|---:|
 {chr(10).join(kinds)}
 """ + "".join(f"\n`{line['algorithm']}`: {line['differ'][0]}.\n" for line in differing)
+
+
+def notes(out: Path) -> str:
+    """What a person wrote beside the page, in NAME.notes.md."""
+    beside = out.with_suffix(".notes.md")
+    return f"\n{beside.read_text()}" if beside.exists() else ""
 
 
 def missed(lines: list[dict[str, Any]]) -> str:
