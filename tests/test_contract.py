@@ -124,6 +124,20 @@ def test_a_decision_by_a_number_of_many_clients_is_told_in_words_of_its_own():
         check(Newer())
 
 
+def test_what_a_piece_reads_may_be_any_set():
+    class Returning(Piece):
+        reads = {"model"}  # type: ignore[assignment]  # noqa: RUF012
+
+        @classmethod
+        def neutral(cls) -> str:
+            return "none, for a test"
+
+        def start(self, view: Any, theta: torch.Tensor) -> torch.Tensor:
+            return (theta + view.model) / 2
+
+    assert check(Returning()).changes
+
+
 def test_pieces_are_found():
     assert {"Scaffold", "RelaxedInit", "Proximal", "OuterStep"} <= {kind.__name__ for kind in every_piece()}
 

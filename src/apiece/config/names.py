@@ -63,8 +63,8 @@ def _of(setting: str, text: str) -> Iterator[None]:
         yield
     except UserError as error:
         said = f"{setting}={text!r}"
-        told = str(error).startswith((said, text))  # by itself
-        raise error if told else UserError(f"{said}: {error}") from None
+        whole = str(error).startswith((said, text))  # it names the setting, or begins with its text
+        raise error if whole else UserError(f"{said}: {error}") from None
 
 
 def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:

@@ -62,7 +62,7 @@ def _repeated(stepping: Stepping, step: Callable[[Any], Any], first: Any, times:
 
 def known(piece: Piece) -> frozenset[str]:
     """What of a client's past a piece may read: what it declares. Whether a client is new shows in a memory, too."""
-    return piece.reads | {"fresh"} if piece.fills("client_memory") else piece.reads
+    return frozenset(piece.reads) | ({"fresh"} if piece.fills("client_memory") else set())
 
 
 class Views(NamedTuple):
