@@ -19,7 +19,7 @@ BUILT = DOCS.parent / "build" / "docs"
 project, author = "apiece", "the authors of apiece"
 version = release = __version__
 extensions = ["myst_nb"]
-exclude_patterns = ["results/**/*.notes.md", "**/.ipynb_checkpoints", "making"]
+exclude_patterns = ["results/*.notes.md", "results/*/*.notes.md", "**/.ipynb_checkpoints", "making"]
 nitpicky = True
 
 # pages that the code itself gives; git ignores them
