@@ -62,7 +62,8 @@ def _repeated(stepping: Stepping, step: Callable[[Any], Any], first: Any, times:
 
 def known(piece: Piece) -> frozenset[str]:
     """What of a client's past a piece may read: what it declares. Whether a client is new shows in a memory, too."""
-    return frozenset(piece.reads) | ({"fresh"} if piece.fills("client_memory") else set())
+    read = frozenset(piece.reads)  # a set of any kind
+    return read | {"fresh"} if piece.fills("client_memory") else read
 
 
 class Views(NamedTuple):
