@@ -94,9 +94,10 @@ def _refuse_other_side(setting: str, text: str) -> None:
     """Refuse the server's optimizer as the clients', a client's optimizer as the server's, and what is neither."""
     allowed = SIDES.get(setting, {})
     for call in parse(text) if setting in SIDES else ():
-        if call.name.replace("-", "_") not in optimizers.NAMED[setting]:
+        name = call.name.replace("-", "_")
+        if name not in optimizers.NAMED[setting]:
             raise UserError(f"{setting}={text!r}: unknown name {call.name!r}; {nearest(call.name, allowed)}")
-        if call.name in optimizers.NAMED[setting] and call.name not in allowed:
+        if name not in allowed:
             own, other = ("a client", "the server") if setting == "optimizer" else ("the server", "a client")
             raise UserError(
                 f"{setting}={text!r}: {call.name} is an optimizer of {other}, and this setting is of {own}: use "

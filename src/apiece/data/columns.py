@@ -100,6 +100,15 @@ def like_free_text(count: int, rows: int) -> bool:
     return count > MOST or count > max(FEW, rows // 2)
 
 
+def incomplete(where: str, what: str, gaps: int, rows: int, first: str) -> UserError:
+    """The error for gaps in a column that no row may lack; `what`: its name and what it is for, `first`: where the first
+    gap is.
+    """
+    return UserError(
+        f"{where}: {what}, is missing in {gaps:,} of {rows:,} rows, first in {first}: fill these rows, or drop them."
+    )
+
+
 def no_numbers(words: Collection[str]) -> list[str]:
     """Those of a column's different values that are no numbers."""
     return [word for word in words if not _is_number(word)]

@@ -14,7 +14,17 @@ import numpy as np
 
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays, listed, unread
-from apiece.data.columns import EVERYTHING, LEAVE, SPLIT, Chosen, Columns, chosen, refuse_columns, refuse_twice
+from apiece.data.columns import (
+    EVERYTHING,
+    LEAVE,
+    SPLIT,
+    Chosen,
+    Columns,
+    chosen,
+    incomplete,
+    refuse_columns,
+    refuse_twice,
+)
 from apiece.data.preparing import UNKNOWN, Part, Preparation, refuse_many
 from apiece.errors import UserError, with_extra
 
@@ -56,10 +66,8 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
     if roles.client is not None:
         natural = column_of(where, table, roles.client, owners=True)
         if columns.client and (gone := np.flatnonzero(table[roles.client].isna())).size:
-            raise UserError(
-                f"{where}: {roles.client}, which names the client, is missing in {gone.size:,} of {len(table):,} rows, "
-                f"first in row {gone[0] + 1}: fill these rows, or drop them."
-            )
+            what = f"{roles.client}, which names the client"
+            raise incomplete(where, what, gone.size, len(table), f"row {gone[0] + 1}")
     kinds = {name: _kind(where, table[name]) for name in roles.input}
     if not _wanted(table, kinds, columns):
         return _parts(name, _features(where, table, roles.input), y, natural, test_rows, columns.task)

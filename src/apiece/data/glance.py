@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from apiece.data.columns import ODD, SPLIT, Columns, chosen, like_free_text
+from apiece.data.columns import ODD, SPLIT, Columns, chosen, incomplete, like_free_text
 from apiece.errors import UserError, with_extra
 
 ROWS = 100_000  # so many rows are looked at
@@ -147,10 +147,8 @@ def glance(path: Path, columns: Columns) -> Glance:
     target, client = columns_of[roles.target], None if roles.client is None else columns_of[roles.client]
     for what, column in (("is predicted", target), ("names the client", client)):
         if column is not None and column.gaps:
-            raise UserError(
-                f"{where}: {column.name}, which {what}, is missing in {column.gaps:,} of {len(found):,} rows, first in "
-                f"{place} {found[column.first][0]} of the file: fill these rows, or drop them."
-            )
+            first = f"{place} {found[column.first][0]} of the file"
+            raise incomplete(where, f"{column.name}, which {what}", column.gaps, len(found), first)
     if len(target.values) == 1:
         raise UserError(f"{where}: {target.name} is {next(iter(target.values))!r} in all rows: predict another column.")
     if client is not None and len(client.values) == len(found) > 1:

@@ -26,7 +26,7 @@ def train(setup: Setup, stepping: Stepping, shared: Shared, client: ClientTask) 
     view = first_view(setup, stepping, shared, client, at.buffers, at.sent, at.model, at.begin)
     passes = Passes(setup.task, at.buffers, view.task.stream, len(client.batches))
     view = view._replace(steps=at.steps, step=lambda: passes.step)
-    views = Views(setup.pieces, client.draws, at.from_server, row.memory, setup.mean_is_uniform)
+    views = Views.begin(setup, client.draws, at.from_server, row.memory)
 
     theta = at.begin
     for piece, mine in views.of(view):

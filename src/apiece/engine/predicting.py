@@ -83,7 +83,7 @@ def _predicting(
     mine, own = rows.personal_model(setup, theta, buffers, client.row, client.last_round)
     model = rows.own_model(setup, theta, client.row)
     view = first_view(setup, stepping, shared, client, own, theta, model, mine)
-    each = Views(setup.pieces, client.draws, shared.from_server, client.row.memory, setup.mean_is_uniform)
+    each = Views.begin(setup, client.draws, shared.from_server, client.row.memory)
     views, at, retrain = list(each.of(view)), mine, cast(Retraining, view.descend)
     for piece, own_view in views:
         at = piece.personal(own_view._replace(end=at), at)

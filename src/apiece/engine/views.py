@@ -60,26 +60,36 @@ def _repeated(stepping: Stepping, step: Callable[[Any], Any], first: Any, times:
     return stepping.loop(lambda state, k, taken: step(state), first, times)
 
 
-def known(piece: Piece) -> frozenset[str]:
-    """What of a client's past a piece may read: what it declares. Whether a client is new shows in a memory, too."""
+def kind_of(piece: Piece) -> type[View]:
+    """The view of a piece, which shows what it declares of a client's past. Whether a client is new shows in a memory,
+    too.
+    """
     read = frozenset(piece.reads)  # a set of any kind
-    return read | {"fresh"} if piece.fills("client_memory") else read
+    return hiding(type(piece).__name__, read | {"fresh"} if piece.fills("client_memory") else read)
 
 
 class Views(NamedTuple):
     """What is each piece's own of a view, in the order of the pieces."""
 
     pieces: Sequence[Piece]
+    kinds: Sequence[type[View]]  # looked up once: `of` is called for every slot of every client
     draws: Sequence[Mapping[str, Tensor]]
     told: Mapping[str, Any]
     memory: Mapping[str, Any]
     mean_is_uniform: Sequence[bool]
 
+    @classmethod
+    def begin(
+        cls, setup: Setup, draws: Sequence[Mapping[str, Tensor]], told: Mapping[str, Any], memory: Mapping[str, Any]
+    ) -> Views:
+        """Those of one client in one round."""
+        return cls(setup.pieces, [*map(kind_of, setup.pieces)], draws, told, memory, setup.mean_is_uniform)
+
     def of(self, view: View, scratch: Sequence[Any] | None = None) -> Iterator[tuple[Piece, View]]:
         """(piece, its own view), one after the other, with what it carried through the local steps."""
         carried = scratch or [()] * len(self.pieces)
-        own = zip(self.draws, self.told.values(), self.memory.values(), carried, self.mean_is_uniform, strict=True)
-        for piece, (draws, server, client, left, uniform) in zip(self.pieces, own, strict=True):
-            seen = hiding(type(piece).__name__, known(piece))._make(view)
+        each = (self.kinds, self.draws, self.told.values(), self.memory.values(), carried, self.mean_is_uniform)
+        for piece, kind, draws, server, client, left, uniform in zip(self.pieces, *each, strict=True):
+            seen = kind._make(view)
             mine = seen._replace(draws=draws, server=server, client=client, scratch=left, mean_is_uniform=uniform)
             yield piece, mine

@@ -27,7 +27,6 @@ NOT_IDENTITY = {  # settings that change a result by rounding at most
     "out", "seeds", "data_dir", "track", "tensorboard", "workers", "target", "checkpoint_every", "on_bad_client",
     "patience",
 }  # fmt: skip
-BACK = "put the old ones back, or begin another run, `apiece run --config FILE --out FOLDER`"
 
 
 def as_kept(folder: Path, config: Config) -> Config:
@@ -89,7 +88,7 @@ def refuse_other_settings(folder: Path, part: Path, config: Config) -> None:
     same = replace(as_kept(part, config), rounds=there.rounds)
     if digest(there, part) != digest(same, part):
         told = _differing(there, same, f"in {part / 'run.toml'}", "here")
-        raise UserError(f"{folder / 'run.toml'} has other settings than its run began with ({told}): {BACK}.")
+        raise _edited(folder / "run.toml", f" ({told})")
     refuse_rounds(part, config)
 
 
@@ -100,7 +99,14 @@ def refuse_edited(folder: Path) -> None:
     config, begun = recorded(folder), noted(folder).get("digest")
     older = config.init is not None and not (folder / INIT).is_file()
     if begun is not None and not older and begun != digest(config, folder):
-        raise UserError(f"{folder / 'run.toml'} has other settings than its run began with: {BACK}.")
+        raise _edited(folder / "run.toml")
+
+
+def _edited(file: Path, told: str = "") -> UserError:
+    return UserError(
+        f"{file} has other settings than its run began with{told}: put the old ones back, or begin another run, "
+        f"`apiece run --config {file} --out FOLDER`."
+    )
 
 
 def refuse_rounds(folder: Path, config: Config) -> None:
