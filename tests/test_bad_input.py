@@ -421,3 +421,20 @@ def test_a_folder_that_another_process_works_on(tmp_path):
         sentence(cli("resume", tmp_path / "run", "--rounds", 4), "another process")
     finally:
         os.close(held)
+
+
+@pytest.mark.parametrize(
+    "words, there",
+    [
+        (["run", "--config", "stdy.toml"], "study.toml"),
+        (["run", "--plugin", "ide.py", "--algorithm", "idea"], "idea.py"),
+        (["run", "--init", "modl.safetensors"], "model.safetensors"),
+        (["run", "--split", "saved(splt.npz)"], "split.npz"),
+        (["compare", "runz"], "runs"),
+    ],
+)
+def test_a_path_with_a_slip_gets_the_one_that_may_be_meant(words, there, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "may be meant" not in sentence(cli(*words))
+    (tmp_path / there).write_text("")
+    sentence(cli(*words), f"{there!r} may be meant, or ")

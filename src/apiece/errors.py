@@ -90,5 +90,18 @@ def nearest(name: str, allowed: Iterable[str], listed: str = "") -> str:
     return f"{hint}{'Allowed' if hint else 'allowed'}: {', '.join(allowed)}. {listed}".rstrip()
 
 
+def beside(path: str | Path) -> str:
+    """Which file may be meant by a path at which nothing lies, as a clause; "" if none there has a near name."""
+    place = Path(path)
+    there = [one.name for one in place.parent.iterdir()] if place.parent.is_dir() and not place.exists() else []
+    near = difflib.get_close_matches(place.name, there, n=1, cutoff=0.75)
+    return f"{str(place.with_name(near[0]))!r} may be meant" if near else ""
+
+
+def meant(path: str | Path) -> str:
+    """`beside`, to stand before other advice."""
+    return f"{near}, or " if (near := beside(path)) else ""
+
+
 def _near(one: str, other: str) -> bool:
     return difflib.SequenceMatcher(None, one, other).ratio() > 0.7

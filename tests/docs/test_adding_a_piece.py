@@ -200,4 +200,4 @@ def test_the_table_of_the_view_has_all_that_it_has():
 def test_a_name_that_a_view_lacks_gets_the_names_that_it_has(here):
     (here / "lacking.py").write_text(FILE.replace("view.task.by_tensor", "view.rounds.by_tensor"))
     ended = cli("run", "--plugin", "lacking.py", "--algorithm", "centered", "--rounds", "1", "--out", "a")
-    assert "'View' object has no attribute 'rounds'; a view has sent, model, start" in " ".join(ended.err.split())
+    assert "'View' object has no attribute 'rounds'; did you mean 'round'? A view has sent, model, start" in " ".join(ended.err.split())

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from apiece.data.catalog import SOURCES, source_of
-from apiece.errors import UserError, nearest
+from apiece.errors import UserError, beside, nearest
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 TEMPLATES = "templates", "study"
@@ -76,7 +76,7 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """
     from apiece.data.columns import Columns
     from apiece.data.glance import glance
-    from apiece.data.sources import READ, TABLES, beside
+    from apiece.data.sources import READ, TABLES
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
     if not named and not path.exists():

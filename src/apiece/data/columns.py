@@ -101,8 +101,8 @@ def like_free_text(count: int, rows: int) -> bool:
 
 
 def incomplete(where: str, what: str, gaps: int, rows: int, first: str) -> UserError:
-    """The error for gaps in a column that no row may lack; `what`: its name and what it is for, `first`: where the first
-    gap is.
+    """The error for gaps in a column that no row may lack; `what` is its name and what it is for, `first` the place of
+    the first gap.
     """
     return UserError(
         f"{where}: {what}, is missing in {gaps:,} of {rows:,} rows, first in {first}: fill these rows, or drop them."

@@ -11,7 +11,7 @@ import numpy as np
 
 from apiece.data.archives import archive
 from apiece.data.dealing import Parts, owned
-from apiece.errors import UserError
+from apiece.errors import UserError, meant
 
 OTHERWISE = "use another split, such as dirichlet"
 
@@ -124,6 +124,13 @@ def _indices(name: str, own: Any) -> np.ndarray:
     return np.sort(found).astype(np.int64)
 
 
+def refuse_absent(path: str | Path, called: str) -> None:
+    """Raise UserError where no saved split is; `called` is what its sentence begins with."""
+    if not Path(path).is_file():
+        what = f"{meant(path)}give the path of a split.npz that a run or Split.save wrote"
+        raise UserError(f"{called}: there is no such file; {what}.")
+
+
 @dataclass(frozen=True)
 class Saved:
     """A split that was saved before, taken sample by sample.
@@ -134,10 +141,7 @@ class Saved:
     path: str
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
-        if not Path(self.path).is_file():
-            raise UserError(
-                f"{self}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
-            )
+        refuse_absent(self.path, str(self))
         with archive(self.path) as stored:
             if not {"train", "train_sizes"} <= set(stored.files):
                 raise UserError(f"{self}: the file holds no split; give a split.npz that a run or Split.save wrote.")

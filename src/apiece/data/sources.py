@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from apiece.data.frames import from_table
 from apiece.data.hub import from_huggingface
 from apiece.data.images import from_folder, resized
 from apiece.data.texts import from_jsonl
-from apiece.errors import UserError, nearest
+from apiece.errors import UserError, meant, nearest
 
 JSONL, TABLES = (".jsonl", ".jsonl.gz"), (".csv", ".parquet")
 READ = (".npz", *TABLES, *JSONL)  # how the names of all files end that are read
@@ -118,18 +117,9 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
         what = f"files that end with {path.suffix}" if path.suffix else "files without an ending"
         raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
     if path.name.endswith(READ) or len(path.parts) > 1:
-        meant = f"{near}, or " if (near := beside(path)) else ""
-        raise UserError(
-            f"{name}: no such file or folder; {meant}give an .npz, .parquet, .csv or .jsonl file or a folder of images."
-        )
+        do = f"{meant(path)}give an .npz, .parquet, .csv or .jsonl file or a folder of images"
+        raise UserError(f"{name}: no such file or folder; {do}.")
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
-
-
-def beside(path: Path) -> str:
-    """Which file may be meant by a path at which nothing lies, as a clause; "" if none there has a near name."""
-    there = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = get_close_matches(path.name, there, n=1, cutoff=0.75)
-    return f"{str(path.with_name(near[0]))!r} may be meant" if near else ""
 
 
 def _from_hub(source: Source, folders: list[Path], columns: Columns) -> Dataset:

@@ -12,7 +12,7 @@ import numpy as np
 from apiece.data.archives import archive
 from apiece.data.catalog import SOURCES
 from apiece.data.dealing import owned, systematic
-from apiece.data.ownership import Given, Listed, Natural, Saved
+from apiece.data.ownership import Given, Listed, Natural, Saved, refuse_absent
 from apiece.data.partitions import (
     Classes,
     Dirichlet,
@@ -81,10 +81,7 @@ class Split:
     @classmethod
     def load(cls, path: str | Path) -> Split:
         """Read what `save` wrote; a UserError if the file is absent or holds something else."""
-        if not Path(path).is_file():
-            raise UserError(
-                f"{path}: there is no such file; give the path of a split.npz that a run or Split.save wrote."
-            )
+        refuse_absent(path, str(path))
         with archive(path) as stored:
             missing = {f"{part}{end}" for part in _PARTS for end in ("", "_sizes")} | {"names", "unseen", "recipe"}
             missing -= set(stored.files)

@@ -19,7 +19,7 @@ from apiece.data.federation import federation
 from apiece.data.preparing import Part
 from apiece.data.sources import load
 from apiece.deploy.facts import Facts
-from apiece.errors import UserError
+from apiece.errors import UserError, meant
 
 
 class Own(NamedTuple):
@@ -32,7 +32,8 @@ class Own(NamedTuple):
 def read(path: str, columns: Columns, model: str, task: str) -> Dataset:
     """The data at a path; raises UserError for data that a node cannot train on."""
     if not Path(path).exists():
-        raise UserError(f"--data {path}: there is no such file or folder; give the path of this node's own data.")
+        what = f"{meant(path)}give the path of this node's own data"
+        raise UserError(f"--data {path}: there is no such file or folder; {what}.")
     dataset = as_taken(as_task(load(path, None, reading_of(model), columns), task), None, None)
     if dataset.inputs_train is not None:
         raise UserError(f"--data {path}: its samples have several parts, which nodes do not take; give one array.")

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from apiece.config.settings import Config
 from apiece.config.tables import from_toml, to_table
 from apiece.data.columns import PREPARATION
-from apiece.errors import Busy, UserError
+from apiece.errors import Busy, UserError, meant
 from apiece.language import plugins
 from apiece.system import files
 from apiece.system.files import read_toml
@@ -117,7 +117,8 @@ def content_of(init: str) -> bytes:
     try:
         return Path(init).read_bytes()
     except OSError as error:
-        raise UserError(f"init={init!r} cannot be read ({error.strerror}): give a model.safetensors.") from None
+        do = f"{meant(init)}give a model.safetensors"
+        raise UserError(f"init={init!r} cannot be read ({error.strerror}): {do}.") from None
 
 
 def keep_split(folder: Path, split: Any, dataset: Any = None) -> None:

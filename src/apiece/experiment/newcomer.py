@@ -23,7 +23,7 @@ from apiece.data.sources import JSONL, TABLES
 from apiece.data.split import Split
 from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
 from apiece.data.texts import from_jsonl
-from apiece.errors import UserError
+from apiece.errors import UserError, meant
 
 
 def newcomer(experiment: Experiment, data: Path) -> Federation:
@@ -74,7 +74,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
 def _refuse_kind(data: Path, endings: Sequence[str], folders: bool) -> None:
     """Raise UserError for what cannot hold a new client's samples, read as the run read its own."""
     if not data.exists():
-        raise UserError(f"{data}: no such file; give the new client's samples.")
+        raise UserError(f"{data}: no such file; {meant(data)}give the new client's samples.")
     if not data.name.endswith(tuple(endings)) and not (folders and data.is_dir()):
         also = ", or a folder of images with one folder per class" if folders else ""
         raise UserError(f"{data}: the samples of a client of this run are a file {', '.join(endings)}{also}.")

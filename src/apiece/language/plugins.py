@@ -14,12 +14,13 @@ import inspect
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from apiece.errors import UserError
+from apiece.errors import UserError, meant
 from apiece.language.expression import functions
 from apiece.language.names import Constructor, Names
 from apiece.system.provenance import GROUP, MARK
@@ -99,7 +100,7 @@ def _read(entry: str) -> tuple[Path, bytes, str]:
         content = path.read_bytes()
     except OSError as error:
         what = "that this run was made with cannot be read" if recorded else "cannot be read"
-        do = "put it back" if recorded else "give the path of a Python file"
+        do = "put it back" if recorded else f"{meant(name)}give the path of a Python file"
         raise UserError(f"the plugin {path} {what} ({error.strerror}): {do}.") from None
     digest = hashlib.sha256(content).hexdigest()
     if recorded and recorded != digest:
@@ -199,7 +200,9 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
 def _help(error: BaseException) -> str:
     """What helps against mistakes that own pieces often have; "" for others."""
     if isinstance(error, AttributeError) and type(error.obj).__name__ == "View":
-        return f"; a view has {', '.join(getattr(error.obj, '_fields', ()))}"
+        fields = type(error.obj)._fields
+        near = get_close_matches(error.name, fields, n=1)
+        return f"; {f'did you mean {near[0]!r}? A' if near else 'a'} view has {', '.join(fields)}"
     if isinstance(error, AttributeError) and type(error.obj).__name__ == "Samples":
         return "; a client's samples have size, all() for all of them, and batch(rows) for some"
     if isinstance(error, TypeError) and "Piece.__init__()" in str(error):

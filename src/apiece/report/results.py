@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from apiece.errors import UserError
+from apiece.errors import UserError, meant
 from apiece.report.metrics import capital, from_toml, refuse_target
 from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, measured, moving_average, spread
 from apiece.storage import log
@@ -154,7 +154,8 @@ def _other_samples(rows: Iterable[Runs]) -> bool:
 def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
     """The run that a folder is, or the runs in it; one without its log is included, for an error to name it."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder: name a run folder, or a folder that holds seed-0/, seed-1/, ...")
+        do = f"{meant(folder)}name a run folder, or a folder that holds seed-0/, seed-1/, ..."
+        raise UserError(f"{folder} is not a folder: {do}")
     if (folder / "metrics.jsonl").is_file():
         return [folder]
     paths = _walk(folder, depth)

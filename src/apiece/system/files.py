@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apiece.errors import UserError, said
+from apiece.errors import UserError, meant, said
 
 
 class Handle(NamedTuple):
@@ -169,7 +169,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of a TOML file.") from None
+        do = f"{meant(path)}give the path of a TOML file"
+        raise UserError(f"{path} cannot be read ({error.strerror}): {do}.") from None
     except ValueError as error:  # not TOML, no UTF-8, a number of too many digits, an impossible path
         raise UserError(f"{repr(str(path))[1:-1]} is no TOML file: {said(error).partition('; use sys.')[0]}.") from None
     except RecursionError:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from apiece.errors import UserError
+from apiece.errors import UserError, meant, said
 from apiece.randomness import generator
 from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
@@ -277,4 +277,5 @@ def read_model(path: str, space: Space) -> tuple[Tensor, Tensor]:
         state: dict[str, Tensor] = load_file(path)  # pyright: ignore[reportUnknownVariableType]
         return space.from_state_dict(state)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"init={path!r} cannot be read as a model.safetensors: {error}.") from None
+        do = f"{meant(path)}give a model.safetensors"
+        raise UserError(f"init={path!r} cannot be read as a model.safetensors ({said(error)}): {do}.") from None
