@@ -328,9 +328,13 @@ def test_a_clients_model_is_had_by_its_name():
     )
     assert torch.equal(result.model("client-1")["bias"], result.model(np.int64(1))["bias"])
     assert not torch.equal(result.model("client-1")["bias"], result.model("client-2")["bias"])
-    for client in ("client-7", 7, -1, 1.5, [0]):
-        with pytest.raises(UserError, match="there is no client .* from 0 to 2, or a name, .* is 'client-0'"):
+    for client in (7, -1, 1.5, [0]):
+        with pytest.raises(UserError, match="there is no client .* from 0 to 2, or a name as a text, .* is 'client-0'"):
             result.model(client)  # pyright: ignore[reportArgumentType]
+    for name in ("client-7", "1"):
+        with pytest.raises(UserError, match=f"no client has the name '{name}'; .*llowed: client-0, client-1, client-2"):
+            result.model(name)
+    assert set(result.accuracy) == {"client-0", "client-1", "client-2"}
 
 
 def test_a_run_that_ends_far_above_guessing_says_so():

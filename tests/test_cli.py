@@ -167,6 +167,13 @@ def test_several_seeds(tmp_path, monkeypatch):
     sentence(cli("personalize", tmp_path / "runs", *words), *said)
 
 
+def test_a_folder_of_one_seed_is_taken_for_its_run(tmp_path):
+    assert run(seeds="3", out=tmp_path / "runs", rounds=1, steps=1).code == 0
+    for folder, file in (("runs", "one"), ("runs/seed-3", "two")):
+        assert cli("export", tmp_path / folder, "--out", tmp_path / file).code == 0
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ended = run(seeds="0,1", target=0.99)
@@ -406,7 +413,7 @@ def test_a_comparison_says_that_the_data_differ(tmp_path):
         (["report", "runs", "--rounds", "3"], ["`apiece report` takes no --rounds. `apiece report --help`"]),
         (["run", "--split", "dirichlet(0.1"], ["split='dirichlet(0.1': at character 14: expected"]),
         (["run", "--optimizer", "adm"], ["did you mean 'adam' or 'adamw'? Allowed: adam, adamw, sgd."]),
-        (["figure", "runs"], ["Missing from apiece figure: --out STR The file to write"]),
+        (["figure", "runs"], ["`apiece figure` needs --out."]),
         (["data", "--foo"], ["Unrecognized options: --foo. `apiece data --help` has all flags"]),
         (["run", "--optimizer-state", "x"], ["'x'", "'fresh', 'kept'"]),
         (["--foo"], ["Unrecognized options: --foo. `apiece --help` has all flags"]),

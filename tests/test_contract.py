@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support import tiers
@@ -24,6 +26,7 @@ from apiece.algebra.slots import misspelled
 from apiece.contract import Report, check
 from apiece.contract.comparing import TOLERANCE
 from apiece.errors import UserError
+from apiece.experiment.folders import say_once
 from apiece.language import algorithms as named
 from apiece.pieces.relaxed_init import RelaxedInit
 from apiece.pieces.scaffold import Scaffold
@@ -373,6 +376,28 @@ def test_what_a_view_holds_is_not_changed_in_place(slot):
         check(kind())
     with pytest.raises(UserError, match=said):
         federate("softmax_regression", "digits", algorithm(kind(), name="writes"), clients=3, rounds=2, steps=1)
+
+
+def test_a_rule_that_changes_its_gradient_in_place_is_refused():
+    kind = type("Halves", (Good,), {"correct": lambda self, view: ((), lambda scratch, g, *_: (scratch, g.mul_(0.5)))})
+    with pytest.raises(UserError, match="the rule of Halves.correct changes a tensor in place that it was given"):
+        check(kind())
+    with pytest.raises(UserError, match="the rule of Halves.correct changes a tensor in place that it was given"):
+        federate("softmax_regression", "digits", algorithm(kind(), name="halves"), clients=3, rounds=1, steps=1)
+
+
+DRAWS = {"torch": lambda: torch.rand(()), "NumPy": lambda: np.random.rand(), "Python": lambda: random.random()}
+
+
+@pytest.mark.parametrize("whose", [*DRAWS, ""])
+def test_a_draw_that_no_seed_sets_is_told(whose, capsys):
+    say_once.cache_clear()
+    drawn = DRAWS.get(whose, lambda: 1.0)
+    kind = type("Draws", (Good,), {"start": lambda self, view, theta: theta * float(drawn())})
+    settings = {"clients": 3, "rounds": 2, "steps": 1, "lift": "sequential"}
+    federate("softmax_regression", "digits", algorithm(kind(), name="draws"), **settings)
+    said = f"a piece, a loss or a module of your own draws from the random numbers of {whose}"
+    assert capsys.readouterr().err.count(said) == (1 if whose else 0)
 
 
 class BySize(Good):

@@ -82,6 +82,7 @@ def nearest(name: str, allowed: Iterable[str], listed: str = "") -> str:
     allowed = sorted(allowed)
     usual = USUAL.get(name.replace("-", "_").lower(), "")
     whole = [known for known in allowed if name and name.lower() in known.lower().split()]  # `site` of `study site`
+    whole = whole or [known for known in allowed if sorted(known) == sorted(name)]  # letters in another order
     close = whole[:3] or difflib.get_close_matches(name, allowed, n=3, cutoff=0.5)
     close = [usual] if usual in allowed else close[:1] + [n for n in close[1:] if _near(name, n)]
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""

@@ -73,9 +73,9 @@ def test_a_table_is_told_and_what_looks_like_free_text_is_no_input(here: Path, m
     kept = "number, age (42 different texts), smoker (2 different texts)"
     assert ended.code == 0 and ended.out.splitlines()[1:] == [
         "own.csv: 60 rows.",
-        "ill is predicted: Ill, ill, well. The inputs are " + kept + ".",
+        "ill is predicted, as classes: Ill, ill, well. The inputs are " + kept + ".",
         "Each value of site is a client: a, b, c.",
-        "Left out of `input`, for no row has a value there: empty.",
+        "Left out of `input`, for rows do not differ there: empty.",
         "Left out of `input`, for names and free text look like this: said (60 different texts).",
         "Left out of `input`, for each date would be a column of its own: day (dates). Numbers may be made of them, "
         "such as the month, or the days since the first.",
@@ -84,10 +84,54 @@ def test_a_table_is_told_and_what_looks_like_free_text_is_no_input(here: Path, m
         "age is text, since not all of it are numbers: mend 'old', or leave it empty.",
         "'Ill' and 'ill' are two classes of ill: if they are one, spell them alike.",
     ]
-    assert tomllib.loads((here / "study" / "study.toml").read_text())["input"] == ["number", "age", "smoker"]
+    study = tomllib.loads((here / "study" / "study.toml").read_text())
+    assert study["input"] == ["number", "age", "smoker"] and study["task"] == "classification"
     monkeypatch.chdir(here / "study")
     ran = cli("run", "--config", "study.toml", "--rounds", "1", "--steps", "1", "--seeds", "0")
     assert ran.code == 0 and "2 columns of text (age, smoker) became" in ran.err and "'old' among its numb" in ran.err
+
+
+AMOUNTS = {  # a target -> what is learned of it, and whether a run that is not told so asks
+    "whole amounts": ([str(20_000 + 97 * i) for i in range(60)], "regression", True),
+    "fractions": ([f"{i}.5" for i in range(60)], "regression", False),
+    "numbered classes": ([str(i % 30) for i in range(60)], "classification", False),
+    "few numbers": ([str(3 * (i % 20)) for i in range(60)], "classification", False),
+    "truth values": ([str(i % 2 == 0) for i in range(60)], "classification", False),
+    "words": (["yes", "no", "0"] * 20, "classification", False),
+}
+
+
+@pytest.mark.parametrize("targets, task, asked", AMOUNTS.values(), ids=AMOUNTS)
+def test_numbers_that_hardly_repeat_are_amounts(here: Path, targets, task, asked):
+    lines = ["a,fixed,goal,who", *(f"{i % 7},5,{goal},{'xy'[i % 2]}" for i, goal in enumerate(targets))]
+    (here / "own.csv").write_text("\n".join(lines))
+    named = "--data", "own.csv", "--target-column", "goal", "--client-column", "who"
+    made = cli("new", "study", *named).out
+    how = "amounts" if task == "regression" else "classes"
+    assert f"goal is predicted, as {how}: " in made and "for rows do not differ there: fixed." in made
+    study = tomllib.loads((here / "study" / "study.toml").read_text())
+    assert study["task"] == task and study["input"] == ["a"]
+    short = "--rounds", "1", "--steps", "1", "--lr", "1e-9"
+    alone = cli("run", *named, *short)
+    if asked:
+        sentence(alone, "own has 60 different whole numbers as labels of 60 samples: say task='regression' (--task")
+    else:
+        assert alone.code == 0, alone.err
+    assert cli("run", "--config", "study/study.toml", "--seeds", "0", *short).code == 0
+
+
+def test_texts_are_told_with_their_owners(here: Path):
+    lines = [{"text": f"line {i}", "label": "ab"[i % 2], "user": "xyz"[i % 3]} for i in range(30)]
+    (here / "own.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    ended = cli("new", "study", "--data", "own.jsonl")
+    assert ended.out.splitlines()[1:] == ["own.jsonl: 30 texts. label is predicted.", "Each value of user is a client."]
+    study = tomllib.loads((here / "study" / "study.toml").read_text())
+    assert study["client_column"] == "user" and "split" not in study
+    (here / "own.jsonl").write_text("\n".join(json.dumps({"text": line["text"]}) for line in lines))
+    ended = cli("new", "other", "--data", "own.jsonl")
+    assert "The next word is predicted." in ended.out and "If a field says whose a text is" in ended.out
+    assert tomllib.loads((here / "other" / "study.toml").read_text())["split"] == "dirichlet(0.1)"
+    sentence(cli("new", "third", "--data", "own.jsonl", "--client-column", "who"), "there is no field 'who', but text")
 
 
 def told(lines: list[str], *given: str) -> list[str]:

@@ -30,7 +30,7 @@ def test_validation_takes_the_place_of_the_test_set(more):
     with torch.no_grad():
         assert result.metrics[-1]["global_accuracy"] == pytest.approx(accuracy(np.concatenate(split.validation)))
         for client, rows in enumerate(split.validation):
-            assert result.accuracy[client] == pytest.approx(accuracy(rows))
+            assert result.accuracy[split.names[client]] == pytest.approx(accuracy(rows))
 
 
 def test_training_is_the_same_and_a_run_that_measures_on_the_test_set_too():

@@ -129,7 +129,7 @@ def test_what_a_constructor_does_wrong_is_said_in_one_sentence(tmp_path, content
     sentence(run(plugin=tmp_path / "mine.py", algorithm=text), told)
 
 
-SLOT = """from apiece import Piece, algorithm
+SLOT = """import dataclasses; from apiece import PerClient, Piece, algorithm
 
 class Mine(Piece):
     def {slot}:
@@ -143,6 +143,10 @@ RUNS = {
     "a loss of a slot": ("objective(self, view, loss)", BATCH, "fails: line 5: AttributeError: 'Tensor'"),
     "a wrong return": ("learn(self, memory, g, report, share)", "2 * g", ": Mine.learn returned a tensor of"),
     "other parameters": ("learn(self, memory, g)", "g, memory", "loaded: line 3: Mine.learn takes (self, mem"),
+    "parts of a model": ("keep(self, view, theta)", "theta.state_dict()", "fails: line 5: AttributeError: 'Tensor'"),
+    "steps of a descent": ("keep(self, view, theta)", "view.descend(theta, steps=5)", "view.descend takes start, o"),
+    "a copy of a message": ("upload(self, view, message)", "dataclasses.replace(message)", "message._replace(delta="),
+    "a mark": ("learn(self, memory, g, report, share)", "PerClient(g).norm(), memory", "its tensor is .x, as in"),
     "a name that is not there": ("keep(self, view, theta)", "theta + mean", "fails: line 5: NameError: name"),
     "a shape that does not fit": ("keep(self, view, theta)", "theta + view.data.pool[0]", "fails: line 5: RuntimeE"),
 }

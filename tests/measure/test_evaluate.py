@@ -68,7 +68,7 @@ def test_global(averaged):
 
 def test_personal_is_the_mean_over_clients_on_their_own_test_sets(averaged):
     each = {c: own_accuracy(averaged, averaged.server.params, c) for c in range(6)}
-    assert averaged.accuracy == pytest.approx(each)
+    assert averaged.accuracy == pytest.approx({f"client-{c}": value for c, value in each.items()})
     seen, last = np.array([each[c] for c in range(5)]), averaged.metrics[-1]
     assert last["personal_accuracy_mean"] == pytest.approx(seen.mean())
     assert last["personal_accuracy_std"] == pytest.approx(seen.std())
@@ -196,7 +196,8 @@ def test_personal_parameters(algorithm):
         if seen < 0 and algorithm == "local":
             continue  # where nothing is shared a newcomer trains its own: tests/pieces/test_personal.py
         mine = torch.where(personal, row["model"], server.params) if seen >= 0 else theta
-        assert result.accuracy[client] == pytest.approx(own_accuracy(result, mine, client)), client
+        name = result.experiment.federation.names[client]
+        assert result.accuracy[name] == pytest.approx(own_accuracy(result, mine, client)), name
         state = federated.setup.task.space.from_state_dict(result.model(client))[0]
         torch.testing.assert_close(state, mine, rtol=0, atol=0)
 
@@ -216,7 +217,7 @@ def test_adapted_is_after_one_rounds_local_work_from_what_a_client_predicts_with
     last = result.metrics[-1]
     assert last["adapted_accuracy"] == pytest.approx(np.mean([after[c] for c in range(5)]), abs=1e-6)
     assert last["unseen_adapted_accuracy"] == pytest.approx(after[5], abs=1e-6)
-    assert last["unseen_accuracy"] == pytest.approx(result.accuracy[5])
+    assert last["unseen_accuracy"] == pytest.approx(result.accuracy[result.experiment.federation.names[5]])
 
 
 def after_work(result: Result, client: int) -> tuple[Tensor, Any]:
@@ -349,7 +350,7 @@ def test_very_many_clients_are_not_measured_one_by_one(monkeypatch):
 def test_clients_without_test_samples_have_no_accuracy():
     result = execute(assemble(config(clients=700, cohort=5, rounds=1)))
     place = result.experiment.federation
-    empty = [c for c in range(700) if not len(place.test_rows(c))]
+    empty = [place.names[c] for c in range(700) if not len(place.test_rows(c))]
     assert empty and not set(empty) & set(result.accuracy) and len(result.accuracy) == 700 - len(empty)
 
 
@@ -368,6 +369,7 @@ def test_many_models_in_one_call_are_measured_as_each_alone(algorithm):
         together = evaluation._together(asked, lift, 500, at)
         assert list(together) == list(asked)
         assert {client: ways[""]["accuracy"] for client, ways in together.items()} == pytest.approx(alone)
+    alone = {result.experiment.federation.names[client]: value for client, value in alone.items()}
     assert len(set(alone.values())) > 1 and result.accuracy == pytest.approx(alone)
 
 

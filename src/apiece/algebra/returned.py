@@ -170,7 +170,10 @@ def _correction(who: str, given: Given, returned: Any) -> Any:
     refuse_other_parameters(rule, RULE, f"the rule of {who}")
 
     def held(scratch: Any, g: Tensor, theta: Tensor, batch: Any) -> Any:
+        before = g._version, theta._version
         found = rule(scratch, g, theta, batch)
+        if (g._version, theta._version) != before:
+            raise UserError(f"the rule of {who} changes a tensor in place that it was given: {MADE}.")
         if not alike(found, (scratch, g)):
             _refuse(f"the rule of {who}", found, f"(scratch, g), each like its own: {described((scratch, g))}")
         return found

@@ -41,5 +41,7 @@ class Check:
         print(f"- Vectorized: within {found.vectorized:.0e}; clients in another order: within {found.permuted:.0e}.")
         for neutral in found.neutral:
             print(f"- Neutral value: {neutral}.")
-        if not found.changes:
+        if found.changes:
+            print("- On this problem it changes the models, or the losses of clients, that federated averaging has.")
+        else:
             print("- On this problem it changes nothing: its models and its clients' losses are federated averaging's.")

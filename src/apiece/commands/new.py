@@ -20,6 +20,7 @@ TEMPLATES = "templates", "study"
 SAID = {  # what a line of study.toml says of its setting
     "data": "# a name (`apiece data` lists them), or the path of a table, arrays or images",
     "target_column": "# the column that is predicted",
+    "task": "# classification, or regression of amounts",
     "client_column": "# the column that names each sample's client",
     "input": "# the columns that the model reads",
     "prepare": "# numbers are standardized; each different text of a column becomes a column of 0 and 1",
@@ -76,7 +77,8 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """
     from apiece.data.columns import Columns
     from apiece.data.glance import glance
-    from apiece.data.sources import READ, TABLES
+    from apiece.data.sources import JSONL, READ, TABLES
+    from apiece.data.texts import roles
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
     if not named and not path.exists():
@@ -89,9 +91,17 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     found |= {name: column for name, column in columns.items() if column is not None}
     if path.is_file() and path.suffix in TABLES:
         table = glance(path, Columns(target=target, client=client))
-        found |= {"input": [column.name for column in table.inputs], "prepare": "onehot"}
+        found |= {"task": table.task, "input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
         client = client or (table.client and table.client.name)
+    elif path.is_file() and path.name.endswith(JSONL):
+        lines, label, client = roles(path, target, client)
+        said = [f"{path}: {lines:,} texts. {f'{label} is predicted' if label else 'The next word is predicted'}."]
+        if client is not None:
+            found["client_column"] = client
+            said += [f"Each value of {client} is a client."]
+        else:
+            said += ["Clients are made by dividing the texts. If a field says whose a text is, give --client-column."]
     elif path.is_file() and not path.name.endswith(READ):
         how = "save it as a .csv, with commas between its columns, or as a .parquet, .npz or .jsonl"
         raise UserError(f"--data {data}: is not read: {how}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -39,6 +40,9 @@ def sentence(box: str, words: list[str], commands: Collection[str]) -> str:
     parts = parts if "╭" in box else parts[1:]  # without a border, the title is a part of its own
     first, more = " ".join(parts[0]), next((part[1:] for part in parts[1:] if len(part) > 1), [])
     said = first.removeprefix("Error parsing ").rstrip(".:")
+    if first.startswith("Missing from "):
+        lacking = " and ".join(line.split()[0] for line in parts[0] if re.match(r"--[a-z-]+( |$)|[A-Z]+$", line))
+        return f"`apiece {words[0]}` needs {lacking}. `apiece {words[0]} --help` says what they are."
     if (misplaced := first.removeprefix("Unrecognized or misplaced options: ")) != first:
         option, folder = misplaced.split()[0], next((word for word in words[1:] if not word.startswith("-")), "RUN")
         another = f"`apiece run --config {folder}/run.toml {option} ...` with a new --out"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from apiece.config.settings import Config, shown
@@ -49,6 +50,8 @@ def task_named(config: Config, clients: Any, dataset: Dataset | None, loss: Any,
     """
     own, plain = loss is not None and nameless(metrics), loss is None and metrics is None
     if dataset is not None:
+        if config.task == tasks.AUTO and plain:
+            _refuse_amounts(dataset)
         return (
             tasks.OWN if own and config.task == tasks.AUTO and dataset.targets_train is not None else task_of(dataset)
         )
@@ -76,6 +79,18 @@ def task_named(config: Config, clients: Any, dataset: Dataset | None, loss: Any,
             "give a loss and metrics of your own."
         )
     return found
+
+
+def _refuse_amounts(dataset: Dataset) -> None:
+    """Raise UserError for labels that may be amounts: whole numbers that hardly repeat."""
+    known, samples = dataset.known, len(dataset.y_train) + len(dataset.y_test)
+    if dataset.targets_train is not None or known is None or known.dtype.kind not in "iu":
+        return
+    if tasks.whole_amounts(len(known), samples, np.array_equal(known, np.arange(len(known)))):
+        raise UserError(
+            f"{dataset.name} has {len(known):,} different whole numbers as labels of {samples:,} samples: say "
+            "task='regression' (--task regression) if they are amounts, or task='classification' if each is a class."
+        )
 
 
 def _some(clients: Any) -> Any:

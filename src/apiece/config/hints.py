@@ -38,7 +38,7 @@ def hints(experiment: Any) -> list[str]:
     config, task = experiment.config, experiment.federated.setup.task
     said = sentence(task) if config.task == AUTO else ""
     clients = experiment.federation
-    found = [said, unscaled(experiment), large_targets(task, clients), numbered(experiment.dataset)]
+    found = [said, unscaled(experiment), large_targets(task, clients)]
     own = _own(experiment)
     found += [] if own is None else of_data(experiment, own)
     return [hint for hint in (*found, spare_scores(experiment)) if hint]
@@ -212,9 +212,10 @@ def large_targets(task: Task, clients: Any) -> str:
     largest = float(y.abs().max())
     if largest <= HIGH:
         return ""
+    numbers = f", as in (y - {float(y.mean()):.4g}) / {float(y.std()):.4g}" if y.dim() == 1 else ""
     return (
-        f"the targets have numbers as large as {largest:.3g}, on which training may diverge: standardize "
-        "them, (y - its mean) / its standard deviation, or lower --lr."
+        f"the targets have numbers as large as {largest:.3g}, on which training may diverge: subtract their mean and "
+        f"divide by their standard deviation in the data{numbers}: errors are then in units of the latter."
     )
 
 
@@ -233,18 +234,4 @@ def unscaled(experiment: Any) -> str:
     return (
         f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
         f"which training may diverge, or learn nothing: {'--prepare onehot standardizes them' if table else own}."
-    )
-
-
-def numbered(dataset: Dataset | None) -> str:
-    """A hint for labels that look like real numbers: whole, hardly ever repeated; "" for others."""
-    known = None if dataset is None or dataset.targets_train is not None else dataset.known
-    if known is None or known.dtype.kind not in "iu" or len(known) <= tasks.DISTINCT or dataset is None:
-        return ""
-    samples = len(dataset.y_train) + len(dataset.y_test)
-    if np.array_equal(known, np.arange(len(known))) or samples >= tasks.REPEATED * len(known):
-        return ""
-    return (
-        f"{dataset.name} has {len(known)} different whole numbers as labels of {samples} samples, and each is taken "
-        "as a class: if they are amounts, say task='regression'."
     )

@@ -100,12 +100,14 @@ def like_free_text(count: int, rows: int) -> bool:
     return count > MOST or count > max(FEW, rows // 2)
 
 
-def incomplete(where: str, what: str, gaps: int, rows: int, first: str) -> UserError:
+def incomplete(where: str, what: str, gaps: int, rows: int, first: str, cell: str = "") -> UserError:
     """The error for gaps in a column that no row may lack; `what` is its name and what it is for, `first` the place of
-    the first gap.
+    the first gap, and `cell` the text there that is read as one.
     """
+    read = f" ({cell!r} is read as a gap; if it is a value, write it otherwise)" if cell else ""
     return UserError(
-        f"{where}: {what}, is missing in {gaps:,} of {rows:,} rows, first in {first}: fill these rows, or drop them."
+        f"{where}: {what}, is missing in {gaps:,} of {rows:,} rows, first in {first}{read}: fill these rows, or drop "
+        "them."
     )
 
 

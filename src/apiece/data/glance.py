@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import zlib
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -62,9 +63,9 @@ class Column(NamedTuple):
 class Glance(NamedTuple):
     """A table by its columns' roles.
 
-    `left`: columns of dates, those that look like names or free text, and empty ones. `telling`: inputs each of whose
-    values goes with one value of the target. `nines`: (column, number, rows), where a number of nines lies far from all
-    others.
+    `left`: columns of dates, those that look like names or free text, and those that are alike in all rows. `telling`:
+    inputs each of whose values goes with one value of the target. `nines`: (column, number, rows), where a number of
+    nines lies far from all others.
     """
 
     path: str
@@ -76,20 +77,37 @@ class Glance(NamedTuple):
     telling: list[str]
     nines: list[tuple[str, str, int]]
 
+    @property
+    def task(self) -> str:
+        """What can be learned of the target: regression of numbers of which one is no whole one, or that hardly repeat;
+        classification of others.
+        """
+        from apiece.data.tasks import whole_amounts
+
+        if not self.target.number or any(map(_is_truth, self.target.values)):
+            return "classification"
+        numbers = [float(value) for value in self.target.values]
+        whole = all(number.is_integer() for number in numbers)
+        consecutive = sorted(numbers) == list(range(len(numbers)))
+        amounts = not whole or whole_amounts(len(numbers), self.rows, consecutive)
+        return "regression" if amounts else "classification"
+
     def told(self) -> list[str]:
         """What there is to know of it, in sentences."""
         more = "the first " if self.rows == ROWS else ""
         said = [f"{self.path}: {more}{self.rows:,} rows."]
-        said += [f"{self.target.name} is predicted: {_values(self.target)}. The inputs are {_listed(self.inputs)}."]
+        how = "classes" if self.task == "classification" else "amounts"
+        goal = f"{self.target.name} is predicted, as {how}: {_values(self.target)}."
+        said += [f"{goal} The inputs are {_listed(self.inputs)}."]
         if self.client is not None:
             said += [f"Each value of {self.client.name} is a client: {_values(self.client)}."]
             if len(self.client.values) == 1:
                 said += ["With one client alone nothing is federated: give another --client-column, or none."]
         else:
             said += ["Clients are made by dividing the rows. If a column says whose a row is, give --client-column."]
-        if empty := [column for column in self.left if not column.values]:
-            said += [f"Left out of `input`, for no row has a value there: {_listed(empty)}."]
-        if texts := [column for column in self.left if column.words and not column.dates]:
+        if alike := ", ".join(column.name for column in self.left if len(column.values) < 2):
+            said += [f"Left out of `input`, for rows do not differ there: {alike}."]
+        if texts := [c for c in self.left if c.words and not c.dates and len(c.values) > 1]:
             said += [f"Left out of `input`, for names and free text look like this: {_listed(texts)}."]
         if dates := [column for column in self.left if column.dates]:
             said += [
@@ -148,17 +166,21 @@ def glance(path: Path, columns: Columns) -> Glance:
     for what, column in (("is predicted", target), ("names the client", client)):
         if column is not None and column.gaps:
             first = f"{place} {found[column.first][0]} of the file"
-            raise incomplete(where, f"{column.name}, which {what}", column.gaps, len(found), first)
+            cell = cells[column.name][column.first]
+            raise incomplete(where, f"{column.name}, which {what}", column.gaps, len(found), first, cell)
     if len(target.values) == 1:
         raise UserError(f"{where}: {target.name} is {next(iter(target.values))!r} in all rows: predict another column.")
     if client is not None and len(client.values) == len(found) > 1:
         raise UserError(f"{where}: {client.name} differs in all rows, and a client needs several: name another column.")
     inputs = [columns_of[name] for name in roles.input]
     free = [c for c in inputs if like_free_text(len(c.values), len(found)) and not c.number | c.almost]
-    left = [c for c in inputs if c.dates or c in free or not c.values]
+    left = [c for c in inputs if c.dates or c in free or len(c.values) < 2]
     if len(left) == len(inputs):
         said = ", ".join(c.said() for c in left)
-        raise UserError(f"{where}: no column can be an input: {said} look like free text, are dates, or are empty.")
+        raise UserError(
+            f"{where}: no column can be an input: {said} look like free text, are dates, or are the same in all rows; "
+            "give a column of numbers or of few words, or write texts into a .jsonl file, one a line with its label."
+        )
     inputs = [column for column in inputs if column not in left]
     goal = cells[target.name]
     telling = [c.name for c in inputs if len(found) >= ENOUGH and _tells(c, cells[c.name], goal)]
@@ -207,8 +229,10 @@ def _of_parquet(path: Path) -> Rows:
 
 
 def _text(cell: object) -> str:
-    """A cell as a .csv would have it; a list of numbers is an input as a number is, and stands for one."""
-    return "" if cell is None else str(len(cell) if isinstance(cell, list) else cell)
+    """A cell as a .csv would have it; a list of numbers is an input as a number is: another number for another list."""
+    if isinstance(cell, list):
+        return f"{zlib.crc32(str(cell).encode())}.5"
+    return "" if cell is None else str(cell)
 
 
 def _column(name: str, cells: Sequence[str]) -> Column:
@@ -239,8 +263,12 @@ def _is_number(cell: str) -> bool:
     try:
         float(cell)
     except ValueError:
-        return cell.lower() in ("true", "false")
+        return _is_truth(cell)
     return True
+
+
+def _is_truth(cell: str) -> bool:
+    return cell.lower() in ("true", "false")
 
 
 def _listed(columns: Sequence[Column]) -> str:

@@ -99,5 +99,11 @@ def _labels(y: np.ndarray) -> bool:
     if not (y == np.rint(y)).all():
         return False
     known = np.unique(y)
-    numbered = np.array_equal(known, np.arange(len(known)))
-    return numbered or len(known) <= DISTINCT or len(y) >= REPEATED * len(known)
+    return not whole_amounts(len(known), len(y), np.array_equal(known, np.arange(len(known))))
+
+
+def whole_amounts(different: int, samples: int, consecutive: bool) -> bool:
+    """Whether so many different whole numbers, as targets of so many samples, look like amounts; `consecutive`: they
+    are 0, 1, ...
+    """
+    return not consecutive and different > DISTINCT and samples < REPEATED * different

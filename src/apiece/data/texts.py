@@ -82,6 +82,13 @@ def from_jsonl(
     )
 
 
+def roles(path: Path, label: str | None, client: str | None) -> tuple[int, str | None, str | None]:
+    """How many lines a file has, and the fields that are its texts' labels and clients, if it has any."""
+    records = _records(path)
+    columns = _Columns(str(path), records)
+    return len(records), columns.find(label, LABEL), columns.find(client, CLIENT)
+
+
 class _Columns:
     """The fields of all lines as columns, by name."""
 

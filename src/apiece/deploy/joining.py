@@ -18,7 +18,7 @@ from apiece.deploy.supervise import Kept, kept
 from apiece.errors import UserError
 from apiece.system import files
 
-LOOK, EXPIRY = 0.5, 15.0  # seconds: between looks, and before a node whose old session has not expired tries again
+LOOK = 0.5  # seconds between looks
 
 
 def node_of(folder: Path) -> tuple[str, str]:
@@ -50,7 +50,7 @@ def join(
     node_log, executor_log = logs / "supernode.log", logs / "superexec.log"
     explain = lambda written: why_ended(written, server, folder / "ca.crt")
     processes = [
-        Kept("the SuperNode", command, environment, node_log, say, often=EXPIRY, quick=60.0, explain=explain),
+        Kept("the SuperNode", command, environment, node_log, say, quick=60.0, explain=explain),
         Kept("its SuperExec", flower.node_superexec(state, port), environment, executor_log, say),
     ]
     classes = f", {len(told.labels)} classes" if told.labels else ""

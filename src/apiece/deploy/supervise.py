@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SOON, GRACE = 1.0, 10.0  # seconds: before a process is started again, and between SIGTERM and SIGKILL
+OFTEN = 5.0  # seconds before a process that ended early is started again
+RARELY, PATIENCE = 15.0, 90.0  # the same, once it has ended early for so many seconds
 DEATH = 1  # Linux's prctl: the signal that a process gets when its parent dies
 
 
 @dataclass
 class Kept:
-    """A process that is kept running: its command, its log, how long to wait before it is started again.
-
-    `often` is the wait after an end that came within `quick` seconds of the start. `explain` makes a sentence of what
-    the process wrote before it ended, or nothing.
+    """A process that is kept running: its command and its log. It ends early if it does within `quick` seconds of its
+    start. `explain` makes a sentence of what it wrote before it ended, or nothing.
     """
 
     name: str
@@ -30,11 +30,11 @@ class Kept:
     environment: dict[str, str]
     log: Path
     say: Callable[[str], None]
-    often: float = 5.0
     quick: float = 10.0
     explain: Callable[[str], str] = lambda written: ""
     process: subprocess.Popen | None = None
     begun: float = 0.0
+    failing: float = 0.0  # since when it has ended early each time; 0 if the last time it did not
     due: float = 0.0
     restarts: int = field(default=0)
     written: int = 0  # the length of the log at the start
@@ -44,7 +44,8 @@ class Kept:
         now = time.monotonic()
         if self.process is not None and (code := self.process.poll()) is not None:
             self._end_group()
-            wait = self.often if now - self.begun < self.quick else SOON
+            self.failing = (self.failing or self.begun) if now - self.begun < self.quick else 0.0
+            wait = SOON if not self.failing else OFTEN if now - self.failing < PATIENCE else RARELY
             why = self.explain(self._written()) or f"{self.name} ended with {code}; see {self.log}."
             self.say(f"{why} It is started again in {wait:g} seconds.")
             self.process, self.due, self.restarts = None, now + wait, self.restarts + 1

@@ -21,6 +21,7 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
     trained adapters and `out` is no .safetensors, a folder for `PeftModel.from_pretrained`. `plugin`: the plug-in files
     that the run was made with.
     """
+    folder = folders.only(folder)
     config = folders.read_one(folder, plugin)
     files.make_folder(out.parent)
     result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)

@@ -195,6 +195,12 @@ def resuming(folder: Path, config: Config) -> str:
     return f"apiece resume {shlex.quote(str(folder))}{''.join(named)}"
 
 
+def only(folder: Path) -> Path:
+    """The folder of the one run in a folder of one seed; any other folder as it is."""
+    seeds = recorded(folder).seeds
+    return folder / f"seed-{seeds[0]}" if len(seeds) == 1 else folder
+
+
 def read_one(folder: Path, plugin: Sequence[str] = ()) -> Config:
     """`read_config` of a folder with one run; UserError if it holds one run per seed."""
     config = read_config(folder, plugin)

@@ -110,7 +110,7 @@ def personalize(
     if isinstance(run, Result):
         served = serve(run, newcomer(run.experiment, data), steps)
     else:
-        served = _from_folder(run, data, steps, plugin)
+        served = _from_folder(folders.only(run), data, steps, plugin)
     if out is not None:
         files.atomic_write(out, safetensors.torch.save(served.state, {"way": str(served)}))
     return served

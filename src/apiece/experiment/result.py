@@ -17,7 +17,7 @@ from apiece.engine.clients import Clients
 from apiece.engine.predicting import predicting
 from apiece.engine.state import Plan, Server
 from apiece.engine.stepping import Loop
-from apiece.errors import UserError
+from apiece.errors import UserError, nearest
 from apiece.measure.drift import Running
 from apiece.measure.global_average import global_model
 from apiece.measure.scoring import Values
@@ -133,9 +133,10 @@ class Result(NamedTuple):
     values: dict[int, Values]
 
     @property
-    def accuracy(self) -> dict[int, float]:
-        """Each client's accuracy after the last round; empty if accuracy was not measured."""
-        return {client: own["accuracy"] for client, own in self.values.items() if "accuracy" in own}
+    def accuracy(self) -> dict[str, float]:
+        """Each client's accuracy after the last round, by its name; empty if accuracy was not measured."""
+        names = self.experiment.federation.names
+        return {names[client]: own["accuracy"] for client, own in self.values.items() if "accuracy" in own}
 
     def __repr__(self) -> str:
         name, key = self.experiment.config.algorithm, f"global_{self.experiment.federated.setup.task.metrics[0].name}"
@@ -183,7 +184,9 @@ def numbered_client(client: int | str, names: Sequence[str]) -> int:
         number = -1
     if 0 <= number < len(names):
         return number
+    if isinstance(client, str):
+        raise UserError(f"no client has the name {client!r}; {nearest(client, names)}")
     raise UserError(
-        f"there is no client {client!r}: give a number from 0 to {len(names) - 1}, or a name, the first of which is "
-        f"{names[0]!r}."
+        f"there is no client {client!r}: give a number from 0 to {len(names) - 1}, or a name as a text, the first of "
+        f"which is {names[0]!r}."
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from apiece.experiment.stopping import Ending
 from apiece.experiment.watchers import Evaluate, Watcher, joined, sent, stops, told
 from apiece.lifts.lift import Parallel, Sequential
 from apiece.measure.drift import diverged, of_round, work_of
+from apiece.randomness import unshared
 from apiece.storage.log import NAME, VALUES, Log
 from apiece.system.allocator import keep_freed, unsearched
 from apiece.system.device import fitting, multiplying
@@ -80,13 +81,14 @@ def execute(
         before, after = (watchers, map(told, on_round)) if ranks.leads else ((), ())
         watching = [evaluate, *before, sent, saves.line, evaluate.kept_by(saves.values), saves.checkpoint, *after]
         plans = chain(map(experiment.plan, range(state.server.round, ending.round or rounds)), [NOBODY])
-        stop = ending.due(metrics)
+        stop, guard = ending.due(metrics), unshared(folders.say_once)
         for plan, following in pairwise(plans):
             if ranks.everyone(stop)[0]:
                 break
             clients.expect([client for client in following.cohort if client not in following.absent])
-            with saves.kept(state):
+            with saves.kept(state), guard:
                 state, info = _round(experiment, clients, state, plan)
+            guard = nullcontext()
             for watch in watching:
                 seen = Round(
                     experiment, measured, state, plan, info, metrics, evaluate.values or {}, folder, ending.since

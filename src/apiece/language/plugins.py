@@ -26,6 +26,19 @@ from apiece.language.names import Constructor, Names
 from apiece.system.provenance import GROUP, MARK
 
 MODULE = "apiece_plugin_"  # how the modules of plug-ins are named, before the hash
+HAS = {  # what has no such attribute -> what helps
+    "Samples": "a client's samples have size, all() for all of them, and batch(rows) for some",
+    "Tensor": "a model is one vector [D], and view.task.by_tensor(function, theta) gives each parameter's part",
+} | dict.fromkeys(("Uniform", "Weighted", "Sum", "PerClient"), "its tensor is .x, as in report.x")
+HELP = {  # words of an error -> what helps
+    "can't set attribute": "a view and a message do not change: return message._replace(delta=...)",
+    "replace() should be called on dataclass instances": "of a message it is message._replace(delta=...)",
+    "cannot assign to field": "a piece does not change: what lasts is in its server_memory or client_memory",
+    "non-frozen dataclass from a frozen one": "write @dataclass(frozen=True) above the piece",
+    "Piece.__init__()": "write @dataclass(frozen=True) above a piece that has values",
+    "keyword-only argument: 'name'": "give what its row in a table is called, name='mine'",
+    "Retraining.__call__()": "view.descend takes start, objective, batches, optimizer, lr and correct",
+}
 
 
 def names(builtin: Names, files: Sequence[str] = ()) -> Names:
@@ -193,7 +206,7 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
     where, line = places[-1] if places else ("", 0)
     place = "" if not places else f"line {line}: " if where in source else f"{where}, line {line}: "
     said = error.msg if isinstance(error, SyntaxError) else str(error).strip().rstrip(".")
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}{': ' if said else ''}"
     return UserError(f"{source}: {place}{kind}{said}{_help(error)}.")
 
 
@@ -203,8 +216,6 @@ def _help(error: BaseException) -> str:
         fields = type(error.obj)._fields
         near = get_close_matches(error.name, fields, n=1)
         return f"; {f'did you mean {near[0]!r}? A' if near else 'a'} view has {', '.join(fields)}"
-    if isinstance(error, AttributeError) and type(error.obj).__name__ == "Samples":
-        return "; a client's samples have size, all() for all of them, and batch(rows) for some"
-    if isinstance(error, TypeError) and "Piece.__init__()" in str(error):
-        return "; write @dataclass(frozen=True) above a piece that has values"
-    return ""
+    if isinstance(error, AttributeError) and (said := HAS.get(type(error.obj).__name__)):
+        return f"; {said}"
+    return next((f"; {said}" for words, said in HELP.items() if words in str(error)), "")

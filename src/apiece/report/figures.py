@@ -13,7 +13,7 @@ from apiece.report.results import measured
 from apiece.report.splits import observed, splits
 from apiece.report.table import comparable, costs, default_target
 
-TARGET = "about 5 % worse than what the median row reached; --target names another"
+TARGET = "(about 5 % worse than what the median row reached; apiece compare --target takes another)"
 
 
 def sections(rounds: Rounds, target: float | None = None) -> list[Section]:
@@ -36,7 +36,7 @@ def sections(rounds: Rounds, target: float | None = None) -> list[Section]:
         wanted = usual if target is None else target
         to_it = costs(rows, wanted) if wanted is not None else []
         about = f"Cost of reaching {first.told(wanted)} global {first.title}" if wanted is not None else ""
-        about += f", {TARGET}" if usual is not None else ""
+        about += f" {TARGET}" if usual is not None else ""
         each = f"{capital(first.title)} of each client on its own test set"
         made = [
             *(over_rounds(capital(measure.title)) for measure in measures),

@@ -222,7 +222,7 @@ def _number(rows: list[Runs], y: str) -> Number:
     if y in every:
         named = [name for name in choices(measured(rows)) if name in known]
         raise UserError(f"no run has measured {y!r}; there are {', '.join(named)} and the keys of metrics.jsonl.")
-    raise UserError(f"there is no metric {y!r}; {nearest(y, known)}")
+    raise UserError(f"there is no metric {y!r}; {nearest(y, known, 'They are the keys of metrics.jsonl.')}")
 
 
 def _known(rows: list[Runs]) -> dict[str, Number]:
