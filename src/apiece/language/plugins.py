@@ -213,8 +213,8 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
 def _help(error: BaseException) -> str:
     """What helps against mistakes that own pieces often have; "" for others."""
     if isinstance(error, AttributeError) and type(error.obj).__name__ == "View":
-        fields = type(error.obj)._fields
-        near = get_close_matches(error.name, fields, n=1)
+        fields: Sequence[str] = getattr(error.obj, "_fields", ())
+        near = get_close_matches(error.name or "", fields, n=1)
         return f"; {f'did you mean {near[0]!r}? A' if near else 'a'} view has {', '.join(fields)}"
     if isinstance(error, AttributeError) and (said := HAS.get(type(error.obj).__name__)):
         return f"; {said}"
