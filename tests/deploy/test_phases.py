@@ -88,6 +88,24 @@ def test_who_fails_is_asked_again_and_an_answer_that_came_is_kept():
     assert [name for name, _ in net.asked].count("north") == 1
 
 
+def test_who_was_gone_and_is_back_is_asked_again_without_an_error():
+    """It died in sending its answer, of which nothing more is heard; who stays is not asked twice."""
+
+    class Restarted(Net):
+        looks = 0
+
+        def online(self) -> Mapping[str, Any]:
+            self.looks += 1
+            away = "south" if 3 <= self.looks < 6 else ""
+            return {name: name for name in self.names if name != away}
+
+    net = Restarted(lambda n, h, b, t: None if n == "south" and not t else echo(n, h, b, t), "north", "south")
+    answers, said = phase(net, deadline=5.0)
+    assert answers == [b"0north", b"1south"]
+    assert said == ["node 'south' was gone while it was asked, and is back; it is asked again."]
+    assert [name for name, _ in net.asked].count("south") == 2 and net.looks < 50
+
+
 def test_with_fewer_than_the_quorum_the_phase_goes_on():
     def late(name: str, head: dict, body: bytes, times: int) -> bytes | None:
         return None if name == "south" and times < 2 else echo(name, head, body, times)

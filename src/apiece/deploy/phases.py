@@ -61,6 +61,7 @@ class Asking:
     open: list[str]  # whose answer is missing
     sent: dict[str, str] = field(default_factory=dict)  # mark -> name
     not_before: dict[str, float] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)  # who was asked and is not there
 
     def until(self, deadline: float) -> None:
         """Ask and listen until then, or until nobody is open."""
@@ -69,6 +70,7 @@ class Asking:
         while self.open and (now := time.monotonic()) < deadline:
             if now - looked > LOOK:
                 online, looked = self.nodes.online(), now
+                self._look(online)
             waiting = set(self.sent.values())
             ready = [n for n in self.open if n in online and n not in waiting and now >= self.not_before.get(n, 0.0)]
             for name in ready:  # one after the other: a frame may have gigabytes
@@ -76,6 +78,15 @@ class Asking:
             for mark, answer in self.nodes.pull(list(self.sent)) if self.sent else ():
                 self._taken(self.sent.pop(mark), answer)
             time.sleep(POLL)
+
+    def _look(self, online: Mapping[str, Any]) -> None:
+        """Forget what was sent to a node that was gone meanwhile, so that it is asked anew: an answer that it died in
+        sending never arrives, and Flower says so after three minutes.
+        """
+        for name in sorted(self.gone & online.keys() & set(self.sent.values())):
+            self.say(f"node {name!r} was gone while it was asked, and is back; it is asked again.")
+            self.sent = {mark: to for mark, to in self.sent.items() if to != name}
+        self.gone = {name for name in self.sent.values() if name not in online}
 
     def _taken(self, name: str, answer: bytes | Failure) -> None:
         if isinstance(answer, Failure):
