@@ -7,8 +7,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
@@ -18,6 +22,7 @@ from apiece.deploy import doorway
 from apiece.deploy.failure import Failure
 
 FRAME, LARGE = "frame", 1 << 24  # LARGE in bytes
+PATIENCE = 0.5  # seconds in which answers are waited for before others are looked at
 server_app = ServerApp()
 client_app = ClientApp()
 
@@ -41,6 +46,7 @@ class Consortium:
 
     def __init__(self, grid: Grid, virtual: bool) -> None:
         self.grid, self.told = grid, told_names(grid) if virtual else {}
+        self.pulls: dict[str, Future[list[tuple[str, bytes | Failure]]]] = {}  # by mark: answers that are waited for
 
     def online(self) -> Mapping[str, int]:
         """The number of each node that is there now."""
@@ -52,10 +58,32 @@ class Consortium:
         return mark
 
     def pull(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
+        """The answers that are there. Each is waited for in a thread of its own: for the rest of an answer whose sender
+        died in sending it, Flower waits three minutes.
+        """
+        if self.told:
+            return self._pulled(marks)
+        self.pulls = {mark: pull for mark, pull in self.pulls.items() if mark in marks or not pull.done()}
+        for mark in set(marks) - self.pulls.keys():
+            self.pulls[mark] = Future()
+            Thread(target=fulfilled, args=(self.pulls[mark], partial(self._pulled, [mark])), daemon=True).start()
+        wait([self.pulls[mark] for mark in marks], PATIENCE)
+        done = [mark for mark in marks if self.pulls[mark].done()]
+        return [answer for mark in done for answer in self.pulls.pop(mark).result()]
+
+    def _pulled(self, marks: Sequence[str]) -> list[tuple[str, bytes | Failure]]:
         found = [(reply.metadata.reply_to_message_id, answered(reply)) for reply in self.grid.pull_messages(marks)]
         if any(isinstance(answer, bytes) and len(answer) > LARGE for _, answer in found):
             gc.collect()  # a message that Flower has read refers to itself, and would stay in memory
         return found
+
+
+def fulfilled(future: Future[Any], call: Callable[[], Any]) -> None:
+    """Give a future what the call returns, or its error."""
+    try:
+        future.set_result(call())
+    except Exception as error:
+        future.set_exception(error)
 
 
 def answered(reply: Message) -> bytes | Failure:

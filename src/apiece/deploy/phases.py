@@ -16,7 +16,7 @@ from apiece.deploy.facts import Facts
 from apiece.deploy.failure import Failure
 from apiece.errors import UserError
 
-LOOK, POLL, AGAIN = 1.0, 0.1, 3.0  # seconds: between looks at who is there, between polls, before asking once more
+LOOK, POLL, AGAIN = 1.0, 0.2, 3.0  # seconds: between looks at who is there, between polls, before asking once more
 
 TELLING = 60.0  # seconds in which a node tells of its data
 FACTS = frames.pack({"ask": "facts"})
@@ -81,7 +81,7 @@ class Asking:
 
     def _look(self, online: Mapping[str, Any]) -> None:
         """Forget what was sent to a node that was gone meanwhile, so that it is asked anew: an answer that it died in
-        sending never arrives, and Flower says so after three minutes.
+        sending never arrives, and Flower does not say so for three minutes.
         """
         for name in sorted(self.gone & online.keys() & set(self.sent.values())):
             self.say(f"node {name!r} was gone while it was asked, and is back; it is asked again.")
