@@ -1,11 +1,12 @@
-"""How soon a node is back: from the start of `apiece join`, after all its processes were killed, to its first answer.
+"""How soon a node is back: from the start of `apiece join`, after all its processes were killed, until the server lets
+it in, and to its first answer.
 
     python tests/rejoins.py [--times 10] [--apart 12] [--down 15] [--seed 0]
 
 A server and three nodes run one endless run on one machine, with TLS and keys. Each time, SIGKILL ends all processes
 of one node at a random moment of a round, and `apiece join` starts again after `--down` seconds, as systemd starts it.
-The quorum is three, so that the others wait. A line is printed for each time, and the median and the longest at the
-end.
+The server lets in no node whose last session has not expired, a minute after its last sign of life. The quorum is
+three, so that the others wait. A line is printed for each time, and the medians and the longest at the end.
 """
 
 from __future__ import annotations
@@ -40,18 +41,28 @@ def answered(made: Deployment, name: str) -> float:
     return max(times)
 
 
-def rejoin(made: Deployment, name: str, down: float) -> float:
-    """Kill all that a node has running, start it again, and give the seconds from there to its next answer."""
+def let_in(made: Deployment) -> int:
+    """How often the server has let a node in."""
+    return (made.home / "serve" / "log" / "superlink.log").read_text(errors="replace").count("Activated node_id=")
+
+
+def rejoin(made: Deployment, name: str, down: float) -> tuple[float, float]:
+    """Kill all that a node has running, start it again, and give the seconds from there until it is let in, and to its
+    next answer.
+    """
     for number in sorted(family([made.processes[name].pid])):  # `apiece join` first, which would start the others again
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
     made.processes[name].wait()
     time.sleep(down)
-    began = time.time()
+    before, began = let_in(made), time.time()
     made.begin(name)
+    while let_in(made) == before:
+        time.sleep(0.1)
+    there = time.time() - began
     while answered(made, name) <= began:
         time.sleep(0.1)
-    return time.time() - began
+    return there, time.time() - began
 
 
 def main() -> None:
@@ -62,7 +73,7 @@ def main() -> None:
     flags.add_argument("--down", type=float, default=15.0)
     flags.add_argument("--seed", type=int, default=0)
     given = flags.parse_args()
-    drawn, found = random.Random(given.seed), list[float]()
+    drawn, found = random.Random(given.seed), list[tuple[float, float]]()
     with tempfile.TemporaryDirectory(prefix="apiece-rejoins-") as folder:
         home = Path(folder)
         config = rehearsal.both(replace(USUAL, rounds=ROUNDS, algorithm="scaffold"), 3)
@@ -73,8 +84,9 @@ def main() -> None:
             for _ in range(given.times):
                 time.sleep(drawn.uniform(0.0, given.apart))
                 found.append(rejoin(made, drawn.choice(made.names), given.down))
-                print(f"{found[-1]:.1f} s from the start of `apiece join` to its answer", flush=True)
-    print(f"median {statistics.median(found):.0f} s, longest {max(found):.0f} s, of {len(found)}")
+                print("let in after {:.1f} s, answered after {:.1f} s".format(*found[-1]), flush=True)
+    for what, times in zip(("let in", "answered"), zip(*found, strict=True), strict=True):
+        print(f"{what}: median {statistics.median(times):.0f} s, longest {max(times):.0f} s, of {len(times)}")
 
 
 if __name__ == "__main__":
