@@ -155,7 +155,7 @@ def full_disk(made: Deployment, name: str) -> str:
     kept = state.with_suffix(".kept")
     state.rename(kept)
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(state)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128m", "tmpfs", str(state)], check=True)
     try:
         shutil.copytree(kept, state, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.socket", "runs"))
         began = (made.home / f"{name}.log").stat().st_size

@@ -16,7 +16,7 @@ from apiece.deploy.facts import Facts
 from apiece.deploy.failure import Failure
 from apiece.errors import UserError
 
-LOOK, POLL, AGAIN = 1.0, 0.2, 3.0  # seconds: between looks at who is there, between polls, before asking once more
+LOOK, POLL, AGAIN = 1.0, 0.5, 3.0  # seconds: between looks at who is there, between polls, before asking once more
 
 TELLING = 60.0  # seconds in which a node tells of its data
 FACTS = frames.pack({"ask": "facts"})
