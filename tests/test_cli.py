@@ -232,7 +232,7 @@ def test_export(tmp_path, no_report):
     assert torch.equal(states["client-5"]["head.weight"], states[None]["head.weight"])  # never trained
     assert (folder / "metrics.jsonl").read_bytes() == log
     ended = cli("export", folder, "--out", tmp_path / "x", "--client", "client-9")
-    assert ended.code == 2 and "a name, the first of which is 'client-0'" in ended.err
+    assert ended.code == 2 and "no client has the name 'client-9'; did you mean 'client-5'" in ended.err
 
 
 def load_all(folder: Path, scratch: Path) -> list[torch.Tensor]:
