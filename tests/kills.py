@@ -81,6 +81,15 @@ def family(roots: list[int]) -> dict[int, str]:
     return found
 
 
+def kill_all(process: subprocess.Popen) -> list[str]:
+    """Kill a process and all that descend from it; gives what they were."""
+    there = family([process.pid])
+    for number in sorted(there):  # `apiece join` first, which would start the others again
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    return list(there.values())
+
+
 @dataclass(eq=False)
 class Killer(threading.Thread):
     """Kills until so many died, starts again what nobody else does, and notes when rounds were done."""
@@ -115,11 +124,7 @@ class Killer(threading.Thread):
 
     def _leave(self) -> None:
         """Kill all that the node has running, until a round was done without it."""
-        there = family([self.made.processes[self.away].pid])
-        for number in sorted(there):  # `apiece join` first, which would start the others again
-            with suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-        self.killed += [(kind, time.monotonic()) for kind in there.values()]
+        self.killed += [(kind, time.monotonic()) for kind in kill_all(self.made.processes[self.away])]
         if any(self.away in names for names in absences(self.log).values()):
             self.away = ""
 

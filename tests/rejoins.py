@@ -12,9 +12,7 @@ three, so that the others wait. A line is printed for each time, and the medians
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import signal
 import statistics
 import tempfile
 import time
@@ -22,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kills import family  # of this folder
+from kills import kill_all  # of this folder
 from rehearsal import USUAL
 
 from apiece.deploy import rehearsal
@@ -50,9 +48,7 @@ def rejoin(made: Deployment, name: str, down: float) -> tuple[float, float]:
     """Kill all that a node has running, start it again, and give the seconds from there until it is let in, and to its
     next answer.
     """
-    for number in sorted(family([made.processes[name].pid])):  # `apiece join` first, which would start the others again
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
+    kill_all(made.processes[name])
     made.processes[name].wait()
     time.sleep(down)
     before, began = let_in(made), time.time()

@@ -49,8 +49,7 @@ def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any
         vectors = [tensor for each in (*given, *named.values()) for tensor in _tensors(each)]
         before = _versions(vectors)
         returned = function(piece, *given, **named)
-        if _versions(vectors) != before:
-            raise UserError(f"{who} changes a tensor in place that it was given: {MADE}.")
+        _refuse_changed(who, vectors, before)
         if named:
             given = signature(function).bind(piece, *given, **named).args[1:]
         return held(who, given, returned)
@@ -73,6 +72,12 @@ def _tensors(given: Any) -> Iterator[Tensor]:
 def _versions(vectors: Sequence[Tensor]) -> list[int]:
     """How often each was changed in place; torch counts it, but not of the stacked clients of one call."""
     return [each._version for each in vectors]
+
+
+def _refuse_changed(who: str, vectors: Sequence[Tensor], before: list[int]) -> None:
+    """Raise UserError where one of them was changed in place since."""
+    if _versions(vectors) != before:
+        raise UserError(f"{who} changes a tensor in place that it was given: {MADE}.")
 
 
 def blamed(error: BaseException) -> str:
@@ -170,10 +175,9 @@ def _correction(who: str, given: Given, returned: Any) -> Any:
     refuse_other_parameters(rule, RULE, f"the rule of {who}")
 
     def held(scratch: Any, g: Tensor, theta: Tensor, batch: Any) -> Any:
-        before = g._version, theta._version
+        before = _versions((g, theta))
         found = rule(scratch, g, theta, batch)
-        if (g._version, theta._version) != before:
-            raise UserError(f"the rule of {who} changes a tensor in place that it was given: {MADE}.")
+        _refuse_changed(f"the rule of {who}", (g, theta), before)
         if not alike(found, (scratch, g)):
             _refuse(f"the rule of {who}", found, f"(scratch, g), each like its own: {described((scratch, g))}")
         return found

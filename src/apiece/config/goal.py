@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from apiece.config.settings import Config, shown
@@ -86,7 +85,7 @@ def _refuse_amounts(dataset: Dataset) -> None:
     known, samples = dataset.known, len(dataset.y_train) + len(dataset.y_test)
     if dataset.targets_train is not None or known is None or known.dtype.kind not in "iu":
         return
-    if tasks.whole_amounts(len(known), samples, np.array_equal(known, np.arange(len(known)))):
+    if tasks.whole_amounts(known, samples):
         raise UserError(
             f"{dataset.name} has {len(known):,} different whole numbers as labels of {samples:,} samples: say "
             "task='regression' (--task regression) if they are amounts, or task='classification' if each is a class."

@@ -215,7 +215,7 @@ def large_targets(task: Task, clients: Any) -> str:
     numbers = f", as in (y - {float(y.mean()):.4g}) / {float(y.std()):.4g}" if y.dim() == 1 else ""
     return (
         f"the targets have numbers as large as {largest:.3g}, on which training may diverge: subtract their mean and "
-        f"divide by their standard deviation in the data{numbers}: errors are then in units of the latter."
+        f"divide by their standard deviation in the data{numbers}. Errors are in units of the latter then."
     )
 
 

@@ -86,11 +86,9 @@ class Glance(NamedTuple):
 
         if not self.target.number or any(map(_is_truth, self.target.values)):
             return "classification"
-        numbers = [float(value) for value in self.target.values]
+        numbers = sorted(map(float, self.target.values))
         whole = all(number.is_integer() for number in numbers)
-        consecutive = sorted(numbers) == list(range(len(numbers)))
-        amounts = not whole or whole_amounts(len(numbers), self.rows, consecutive)
-        return "regression" if amounts else "classification"
+        return "regression" if not whole or whole_amounts(numbers, self.rows) else "classification"
 
     def told(self) -> list[str]:
         """What there is to know of it, in sentences."""

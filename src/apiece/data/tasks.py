@@ -98,12 +98,12 @@ def _labels(y: np.ndarray) -> bool:
     y = y[np.isfinite(y)]
     if not (y == np.rint(y)).all():
         return False
-    known = np.unique(y)
-    return not whole_amounts(len(known), len(y), np.array_equal(known, np.arange(len(known))))
+    return not whole_amounts(np.unique(y), len(y))
 
 
-def whole_amounts(different: int, samples: int, consecutive: bool) -> bool:
-    """Whether so many different whole numbers, as targets of so many samples, look like amounts; `consecutive`: they
-    are 0, 1, ...
+def whole_amounts(known: Any, samples: int) -> bool:
+    """Whether the different whole numbers, in their order, that are targets of so many samples look like amounts: there
+    are many, which hardly repeat, and they are not 0, 1, ...
     """
-    return not consecutive and different > DISTINCT and samples < REPEATED * different
+    different = len(known)
+    return different > DISTINCT and samples < REPEATED * different and not np.array_equal(known, np.arange(different))
