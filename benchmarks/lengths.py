@@ -2,10 +2,11 @@
 
     python benchmarks/lengths.py [--only lenet mlp] [--rounds 5] [--cpu]
 
-For each work of training.py, every lift makes one round, which includes recording and compiling with nothing in torch's
-cache, and then `--rounds` more, in turn. A run's total is that first round and as many medians as follow. The minutes
-are those of the lift that `auto` takes where nothing is compiled. The goal: `auto` takes at most 1.1 of the best total.
-With `--cpu`, CPU seconds over the cores stand for wall seconds, for a machine that is not idle.
+For each work of training.py, and for LeNets on images of 3x32x32, every lift makes one round, which includes recording
+and compiling with nothing in torch's cache, and then `--rounds` more, in turn. A run's total is that first round and as
+many medians as follow. The minutes are those of the lift that `auto` takes where nothing is compiled. The goal: `auto`
+takes at most 1.1 of the best total. With `--cpu`, CPU seconds over the cores stand for wall seconds, for a machine that
+is not idle.
 """
 
 from __future__ import annotations
@@ -18,30 +19,34 @@ from collections.abc import Callable
 from statistics import median
 
 import torch
-import torch.nn.functional as F
+from problem import Problem
 from rich.console import Console
 from rich.table import Table
-from torch.utils.flop_counter import FlopCounterMode
 from training import CORES, SETS, Entry, lifts, make, own
 
-from apiece.experiment.choice import by_rule, compiled
-from apiece.experiment.worth import Facts, compiling
+from apiece.experiment.choice import by_rule, compiled, wide
+from apiece.experiment.worth import PASSES, Counter, Facts, compiling
 from apiece.lifts.lift import Vectorized
 from apiece.vector.space import Space
 
 MOST, MINUTES = 1.1, (1, 10, 60)
+COLOURED = {"side": 32, "channels": 3, "clients": 10, "cohort": 10, "lr": 1e-3}
+WORKS = {name: of.problem for name, of in SETS.items()} | {
+    "coloured lenet": Problem("lenet", samples=1600, batch=32, **COLOURED),
+    "coloured small lenet": Problem("small_lenet", samples=2500, batch=50, **COLOURED),
+    "coloured small lenet, batches of 10": Problem("small_lenet", samples=500, batch=10, **COLOURED),
+}
 EXACT = ("sequential", "threaded", "processes")
 
 
 def facts_of(given) -> Facts:
     """What the rule knows of one round of this work."""
     problem, module = given.problem, own(given)
-    space, (x, y) = Space(module), given.client(0)
-    with FlopCounterMode(display=False) as counter:
-        loss = F.cross_entropy(module(x[: problem.batch]), y[: problem.batch])
-        torch.autograd.grad(loss, list(module.parameters()))
+    space, (x, _) = Space(module), given.client(0)
+    with Counter() as counter:
+        module(x[: problem.batch])
     return Facts(
-        operations=counter.get_total_flops(),
+        operations=PASSES * counter.operations,
         steps=problem.cohort * problem.samples // problem.batch,
         layers=sum(p.dim() > 1 for p in module.parameters()),
         size=space.size,
@@ -50,6 +55,7 @@ def facts_of(given) -> Facts:
         alike=True,
         workers=min(CORES, problem.cohort),
         calls=-(-problem.cohort // compiled(space, "cpu", problem.cohort, CORES).chunk),
+        coloured=0.0 if wide() else PASSES * counter.coloured,
     )
 
 
@@ -78,7 +84,7 @@ def cpu(entry: Entry) -> float:
 def main() -> None:
     """Measure and print, work by work."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=SETS, nargs="+", default=list(SETS))
+    parser.add_argument("--only", choices=WORKS, nargs="+", default=list(WORKS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu", action="store_true")
     options, console = parser.parse_args(), Console(width=140)
@@ -86,7 +92,7 @@ def main() -> None:
     for name in options.only:
         with tempfile.TemporaryDirectory() as cache:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-            given = make(SETS[name].problem)
+            given = make(WORKS[name])
             entries = {n.split()[1]: entry for n, entry in lifts(given).items() if n.startswith("apiece")}
             taken = timed(entries, options.rounds, cpu if options.cpu else wall)
         facts = facts_of(given)

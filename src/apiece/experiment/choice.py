@@ -16,6 +16,8 @@ from traceback import walk_tb
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import torch
+
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import Experiment
 from apiece.data.catalog import OWN
@@ -144,7 +146,13 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
         alike=alike and not experiment.federated.setup.lead,
         workers=min(workers, experiment.cohort),
         calls=-(-experiment.cohort // compiled(space, "cpu", experiment.cohort, workers).chunk),
+        coloured=0.0 if wide() else worth.PASSES * counter.coloured,
     )
+
+
+def wide() -> bool:
+    """Whether the processor has AVX-512, with which coloured images were not measured."""
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 def tried(experiment: Experiment) -> tuple[Compiled, str]:

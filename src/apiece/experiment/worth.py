@@ -19,11 +19,13 @@ SPEED = 55e9  # floating-point operations of a core in a second
 STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
 ONCE = {"convolutions": 10.0, "products": 10.0, "many clients": 60.0}  # seconds of training from which a start pays
 LAYER = {"convolutions": 30.0, "products": 5.0, "many clients": 5.0}  # further seconds, for each layer
+COLOURS, SLOW = 3, 4e7  # channels, and the operations of a step on so many from which compiled steps gain nothing
 MEASURED = 1 << 21  # parameters; larger models have not been measured
 PASSES = 3  # forward, and backward once for the inputs and once for the weights
 
+CONVOLUTIONS = torch.conv1d, torch.conv2d, torch.conv3d
 LENGTH: dict[Callable, Callable[[Tensor, Tensor], int]] = {  # of the sums of which a product's entries consist
-    **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), lambda x, w: w[0].numel()),
+    **dict.fromkeys(CONVOLUTIONS, lambda x, w: w[0].numel()),
     **dict.fromkeys((F.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__), lambda x, w: x.shape[-1]),
 }
 
@@ -40,11 +42,14 @@ class Counter(TorchFunctionMode):
     """
 
     operations = 0
+    coloured = 0  # those of convolutions of three channels, as the first one of coloured images is
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if func in LENGTH:
-            self.operations += 2 * out.numel() * LENGTH[func](*args[:2])
+            made = 2 * out.numel() * LENGTH[func](*args[:2])
+            self.operations += made
+            self.coloured += made if func in CONVOLUTIONS and args[1].shape[1] == COLOURS else 0
         return out
 
 
@@ -60,6 +65,7 @@ class Facts(NamedTuple):
     alike: bool  # whether all clients take as many steps with batches of one shape
     workers: int
     calls: int  # compiled calls of a round
+    coloured: float = 0.0  # those of the operations that convolve three channels, where these are slow side by side
 
 
 class Worth(NamedTuple):
@@ -87,6 +93,8 @@ def compiling(facts: Facts) -> Worth:
         return Worth(False, "clients' local steps differ in number or in the shape of their batches")
     if facts.size > MEASURED:
         return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
+    if facts.coloured > SLOW:
+        return Worth(False, "many clients' convolutions of three channels take as long in one call as one by one")
     if facts.calls < facts.workers:
         return Worth(False, f"a compiled round has {facts.calls} calls, and would leave some of {facts.workers} idle")
     kind = "many clients" if facts.vectorized else "convolutions" if facts.convolves else "products"
