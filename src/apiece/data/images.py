@@ -20,13 +20,11 @@ def from_folder(path: str | Path, columns: Columns = EVERYTHING) -> Dataset:
     """
     path, size = Path(path), columns.resize
     refuse_columns(str(path), columns, images=True)
-    if not (path / "train").is_dir():
-        x, y, owner = _read(path, size)
+    found = _parts(path, size)
+    x, y, owner = found["train"]
+    if "test" not in found:
         return from_arrays(path.name, x, y, natural_train=owner)
-    x, y, owner = _read(path / "train", size)
-    if not (path / "test").is_dir():
-        return from_arrays(path.name, x, y, natural_train=owner)
-    x_test, y_test, owner_test = _read(path / "test", size)
+    x_test, y_test, owner_test = found["test"]
     if (owner is None) != (owner_test is None):
         raise UserError(f"{path}: train and test are not alike: give both one folder per class, or both per client.")
     return from_arrays(path.name, x, y, x_test, y_test, owner, owner_test)
@@ -36,12 +34,15 @@ def samples_in(path: Path, size: tuple[int, int] | None) -> dict[str, np.ndarray
     """The images and the names of their classes of another client's folder: x_train, y_train of FOLDER/CLASS/IMAGE; of
     FOLDER/train/CLASS/IMAGE, with x_test, y_test of FOLDER/test/CLASS/IMAGE, if that is there.
     """
-    parts = {"train": path / "train", "test": path / "test"} if (path / "train").is_dir() else {"train": path}
-    found = {}
-    for which, folder in parts.items():
-        if folder.is_dir():
-            found[f"x_{which}"], found[f"y_{which}"], _ = _read(folder, size)
-    return found
+    parts = _parts(path, size).items()
+    return {f"{axis}_{which}": array for which, read in parts for axis, array in zip("xy", read, strict=False)}
+
+
+def _parts(path: Path, size: tuple[int, int] | None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
+    """What was read of FOLDER/train, and of FOLDER/test if that is there; of a FOLDER without `train`, as `train`."""
+    if not (path / "train").is_dir():
+        return {"train": _read(path, size)}
+    return {which: _read(path / which, size) for which in ("train", "test") if (path / which).is_dir()}
 
 
 def stacked(where: str, images: Sequence[Any], size: tuple[int, int] | None = None) -> np.ndarray:
