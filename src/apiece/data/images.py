@@ -34,8 +34,10 @@ def samples_in(path: Path, size: tuple[int, int] | None) -> dict[str, np.ndarray
     """The images and the names of their classes of another client's folder: x_train, y_train of FOLDER/CLASS/IMAGE; of
     FOLDER/train/CLASS/IMAGE, with x_test, y_test of FOLDER/test/CLASS/IMAGE, if that is there.
     """
-    parts = _parts(path, size).items()
-    return {f"{axis}_{which}": array for which, read in parts for axis, array in zip("xy", read, strict=False)}
+    found = dict[str, np.ndarray]()
+    for which, (x, y, _) in _parts(path, size).items():
+        found |= {f"x_{which}": x, f"y_{which}": y}
+    return found
 
 
 def _parts(path: Path, size: tuple[int, int] | None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
