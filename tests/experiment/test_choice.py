@@ -45,7 +45,7 @@ def test_an_hour_is_worth_a_compiler_and_a_minute_is_for_a_perceptron(name):
 @pytest.mark.parametrize(
     "change, why",
     [({"alike": False}, "differ"), ({"size": 1 << 24}, "parameters"), ({"workers": 8}, "idle"), ({"steps": 1}, "from"),
-     ({"coloured": 5e7}, "three channels")],
+     ({"coloured": 5e7}, "three channels"), ({"operations": 1e10}, "arithmetic")],
 )  # fmt: skip
 def test_what_is_not_compiled_however_long(change, why):
     facts = FACTS["lenet"][0]._replace(steps=1e7)

@@ -21,6 +21,7 @@ ONCE = {"convolutions": 10.0, "products": 10.0, "many clients": 60.0}  # seconds
 LAYER = {"convolutions": 30.0, "products": 5.0, "many clients": 5.0}  # further seconds, for each layer
 COLOURS, SLOW = 3, 4e7  # channels, and the operations of a step on so many from which compiled steps gain nothing
 MEASURED = 1 << 21  # parameters; larger models have not been measured
+HEAVY = 2e9  # operations of a step from which compiling gains nothing: a ResNet-20's took 1.6 times as long compiled
 PASSES = 3  # forward, and backward once for the inputs and once for the weights
 
 CONVOLUTIONS = torch.conv1d, torch.conv2d, torch.conv3d
@@ -93,6 +94,8 @@ def compiling(facts: Facts) -> Worth:
         return Worth(False, "clients' local steps differ in number or in the shape of their batches")
     if facts.size > MEASURED:
         return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
+    if facts.operations > HEAVY:
+        return Worth(False, f"a step of more than {HEAVY:.0e} operations is arithmetic: compiling saves nothing")
     if facts.coloured > SLOW:
         return Worth(False, "many clients' convolutions of three channels take as long in one call as one by one")
     if facts.calls < facts.workers:
