@@ -24,17 +24,17 @@ from rich.console import Console
 from rich.table import Table
 from training import CORES, SETS, Entry, lifts, make, own
 
-from apiece.experiment.choice import by_rule, compiled, wide
-from apiece.experiment.worth import PASSES, Counter, Facts, compiling
+from apiece.experiment.choice import by_rule, compiled
+from apiece.experiment.worth import Counter, Facts, compiling
 from apiece.lifts.lift import Vectorized
 from apiece.vector.space import Space
 
 MOST, MINUTES = 1.1, (1, 10, 60)
-COLOURED = {"side": 32, "channels": 3, "clients": 10, "cohort": 10, "lr": 1e-3}
+COLORED = {"side": 32, "channels": 3, "clients": 10, "cohort": 10, "lr": 1e-3}
 WORKS = {name: of.problem for name, of in SETS.items()} | {
-    "coloured lenet": Problem("lenet", samples=1600, batch=32, **COLOURED),
-    "coloured small lenet": Problem("small_lenet", samples=2500, batch=50, **COLOURED),
-    "coloured small lenet, batches of 10": Problem("small_lenet", samples=500, batch=10, **COLOURED),
+    "colored lenet": Problem("lenet", samples=1600, batch=32, **COLORED),
+    "colored small lenet": Problem("small_lenet", samples=2500, batch=50, **COLORED),
+    "colored small lenet, batches of 10": Problem("small_lenet", samples=500, batch=10, **COLORED),
 }
 EXACT = ("sequential", "threaded", "processes")
 
@@ -46,7 +46,6 @@ def facts_of(given) -> Facts:
     with Counter() as counter:
         module(x[: problem.batch])
     return Facts(
-        operations=PASSES * counter.operations,
         steps=problem.cohort * problem.samples // problem.batch,
         layers=sum(p.dim() > 1 for p in module.parameters()),
         size=space.size,
@@ -55,7 +54,7 @@ def facts_of(given) -> Facts:
         alike=True,
         workers=min(CORES, problem.cohort),
         calls=-(-problem.cohort // compiled(space, "cpu", problem.cohort, CORES).chunk),
-        coloured=0.0 if wide() else PASSES * counter.coloured,
+        **counter.step(),
     )
 
 

@@ -16,8 +16,6 @@ from traceback import walk_tb
 from types import FunctionType
 from typing import Any, NamedTuple
 
-import torch
-
 from apiece.algebra.piece import Piece
 from apiece.config.assemble import Experiment
 from apiece.data.catalog import OWN
@@ -137,7 +135,6 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
     except Exception:
         return None
     return worth.Facts(
-        operations=worth.PASSES * counter.operations,
         steps=steps * experiment.cohort * experiment.config.rounds,
         layers=sum(len(entry.shape) > 1 for entry in space.parameters),
         size=space.size,
@@ -146,13 +143,8 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
         alike=alike and not experiment.federated.setup.lead,
         workers=min(workers, experiment.cohort),
         calls=-(-experiment.cohort // compiled(space, "cpu", experiment.cohort, workers).chunk),
-        coloured=0.0 if wide() else worth.PASSES * counter.coloured,
+        **counter.step(),
     )
-
-
-def wide() -> bool:
-    """Whether the processor has AVX-512, with which coloured images were not measured."""
-    return torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 def tried(experiment: Experiment) -> tuple[Compiled, str]:

@@ -19,8 +19,9 @@ SPEED = 55e9  # floating-point operations of a core in a second
 STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
 ONCE = {"convolutions": 10.0, "products": 10.0, "many clients": 60.0}  # seconds of training from which a start pays
 LAYER = {"convolutions": 30.0, "products": 5.0, "many clients": 5.0}  # further seconds, for each layer
-COLOURS, SLOW = 3, 4e7  # channels, and the operations of a step on so many from which compiled steps gain nothing
 MEASURED = 1 << 21  # parameters; larger models have not been measured
+COLORS = 3  # channels of a convolution that libraries compute slowly for many clients in one call
+SLOW = 4e7  # operations of a step in such convolutions from which compiling gains nothing
 HEAVY = 2e9  # operations of a step from which compiling gains nothing: a ResNet-20's took 1.6 times as long compiled
 PASSES = 3  # forward, and backward once for the inputs and once for the weights
 
@@ -43,15 +44,24 @@ class Counter(TorchFunctionMode):
     """
 
     operations = 0
-    coloured = 0  # those of convolutions of three channels, as the first one of coloured images is
+    colored = 0  # those of convolutions of three channels, as the first one of colored images is
+
+    def step(self) -> dict[str, float]:
+        """The operations of one local step, as `Facts` has them, where one forward pass was counted."""
+        return {"operations": PASSES * self.operations, "colored": 0.0 if wide() else PASSES * self.colored}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if func in LENGTH:
             made = 2 * out.numel() * LENGTH[func](*args[:2])
             self.operations += made
-            self.coloured += made if func in CONVOLUTIONS and args[1].shape[1] == COLOURS else 0
+            self.colored += made if func in CONVOLUTIONS and args[1].shape[1] == COLORS else 0
         return out
+
+
+def wide() -> bool:
+    """Whether the processor has AVX-512, with which colored images were not measured."""
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
 class Facts(NamedTuple):
@@ -66,7 +76,7 @@ class Facts(NamedTuple):
     alike: bool  # whether all clients take as many steps with batches of one shape
     workers: int
     calls: int  # compiled calls of a round
-    coloured: float = 0.0  # those of the operations that convolve three channels, where these are slow side by side
+    colored: float = 0.0  # those of the operations that convolve three channels, where many clients' are slow
 
 
 class Worth(NamedTuple):
@@ -95,8 +105,8 @@ def compiling(facts: Facts) -> Worth:
     if facts.size > MEASURED:
         return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
     if facts.operations > HEAVY:
-        return Worth(False, f"a step of more than {HEAVY:.0e} operations is arithmetic: compiling saves nothing")
-    if facts.coloured > SLOW:
+        return Worth(False, f"a step of more than {HEAVY:.0e} operations is arithmetic, of which compiling saves none")
+    if facts.colored > SLOW:
         return Worth(False, "many clients' convolutions of three channels take as long in one call as one by one")
     if facts.calls < facts.workers:
         return Worth(False, f"a compiled round has {facts.calls} calls, and would leave some of {facts.workers} idle")
