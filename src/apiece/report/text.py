@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,12 @@ def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     |---|---:|
     | `fedavg` | 80.9 ± 0.5 |
     | `local` | – |
+    >>> markdown(["claim"], [["2 points or more"]]).splitlines()[1]  # words, which begin with a number
+    '|---|'
     """
     table = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
-    numbers = [
-        all(cell.lstrip("*-–/~ ")[:1] in "0123456789" for cell in column) for column in zip(*table[1:], strict=True)
-    ]
+    number = re.compile(r"[*\-–/~ ]*(\d(?!.*[a-z]{4})|$)")  # it begins with a digit and has units, but no words
+    numbers = [all(map(number.match, column)) for column in zip(*table[1:], strict=True)]
     ruler = "|" + "".join("---:|" if right else "---|" for right in numbers or [False] * len(table[0]))
     head, *body = ["| " + " | ".join(line) + " |" for line in table]
     return "\n".join([head, ruler, *body])
