@@ -2,11 +2,11 @@
 
     python benchmarks/lengths.py [--only lenet mlp] [--rounds 5] [--cpu]
 
-For each work of training.py, and for LeNets on images of 3x32x32, every lift makes one round, which includes recording
-and compiling with nothing in torch's cache, and then `--rounds` more, in turn. A run's total is that first round and as
-many medians as follow. The minutes are those of the lift that `auto` takes where nothing is compiled. The goal: `auto`
-takes at most 1.1 of the best total. With `--cpu`, CPU seconds over the cores stand for wall seconds, for a machine that
-is not idle.
+For each work of training.py, and for other batches, networks and images, every lift makes one round, which includes
+recording and compiling with nothing in torch's cache, and then `--rounds` more, in turn. A run's total is that first
+round and as many medians as follow. The minutes are those of the lift that `auto` takes where nothing is compiled. The
+goal: `auto` takes at most 1.1 of the best total. With `--cpu`, CPU seconds over the cores stand for wall seconds, for a
+machine that is not idle.
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ from apiece.lifts.lift import Vectorized
 from apiece.vector.space import Space
 
 MOST, MINUTES = 1.1, (1, 10, 60)
-COLORED = {"side": 32, "channels": 3, "clients": 10, "cohort": 10, "lr": 1e-3}
+GRAY = {"side": 28, "channels": 1, "clients": 10, "cohort": 10, "lr": 1e-3}
+COLORED = GRAY | {"side": 32, "channels": 3}
 WORKS = {name: of.problem for name, of in SETS.items()} | {
+    "lenet, batches of 64": Problem("lenet", samples=1280, batch=64, **GRAY),
+    "cnn": Problem("cnn", samples=960, batch=32, **GRAY),
+    "cnn, batches of 64": Problem("cnn", samples=1280, batch=64, **GRAY),
+    "colored cnn": Problem("cnn", samples=960, batch=32, **COLORED),
+    "colored cnn, batches of 10": Problem("cnn", samples=300, batch=10, **COLORED),
     "colored lenet": Problem("lenet", samples=1600, batch=32, **COLORED),
+    "colored lenet, batches of 10": Problem("lenet", samples=500, batch=10, **COLORED),
     "colored small lenet": Problem("small_lenet", samples=2500, batch=50, **COLORED),
     "colored small lenet, batches of 10": Problem("small_lenet", samples=500, batch=10, **COLORED),
 }

@@ -21,8 +21,8 @@ ONCE = {"convolutions": 10.0, "products": 10.0, "many clients": 60.0}  # seconds
 LAYER = {"convolutions": 30.0, "products": 5.0, "many clients": 5.0}  # further seconds, for each layer
 MEASURED = 1 << 21  # parameters; larger models have not been measured
 COLORS = 3  # channels of a convolution that libraries compute slowly for many clients in one call
-SLOW = 4e7  # operations of a step in such convolutions from which compiling gains nothing
-HEAVY = 2e9  # operations of a step from which compiling gains nothing: a ResNet-20's took 1.6 times as long compiled
+SLOW = 4e6  # operations of a step in such convolutions, for each kernel, from which compiling gains nothing
+MANY = 5e5  # numbers that a step's convolutions put out, from which compiling gains nothing: memory sets the pace
 PASSES = 3  # forward, and backward once for the inputs and once for the weights
 
 CONVOLUTIONS = torch.conv1d, torch.conv2d, torch.conv3d
@@ -44,18 +44,22 @@ class Counter(TorchFunctionMode):
     """
 
     operations = 0
-    colored = 0  # those of convolutions of three channels, as the first one of colored images is
+    outputs = 0  # numbers that convolutions put out
+    colored = 0.0  # for each kernel, those of convolutions of three channels, as the first of colored images is
 
     def step(self) -> dict[str, float]:
-        """The operations of one local step, as `Facts` has them, where one forward pass was counted."""
-        return {"operations": PASSES * self.operations, "colored": 0.0 if wide() else PASSES * self.colored}
+        """What `Facts` has of one local step, where one forward pass was counted."""
+        colored = 0.0 if wide() else PASSES * self.colored
+        return {"operations": PASSES * self.operations, "outputs": self.outputs, "colored": colored}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if func in LENGTH:
             made = 2 * out.numel() * LENGTH[func](*args[:2])
             self.operations += made
-            self.colored += made if func in CONVOLUTIONS and args[1].shape[1] == COLORS else 0
+            if func in CONVOLUTIONS:
+                self.outputs += out.numel()
+                self.colored += made / len(args[1]) if args[1].shape[1] == COLORS else 0.0
         return out
 
 
@@ -76,7 +80,8 @@ class Facts(NamedTuple):
     alike: bool  # whether all clients take as many steps with batches of one shape
     workers: int
     calls: int  # compiled calls of a round
-    colored: float = 0.0  # those of the operations that convolve three channels, where many clients' are slow
+    outputs: float = 0.0  # numbers that the convolutions of a step put out
+    colored: float = 0.0  # for each kernel, those that convolve three channels, where many clients' are slow
 
 
 class Worth(NamedTuple):
@@ -104,8 +109,8 @@ def compiling(facts: Facts) -> Worth:
         return Worth(False, "clients' local steps differ in number or in the shape of their batches")
     if facts.size > MEASURED:
         return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
-    if facts.operations > HEAVY:
-        return Worth(False, f"a step of more than {HEAVY:.0e} operations is arithmetic, of which compiling saves none")
+    if facts.outputs > MANY:
+        return Worth(False, f"convolutions that put out more than {MANY:,.0f} numbers a step gain nothing compiled")
     if facts.colored > SLOW:
         return Worth(False, "many clients' convolutions of three channels take as long in one call as one by one")
     if facts.calls < facts.workers:
