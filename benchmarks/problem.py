@@ -67,7 +67,9 @@ def small_lenet(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Sequ
 
 
 def cnn(channels: int = 1, side: int = 28, classes: int = 10) -> nn.Sequential:
-    """apiece's `cnn`: conv3x3(16), pool, conv3x3(32), pool, linear(64, C). Parameters: 105,866 for 1x28x28."""
+    """apiece's `cnn`: conv3x3(16), pool, conv3x3(32), pool, linear(64, C), with ReLU behind the pools, as there.
+    Parameters: 105,866 for 1x28x28.
+    """
     one, two = nn.Conv2d(channels, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
     convolutions = (one, nn.MaxPool2d(2), nn.ReLU(), two, nn.MaxPool2d(2), nn.ReLU())
     dense = (nn.Linear(32 * (side // 4) ** 2, 64), nn.ReLU(), nn.Linear(64, classes))

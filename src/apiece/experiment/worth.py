@@ -44,13 +44,13 @@ class Counter(TorchFunctionMode):
     """
 
     operations = 0
+    colored = 0.0  # operations for each kernel of convolutions of three channels, as the first of colored images is
     outputs = 0  # numbers that convolutions put out
-    colored = 0.0  # for each kernel, those of convolutions of three channels, as the first of colored images is
 
     def step(self) -> dict[str, float]:
         """What `Facts` has of one local step, where one forward pass was counted."""
         colored = 0.0 if wide() else PASSES * self.colored
-        return {"operations": PASSES * self.operations, "outputs": self.outputs, "colored": colored}
+        return {"operations": PASSES * self.operations, "colored": colored, "outputs": self.outputs}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -58,8 +58,8 @@ class Counter(TorchFunctionMode):
             made = 2 * out.numel() * LENGTH[func](*args[:2])
             self.operations += made
             if func in CONVOLUTIONS:
-                self.outputs += out.numel()
                 self.colored += made / len(args[1]) if args[1].shape[1] == COLORS else 0.0
+                self.outputs += out.numel()
         return out
 
 
@@ -80,8 +80,8 @@ class Facts(NamedTuple):
     alike: bool  # whether all clients take as many steps with batches of one shape
     workers: int
     calls: int  # compiled calls of a round
+    colored: float = 0.0  # operations of a step for each kernel on three channels, where many clients' are slow
     outputs: float = 0.0  # numbers that the convolutions of a step put out
-    colored: float = 0.0  # for each kernel, those that convolve three channels, where many clients' are slow
 
 
 class Worth(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from apiece.report.records import Spread
 
+NUMBER = re.compile(r"[*\-–/~ ]*(\d(?!.*[a-z]{4})|$)")  # a cell that begins with a digit and has units, but no words
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -61,19 +62,18 @@ def told(value: Spread | None, write: Callable[[float], str]) -> str:
 
 
 def markdown(headings: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """A table in Markdown; columns of numbers are aligned to the right.
+    """A table in Markdown; columns of numbers are aligned to the right, columns of words to the left.
 
     >>> print(markdown(["", "accuracy %"], [["`fedavg`", "80.9 ± 0.5"], ["`local`", "–"]]))
     |  | accuracy % |
     |---|---:|
     | `fedavg` | 80.9 ± 0.5 |
     | `local` | – |
-    >>> markdown(["claim"], [["2 points or more"]]).splitlines()[1]  # words, which begin with a number
+    >>> markdown(["claim"], [["2 points or more"]]).splitlines()[1]
     '|---|'
     """
     table = [[cell.replace("|", "\\|") for cell in line] for line in (headings, *lines)]
-    number = re.compile(r"[*\-–/~ ]*(\d(?!.*[a-z]{4})|$)")  # it begins with a digit and has units, but no words
-    numbers = [all(map(number.match, column)) for column in zip(*table[1:], strict=True)]
+    numbers = [all(map(NUMBER.match, column)) for column in zip(*table[1:], strict=True)]
     ruler = "|" + "".join("---:|" if right else "---|" for right in numbers or [False] * len(table[0]))
     head, *body = ["| " + " | ".join(line) + " |" for line in table]
     return "\n".join([head, ruler, *body])

@@ -64,7 +64,7 @@ CARD = Card(
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST, non-iid": {}}),
         "cpu": Scale(
-            "300 iterations instead of 20,000, with the step size searched for each cell in 100.",
+            "300 iterations instead of 20,000, without its code's phase; each cell's step size is searched with 100.",
             {"rounds": 60}, rows={row: {} for row in ("FedAvg", "FedALS", "SCAFFOLD", "FedALS + SCAFFOLD")},
             columns={"MNIST, iid": {}, "MNIST, non-iid": {}, "CIFAR-10, non-iid": {}},
             search=Search("lr", 2.0**-5, changes=HELD_OUT | {"rounds": 20}),
