@@ -317,18 +317,20 @@ def test_measured_in_turns():
     assert any(one[key] != other[key] for one, other in zip(same.metrics[:-1], turns.metrics[:-1], strict=True))
 
 
-def test_who_adapts_at_the_end_is_no_more_than_trained_before(monkeypatch):
-    """A panel of them at the least, spread over all; where a client has nothing to be tested on it is left out."""
+def test_so_many_adapt_at_the_end_that_it_costs_a_quarter_of_the_training(monkeypatch):
+    """A panel of them, if one is given, or ten at the least, spread over all; who has nothing to be tested on is left
+    out.
+    """
     asked: list[int] = []
     measure = Evaluation._after_work
     monkeypatch.setattr(Evaluation, "_after_work", lambda self, c, *more: asked.append(c) or measure(self, c, *more))
-    for panel, rounds, count in ((2, 1, 3), (2, 2, 6), (5, 1, 5)):
+    for panel, rounds, count in ((2, 1, 2), (2, 9, 2), (5, 1, 5), (None, 1, 10), (None, 4, 11), (None, 9, 12)):
         asked.clear()
-        made(clients=13, cohort=3, panel=panel, rounds=rounds)
+        made(clients=13, cohort=11, panel=panel, rounds=rounds)
         assert len(asked) == count + 1 and asked[-1] == 12  # which is the unseen one
     asked.clear()
-    place = made(clients=200, cohort=5, rounds=1, split="iid", unseen=1).experiment.federation
-    assert len(asked) == 100 + bool(len(place.test_rows(199))) and all(len(place.test_rows(c)) for c in asked)
+    place = made(clients=200, cohort=60, rounds=1, split="iid", unseen=1).experiment.federation
+    assert len(asked) == 15 + bool(len(place.test_rows(199))) and all(len(place.test_rows(c)) for c in asked)
 
 
 def test_where_nobody_can_be_measured_it_is_found_out_once(monkeypatch):

@@ -22,7 +22,7 @@ ROWS = (
 def cells(tmp_path, *rows):
     """What is read off the cells of these rows, which share a column and a seed."""
     return [
-        later(SETTINGS | {"algorithm": row}, tmp_path / "runs" / "card" / "cpu" / f"row-{place}" / "seed-1")
+        later(SETTINGS | {"algorithm": row}, tmp_path / "runs" / "fedcog" / f"row-{place}" / "seed-1")
         for place, row in enumerate(rows)
     ]
 
@@ -32,14 +32,14 @@ def test_each_cell_is_the_run_that_it_is_alone(tmp_path):
     alone = [shared.WORK(SETTINGS | {"algorithm": row}, tmp_path / f"alone-{n}") for n, row in enumerate(ROWS)]
     assert cells(tmp_path, *ROWS) == alone, "bit for bit"
     assert len({str(values) for values in alone}) == len(ROWS), "the rows differ, so equality says something"
-    begun = sorted(path.parent.name.rpartition("-")[0] for path in (tmp_path / "runs" / "fedcog").glob("*/seed-1"))
+    begun = sorted(path.name.rpartition("-")[0] for path in (tmp_path / "runs" / "fedcog").glob("* after *"))
     assert begun == ["fedcog after 2 rounds", "scaffold + fedcog after 2 rounds"], "each beginning is run once"
 
 
 @pytest.mark.slow
 def test_hard_labels_differ_and_go_on_from_the_same_rounds(tmp_path):
     soft, hard = cells(tmp_path, ROWS[0]), later(
-        SETTINGS | {"algorithm": ROWS[0], "hard": True}, tmp_path / "runs" / "card" / "cpu" / "hard" / "seed-1"
+        SETTINGS | {"algorithm": ROWS[0], "hard": True}, tmp_path / "runs" / "fedcog" / "hard" / "seed-1"
     )
     assert soft[0]["curve"][1][:2] == hard["curve"][1][:2] and soft[0]["curve"] != hard["curve"]
 
@@ -48,13 +48,13 @@ def test_hard_labels_differ_and_go_on_from_the_same_rounds(tmp_path):
 @pytest.mark.parametrize("row", ("fedavg", "fedcog(wait=9)", "fedcog(steps=2, samples=16)"))
 def test_a_row_without_such_a_beginning_is_a_run(tmp_path, row):
     assert cells(tmp_path, row) == [shared.WORK(SETTINGS | {"algorithm": row}, tmp_path / "alone")]
-    assert not (tmp_path / "runs" / "fedcog").exists()
+    assert [path.name for path in (tmp_path / "runs" / "fedcog").iterdir()] == ["row-0"]
 
 
 @pytest.mark.slow
 def test_a_copy_that_was_cut_short_is_made_again(tmp_path):
-    (tmp_path / "runs" / "card" / "cpu" / "row-0" / "seed-1.tmp" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "runs" / "card" / "cpu" / "row-0" / "seed-1.tmp" / "run.toml").write_text("half")
+    (tmp_path / "runs" / "fedcog" / "row-0" / "seed-1.tmp" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "runs" / "fedcog" / "row-0" / "seed-1.tmp" / "run.toml").write_text("half")
     assert cells(tmp_path, ROWS[0])[0]["curve"][0] == [1, 2, 3, 4]
 
 

@@ -139,7 +139,9 @@ class Config:
     eval_every: int = 1
     """Rounds between two evaluations; the last round always has one."""
     panel: int | None = None
-    """How many clients are measured for personal metrics before the end, where all are (default: up to 100)."""
+    """How many clients are measured for personal metrics before the end, where all are (default: up to 100), and how
+    many train once more at the end, for `adapted` (default: as many as cost a quarter of the training).
+    """
     panel_of: Literal["same", "turns"] = "same"
     """The panel has the same clients at every evaluation, or the next ones in turn, until all were measured."""
     target: float | None = None

@@ -27,6 +27,7 @@ from apiece.report.metrics import BY_KEY
 Watcher = Callable[[Round], Mapping[str, Any] | str | None]
 
 PANEL = 100  # clients that are measured for personal metrics, unless `panel` says otherwise
+FEWEST = 10  # clients whose local work is measured at the end, however short the run was
 LEDGER = [number.key for number in BY_KEY.values() if number.section == "Sent" and not number.sum_of]
 
 
@@ -102,8 +103,10 @@ class Evaluate:
         return measured | self._adapted(server, lr)
 
     def _adapted(self, server: Server, lr: float) -> Info:
-        """What clients gain by a round's local work, on so many that it costs no more than the training did."""
-        most = max(self.measure.panel.size, server.round * self.experiment.cohort)
+        """What clients gain by a round's local work: of a panel, or of so many that it costs a quarter of the training,
+        and of ten at the least.
+        """
+        most = self.experiment.config.panel or max(FEWEST, server.round * self.experiment.cohort // 4)
         return self.measure.adapted(server, lr, most)
 
     def at_the_end(self, server: Server) -> dict[int, Values]:

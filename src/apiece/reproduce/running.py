@@ -9,18 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
-from apiece.config.settings import Config
-from apiece.config.tables import from_table
 from apiece.data.sources import folders_of
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError, going_on, nearest
-from apiece.experiment.identity import digest
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.table import Line
+from apiece.reproduce.work import run_folder
 from apiece.system import device
 from apiece.system.files import atomic_write, make_folder, unwritable
 
@@ -116,23 +113,23 @@ def _left(card: Card, file: Path, scale: str, cell: tuple[str, str], seed: int) 
 
 
 def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
-    """Run one cell with one seed in a folder of its own, where a run that was stopped goes on. A run that becomes
-    non-finite has no values but the reason.
+    """Run one cell with one seed. Cells of one paper that have the same settings have one run, whatever their cards:
+    it is found by its settings, and goes on where it was stopped. One that becomes non-finite has no values but the
+    reason.
     """
     scale, cell, seed, settings = asked
-    named = {key: value for key, value in settings.items() if key in Config.__dataclass_fields__}
-    made = digest(from_table(named, name))[:8]
-    folder = place.runs / name / scale / f"{quote(', '.join(cell), safe='()[]+=, ')}-{made}" / f"seed-{seed}"
+    settings = settings | {"seed": seed}
+    folder = run_folder(place.runs / name.partition("-")[0], settings)
     with _attempt(folder.with_suffix(".json"), place) as attempt:
         try:
-            values = card.work(settings | place.settings() | {"seed": seed}, folder)
+            values = card.work(settings | place.settings(), folder)
         except NotFinite as error:
             values = {"failed": str(error)}
-    return Line(scale, *cell, seed, settings, values, attempt.seconds(), attempt.made)
+    return Line(scale, *cell, seed, asked.settings, values, attempt.seconds(), attempt.made)
 
 
 class Attempt:
-    """One go at a cell, and those before it whose run it continues: their seconds, and where the first was made."""
+    """One go at a cell, and those before it whose run it continues or takes: their seconds, and who made the first."""
 
     def __init__(self, made: dict[str, Any], before: float):
         self.made, self.before, self.begun = made, before, time.perf_counter()

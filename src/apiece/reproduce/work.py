@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from apiece.config.tables import from_table
+from apiece.experiment.identity import NOT_IDENTITY
 from apiece.report.records import Run
 
 Reading = Callable[[Run], Any]
+
+
+def run_folder(above: Path, settings: Mapping[str, Any]) -> Path:
+    """The folder, in another, of the run that has these settings and this seed: its name is the algorithm, and a digest
+    of all that may change a result.
+    """
+    named = {key: value for key, value in settings.items() if key not in {"seed", "device", *NOT_IDENTITY}}
+    made = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:8]
+    name = quote(str(settings.get("algorithm", "run")), safe="()[]+=, ")
+    return above / f"{name}-{made}" / f"seed-{settings['seed']}"
 
 
 def runs(**readings: Reading) -> Callable[[Mapping[str, Any], Path], dict[str, Any]]:

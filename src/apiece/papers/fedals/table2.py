@@ -51,8 +51,8 @@ CARD = Card(
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST": {}}),
         "cpu": Scale(
-            "MNIST instead of SVHN and CIFAR-10, and 1,000 iterations instead of 20,000.",
-            {"rounds": 200, "eval_every": 20}, columns={"MNIST": {}},
+            "MNIST instead of SVHN and CIFAR-10, 1,000 iterations instead of 20,000, and three values of alpha.",
+            {"rounds": 200, "eval_every": 20}, columns={"MNIST": {}}, rows={f"alpha = {a}": {} for a in (1, 10, 100)},
         ),
         "paper": Scale("As the paper has it.", columns={"SVHN": {}, "CIFAR-10": {}}),
     },

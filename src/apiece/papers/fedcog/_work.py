@@ -17,7 +17,6 @@ from apiece.algebra.composition import algorithm
 from apiece.config.assemble import assemble
 from apiece.config.tables import from_table
 from apiece.engine.row import own_model
-from apiece.experiment.identity import digest
 from apiece.experiment.launch import ensure
 from apiece.experiment.run import trained
 from apiece.language.algorithms import NAMED
@@ -28,7 +27,7 @@ from apiece.papers.fedcog import _setup as shared
 from apiece.pieces.fedcog import FedCOG
 from apiece.report import pictures
 from apiece.report.results import read_run
-from apiece.reproduce.work import federated, last
+from apiece.reproduce.work import federated, last, run_folder
 
 ACROSS, SHOWN = 12, 6  # pictures in a row of a run's sheet, of which every sixth is shown
 
@@ -71,18 +70,12 @@ def later(settings, folder):
     made = lambda piece: algorithm(*(piece if part is cog else part for part in whole.parts), name=name)  # noqa: E731
     if 0 < cog.wait < own["rounds"] and not (folder / "run.toml").is_file():
         common = {**own, "algorithm": name, "rounds": cog.wait}
-        base = together(folder.parents[3] / "fedcog", name, common)
+        base = run_folder(folder.parents[1], common)
         federated({**common, "algorithm": made(Keeping(wait=cog.wait))}, base)
         copied(base, folder)
     piece = kind(**{field.name: getattr(cog, field.name) for field in fields(cog)})
     run = federated({**own, "algorithm": made(piece)}, folder)
     return {name: read(run) for name, read in shared.READINGS.items()}
-
-
-def together(above, name, settings):
-    """The folder, in another, of a run that cells with these settings have together."""
-    named = digest(from_table({**settings, "seed": 0}, name))[:8]
-    return above / f"{name}-{named}" / f"seed-{settings['seed']}"
 
 
 def copied(run, folder):
@@ -107,7 +100,7 @@ def several_labels(settings, folder):
 def begun(settings, folder, rounds):
     """The settings with the model after so many rounds of FedAvg, which all rows of a column and seed share."""
     own = {**settings, "algorithm": "fedavg", "rounds": rounds}
-    base = together(folder.parents[1], "FedAvg", own)
+    base = run_folder(folder.parents[1], own)
     ensure(from_table(own, str(base)), base)
     return {**settings, "init": str(base / "model.safetensors"), "rounds": 1}
 

@@ -80,8 +80,10 @@ WORK, WORK_DRIFT = runs(**READ), runs(**READ_DRIFT)
 
 
 def with_relaxed(method: str, beta: float = 0.1, more: str = "") -> dict[str, Any]:
-    """The settings of a method with relaxed initialization added to it."""
+    """The settings of a method with relaxed initialization added to it; FedInit is that of federated averaging."""
     one = METHODS[method]
+    if method == "FedAvg":
+        return {"algorithm": f"fedinit(beta={beta}{more})"}
     return one | {"algorithm": f"{one['algorithm']} + relaxed_init(beta={beta}{more})"}
 
 

@@ -72,7 +72,8 @@ CARD = Card(
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={FEW_HARD: {}},
                        rows={"FedAvg, beta = -0.1": {}, "SCAFFOLD, beta = 0.1, delta": {}}),
-        "cpu": Scale(f"{IN_SMALL}, in 40 rounds of 500, without beta = -0.05 and 0.05.", SMALL | {"rounds": 40},
+        "cpu": Scale(f"{IN_SMALL}, in 40 rounds of 500, in one column, without beta = -0.05 and 0.05.",
+                     SMALL | {"rounds": 40}, columns={WIDE: {}},
                      rows={row: {} for row in ROWS | DELTA if "0.05" not in row}),
         "paper": Scale("As the paper has it."),
     },

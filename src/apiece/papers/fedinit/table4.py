@@ -70,8 +70,8 @@ CARD = Card(
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={HARD: {}}, rows={
             row: {} for row in (OURS, "ResNet-18-GN: FedAdam", "VGG-11: FedInit, delta")}),
         "cpu": Scale(
-            "One column and ResNet-18-GN in 5 rounds of 500, one seed: more does not fit, and no claim can show.",
-            {"rounds": 5, "checkpoint_every": 1}, (0,), AT_HAND, {HARD: {}},
+            "One column and ResNet-18-GN in 3 rounds of 500, one seed: more does not fit, and no claim can show.",
+            {"rounds": 3, "checkpoint_every": 1}, (0,), AT_HAND, {HARD: {}},
         ),
         "paper": Scale("As the paper has it."),
     },
