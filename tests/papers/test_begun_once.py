@@ -65,5 +65,5 @@ def test_cards_that_wait_alike_share_their_beginning():
         find.card(f"fedcog-{name}").settings("cpu", row, "beta 0.1" if name == "figure3" else "CIFAR-10 NIID-1")
         for name, row in places.items()
     ]
-    begun = [{**settings, "algorithm": "fedcog(wait=20)"} for settings in made]
+    begun = [{**settings, "algorithm": "fedcog(wait=20)", "rounds": 20} for settings in made]
     assert begun[0] == begun[1] == begun[2]

@@ -46,6 +46,7 @@ SMOKE = {
     "noise_rgb": 0.0, "augment": "none", "checkpoint_every": 1,
 }  # fmt: skip
 SMALL = {"model": "cnn_fedcog", "rounds": 60, "checkpoint_every": 10}  # what fits on two cores
+SHORT = SMALL | {"rounds": 40}  # where a card has many rows
 IN_SMALL = "FedCOG's CNN with 62,006 parameters instead of ResNet-18"
 OPEN = (
     "5 local epochs in batches of 50 (100 clients) and 25 (200 clients), weight decay 0.001, gradients clipped at norm "

@@ -10,7 +10,7 @@ from apiece.papers.fedinit._setup import (
     NUMBERS,
     OPEN,
     SETUP,
-    SMALL,
+    SHORT,
     SMOKE,
     WORK,
     gain,
@@ -70,7 +70,7 @@ CARD = Card(
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={HARD: {}},
                        rows={"FedAdam + RI": {}, "FedDyn + RI, delta": {}}),
         "cpu": Scale(
-            f"{IN_SMALL}, in 60 rounds of 500, in one column; the code's form for FedAvg alone.", SMALL,
+            f"{IN_SMALL}, in 40 rounds of 500, in one column; the code's form for FedAvg alone.", SHORT,
             rows={row: {} for row in (*PLAIN, *RELAXED, "FedAvg + RI, delta")}, columns={HARD: {}},
         ),
         "paper": Scale("As the paper has it."),

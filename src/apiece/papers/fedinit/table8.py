@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from apiece.papers.fedinit._setup import COLUMNS, HARD, IN_SMALL, METHODS, OPEN, READ, READINGS, SETUP, SMALL, SMOKE
+from apiece.papers.fedinit._setup import COLUMNS, HARD, IN_SMALL, METHODS, OPEN, READ, READINGS, SETUP, SHORT, SMOKE
 from apiece.reproduce.card import Card, Claim, Number, Scale
 from apiece.reproduce.figures import by_column
 from apiece.reproduce.table import Table
@@ -67,7 +67,7 @@ CARD = Card(
     figure=by_column("curve", "round", "accuracy (%)", 100),
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), {"FedInit": {}}),
-        "cpu": Scale(f"{IN_SMALL}; 35 and 30 %, in 60 rounds.", SMALL),
+        "cpu": Scale(f"{IN_SMALL}; 35 and 30 %, in 40 rounds.", SHORT),
         "paper": Scale("As the paper has it."),
     },
 )  # fmt: skip
