@@ -24,9 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from training import CORES, SETS, Entry, lifts, make, own
 
-from apiece.experiment.choice import by_rule, compiled
+from apiece.experiment.choice import of_cohort
 from apiece.experiment.worth import Counter, Facts, compiling
-from apiece.lifts.lift import Vectorized
 from apiece.vector.space import Space
 
 MOST, MINUTES = 1.1, (1, 10, 60)
@@ -52,17 +51,8 @@ def facts_of(given) -> Facts:
     space, (x, _) = Space(module), given.client(0)
     with Counter() as counter:
         module(x[: problem.batch])
-    return Facts(
-        steps=problem.cohort * problem.samples // problem.batch,
-        layers=sum(p.dim() > 1 for p in module.parameters()),
-        size=space.size,
-        convolves=any(p.dim() > 2 for p in module.parameters()),
-        vectorized=isinstance(by_rule(space, "cpu", problem.cohort, CORES), Vectorized),
-        alike=True,
-        workers=min(CORES, problem.cohort),
-        calls=-(-problem.cohort // compiled(space, "cpu", problem.cohort, CORES).chunk),
-        **counter.step(),
-    )
+    steps = problem.cohort * problem.samples // problem.batch
+    return Facts(steps=steps, alike=True, **of_cohort(space, problem.cohort, CORES), **counter.step())
 
 
 def timed(entries: dict[str, Entry], rounds: int, of: Callable[[Entry], float]) -> dict[str, tuple[float, float]]:

@@ -29,6 +29,7 @@ from apiece.lifts.lift import Sequential, Threaded, Vectorized, say
 from apiece.lifts.workers import Processes
 from apiece.system.ranks import join
 from apiece.vector.metrics import LOSSES
+from apiece.vector.space import Space
 
 SMALL = 50_000  # parameters up to which a step costs more in calls than in arithmetic
 LEAST, MOST = 8, 128  # clients per vectorized call
@@ -136,15 +137,22 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
         return None
     return worth.Facts(
         steps=steps * experiment.cohort * experiment.config.rounds,
-        layers=sum(len(entry.shape) > 1 for entry in space.parameters),
-        size=space.size,
-        convolves=_convolves(space),
-        vectorized=isinstance(by_rule(space, "cpu", experiment.cohort, workers), Vectorized),
         alike=alike and not experiment.federated.setup.lead,
-        workers=min(workers, experiment.cohort),
-        calls=-(-experiment.cohort // compiled(space, "cpu", experiment.cohort, workers).chunk),
+        **of_cohort(space, experiment.cohort, workers),
         **counter.step(),
     )
+
+
+def of_cohort(space: Space, cohort: int, workers: int) -> dict[str, Any]:
+    """What `worth.Facts` has of a model and of so many of it in a round, on the CPU."""
+    return {
+        "layers": sum(len(entry.shape) > 1 for entry in space.parameters),
+        "size": space.size,
+        "convolves": _convolves(space),
+        "vectorized": isinstance(by_rule(space, "cpu", cohort, workers), Vectorized),
+        "workers": min(workers, cohort),
+        "calls": -(-cohort // compiled(space, "cpu", cohort, workers).chunk),
+    }
 
 
 def tried(experiment: Experiment) -> tuple[Compiled, str]:
