@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from apiece.config.assemble import assemble
+from apiece.config.tables import from_table
+from apiece.experiment.choice import lift_of, seconds
 from apiece.reproduce.card import ACCURACY, Number
 from apiece.reproduce.table import Table
 from apiece.reproduce.work import best, curve, last, runs, smoothed
@@ -99,8 +103,13 @@ def gain(t: Table, row: str, other: str, column: str, name: str = "accuracy") ->
 
 
 def timed(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Seconds a round, and their ratio to FedAvg's: FedAvg is run before it, on the same machine."""
-    work = runs(seconds=lambda run: run.median("seconds"))
-    plain = work({**settings, **METHODS["FedAvg"]}, folder / "fedavg")["seconds"]
-    seconds = work(settings, folder / "own")["seconds"]
-    return {"seconds": seconds, "ratio": seconds / plain}
+    """Seconds a round, and their ratio to FedAvg's: one round of each in turn, which begin alike, so that what else the
+    machine does falls on both.
+    """
+    both = [assemble(from_table({**settings, **more}, str(folder))) for more in (METHODS["FedAvg"], {})]
+    lifts = [lift_of(one).lift for one in both]
+    turns = [
+        [seconds(one, lift, one.plan(number).cohort, number) for one, lift in zip(both, lifts, strict=True)]
+        for number in range(settings["rounds"] + 1)
+    ][1:]  # the first round warms caches, and compiles
+    return {"seconds": median(own for _, own in turns), "ratio": median(own / plain for plain, own in turns)}
