@@ -112,6 +112,4 @@ def timed(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         [seconds(one, lift, one.plan(number).cohort, number) for one, lift in zip(both, lifts, strict=True)]
         for number in range(settings["rounds"] + 1)
     ][1:]  # the first round warms caches, and compiles
-    for one, lift in zip(both, lifts, strict=True):
-        one.clients(lift).close()
     return {"seconds": median(own for _, own in turns), "ratio": median(own / plain for plain, own in turns)}
