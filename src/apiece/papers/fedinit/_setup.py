@@ -103,8 +103,8 @@ def gain(t: Table, row: str, other: str, column: str, name: str = "accuracy") ->
 
 
 def timed(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Seconds a round, and their ratio to FedAvg's: one round of each in turn, which begin alike, so that what else the
-    machine does falls on both.
+    """Seconds a round, and their ratio to FedAvg's: a round of FedAvg and one of the row's algorithm in turn, each from
+    the initial model, so that what else the machine does falls on both.
     """
     both = [assemble(from_table({**settings, **more}, str(folder))) for more in (METHODS["FedAvg"], {})]
     lifts = [lift_of(one).lift for one in both]
