@@ -49,7 +49,7 @@ CARD = Card(
     open=(
         *OPEN,
         "the machine: a round of FedAvg is timed before each, and the median of the ratios is what compares",
-        "the split: Dir-0.6; the seconds: the median over rounds, each from the initial model, without evaluation and disk",
+        "the split: Dir-0.6; the seconds: the median over rounds of training, each from the initial model",
     ),
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={WIDE: {}}, rows={"FedSAM": {}}),
