@@ -318,15 +318,18 @@ def test_measured_in_turns():
 
 
 def test_so_many_adapt_at_the_end_that_it_costs_a_quarter_of_the_training(monkeypatch):
-    """A panel of them, if one is given, or ten at the least, spread over all; who has nothing to be tested on is left
-    out.
+    """A panel of them, if one is given, or ten at the least, if so many trained, spread over all; who has nothing to be
+    tested on is left out.
     """
     asked: list[int] = []
     measure = Evaluation._after_work
     monkeypatch.setattr(Evaluation, "_after_work", lambda self, c, *more: asked.append(c) or measure(self, c, *more))
-    for panel, rounds, count in ((2, 1, 2), (2, 9, 2), (5, 1, 5), (None, 1, 10), (None, 4, 11), (None, 9, 12)):
+    for panel, cohort, rounds, count in (
+        (2, 11, 1, 2), (2, 11, 9, 2), (5, 3, 1, 5),
+        (None, 3, 1, 3), (None, 3, 3, 9), (None, 3, 4, 10), (None, 11, 1, 10), (None, 11, 4, 11), (None, 11, 9, 12),
+    ):  # fmt: skip
         asked.clear()
-        made(clients=13, cohort=11, panel=panel, rounds=rounds)
+        made(clients=13, cohort=cohort, panel=panel, rounds=rounds)
         assert len(asked) == count + 1 and asked[-1] == 12  # which is the unseen one
     asked.clear()
     place = made(clients=200, cohort=60, rounds=1, split="iid", unseen=1).experiment.federation

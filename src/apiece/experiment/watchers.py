@@ -27,7 +27,7 @@ from apiece.report.metrics import BY_KEY
 Watcher = Callable[[Round], Mapping[str, Any] | str | None]
 
 PANEL = 100  # clients that are measured for personal metrics, unless `panel` says otherwise
-FEWEST = 10  # clients whose local work is measured at the end, however short the run was
+FEWEST = 10  # clients whose local work is measured at the end, if so many trained
 LEDGER = [number.key for number in BY_KEY.values() if number.section == "Sent" and not number.sum_of]
 
 
@@ -103,10 +103,11 @@ class Evaluate:
         return measured | self._adapted(server, lr)
 
     def _adapted(self, server: Server, lr: float) -> Info:
-        """What clients gain by a round's local work: of a panel, or of so many that it costs a quarter of the training,
-        and of ten at the least.
+        """What clients gain by a round's local work: of a panel, or of so many that it costs a quarter of the training;
+        of ten at the least, but never more than the training did.
         """
-        most = self.experiment.config.panel or max(FEWEST, server.round * self.experiment.cohort // 4)
+        trained = server.round * self.experiment.cohort
+        most = self.experiment.config.panel or max(trained // 4, min(FEWEST, trained))
         return self.measure.adapted(server, lr, most)
 
     def at_the_end(self, server: Server) -> dict[int, Values]:
