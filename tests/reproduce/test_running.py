@@ -190,15 +190,21 @@ def test_other_seeds_are_no_part_of_what_is_asked(place):
 
 
 def test_a_finished_run_keeps_who_made_it(place, monkeypatch):
-    """A line that was lost is made again of the run folder: with the commit and the seconds of that run."""
-    made = {**ledger.provenance("cpu"), "commit": "old"}
+    """A line that was lost is made again of the run folder: with the commit, the device and the seconds of that run."""
+    made = {**ledger.provenance("cpu"), "commit": "old", "device": "a processor"}
     monkeypatch.setattr(ledger, "provenance", lambda device: dict(made))
     run(place, only="plain")
     before = lines(place)[0]
     (place.out / "some" / "table1.jsonl").unlink()
     made["commit"] = "new"
     run(place, only="plain")
-    assert lines(place)[0].made["commit"] == "old to new" and lines(place)[0].seconds >= before.seconds
+    after = lines(place)[0]
+    assert (after.made["commit"], after.made["device"]) == ("old to new", "a processor")
+    assert after.seconds >= before.seconds
+    (place.out / "some" / "table1.jsonl").unlink()
+    made["device"] = "a card"
+    run(place, only="plain")
+    assert (lines(place)[0].made["commit"], lines(place)[0].made["device"]) == ("old to new", "a processor to a card")
 
 
 def test_how_often_a_run_is_saved_changes_no_cell(place, monkeypatch):

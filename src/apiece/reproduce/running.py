@@ -145,11 +145,9 @@ def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
     made = ledger.provenance(place.device)
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
-        first, before, commits = known["made"], float(known["seconds"]), known["made"]["commit"].split(" to ")
+        first, before = _told(known["made"], made), float(known["seconds"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        first, before, commits = made, 0.0, [made["commit"]]
-    if commits[-1] != made["commit"]:
-        first = first | {"commit": f"{commits[0]} to {made['commit']}"}
+        first, before = made, 0.0
     attempt = Attempt(first, before)
     note = lambda: atomic_write(file, json.dumps({"made": attempt.made, "seconds": attempt.seconds()}).encode())
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +156,12 @@ def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
         yield attempt
     finally:
         note()
+
+
+def _told(first: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Who made a run that was begun before: of a commit or a device that is another one now, both."""
+    other = [key for key in ("commit", "device") if first[key].rpartition(" to ")[2] != now[key]]
+    return first | {key: f"{first[key].partition(' to ')[0]} to {now[key]}" for key in other}
 
 
 def chosen(card: Card, scale: str, only: str) -> list[tuple[str, str]]:
