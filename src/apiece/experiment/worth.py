@@ -47,7 +47,7 @@ class Counter(TorchFunctionMode):
     colored = 0.0  # operations for each kernel of convolutions of three channels, as the first of colored images is
     outputs = 0  # numbers that convolutions put out
 
-    def step(self) -> dict[str, float]:
+    def step(self) -> dict[str, Any]:
         """What `Facts` has of one local step, where one forward pass was counted."""
         colored = 0.0 if wide() else PASSES * self.colored
         return {"operations": PASSES * self.operations, "colored": colored, "outputs": self.outputs}
