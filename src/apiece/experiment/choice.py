@@ -144,7 +144,7 @@ def facts_of(experiment: Experiment) -> worth.Facts | None:
 
 
 def of_cohort(space: Space, cohort: int, workers: int) -> dict[str, Any]:
-    """What `worth.Facts` has of a model and of so many of it in a round, on the CPU."""
+    """The fields of `worth.Facts` that follow from a model, the size of a cohort and the workers, on the CPU."""
     return {
         "layers": sum(len(entry.shape) > 1 for entry in space.parameters),
         "size": space.size,

@@ -103,8 +103,8 @@ class Evaluate:
         return measured | self._adapted(server, lr)
 
     def _adapted(self, server: Server, lr: float) -> Info:
-        """What clients gain by a round's local work: of a panel, or of so many that it costs a quarter of the training;
-        of ten at the least, but never more than the training did.
+        """What clients gain by a round's local work. It is measured on the panel, if one was given, and otherwise on as
+        many clients as cost a quarter of the training: on ten at the least, if so many trained.
         """
         trained = server.round * self.experiment.cohort
         most = self.experiment.config.panel or max(trained // 4, min(FEWEST, trained))

@@ -120,7 +120,7 @@ def _measured(of: Measure, first: bool) -> tuple[Number, ...]:
                f"personal {title} where every class is predicted, also those that a client lacks"),
         number("adapted", f"adapted_{name}", "After local training", f"Personal {title} after local training",
                f"personal {title} once clients have trained that model for one more round's local steps, the simplest "
-               "personal method: of all, or of so many that it costs a quarter of the training"),
+               "personal method; mean over a panel, or over as many clients as cost a quarter of the training"),
         number("unseen", f"unseen_{name}", "Unseen", f"{capital(title)} of unseen clients",
                f"{never}, without adapting to them"),
         number("unseen_unmasked", f"unseen_{name}_unmasked", "Unseen, unmasked",

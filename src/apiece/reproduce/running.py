@@ -118,18 +118,18 @@ def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
     reason.
     """
     scale, cell, seed, settings = asked
-    settings = settings | {"seed": seed}
-    folder = run_folder(place.runs / name.partition("-")[0], settings)
+    seeded = settings | {"seed": seed}
+    folder = run_folder(place.runs / name.partition("-")[0], seeded)
     with _attempt(folder.with_suffix(".json"), place) as attempt:
         try:
-            values = card.work(settings | place.settings(), folder)
+            values = card.work(seeded | place.settings(), folder)
         except NotFinite as error:
             values = {"failed": str(error)}
-    return Line(scale, *cell, seed, asked.settings, values, attempt.seconds(), attempt.made)
+    return Line(scale, *cell, seed, settings, values, attempt.seconds(), attempt.made)
 
 
 class Attempt:
-    """One go at a cell, and those before it whose run it continues or takes: their seconds, and who made the first."""
+    """One go at a cell. It counts the seconds of all goes at its run, and says who made the run."""
 
     def __init__(self, made: dict[str, Any], before: float):
         self.made, self.before, self.begun = made, before, time.perf_counter()
@@ -159,7 +159,7 @@ def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
 
 
 def _told(first: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Who made a run that was begun before: of a commit or a device that is another one now, both."""
+    """Who made a run that `first` began and `now` continues: commits or devices that differ are both named."""
     other = [key for key in ("commit", "device") if first[key].rpartition(" to ")[2] != now[key]]
     return first | {key: f"{first[key].partition(' to ')[0]} to {now[key]}" for key in other}
 

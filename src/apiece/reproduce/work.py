@@ -17,8 +17,8 @@ Reading = Callable[[Run], Any]
 
 
 def run_folder(above: Path, settings: Mapping[str, Any]) -> Path:
-    """The folder, in another, of the run that has these settings and this seed: its name is the algorithm, and a digest
-    of all that may change a result.
+    """The folder inside `above` of the run that has these settings, with their seed. It is named by the algorithm and a
+    digest of all settings that may change a result.
     """
     named = {key: value for key, value in settings.items() if key not in {"seed", "device", *NOT_IDENTITY}}
     made = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:8]

@@ -53,7 +53,7 @@ CARD = Card(
             rows={HARD: {"algorithm": cog(wait=1, steps=2, samples=16)}},
         ),
         "cpu": Scale(
-            shared.FEWER[0].upper() + shared.FEWER[1:] + ".", shared.CPU, rows=shared.after(20, ROWS),
+            f"{shared.FEWER}.", shared.CPU, rows=shared.after(20, ROWS),
         ),
         "paper": Scale("As the paper has it."),
     },

@@ -41,7 +41,7 @@ CARD = Card(
             rows=shared.rows({"FedAvg+FT": "fedavg + fine_tune(steps=2, batch=8)"}),
         ),
         "cpu": Scale(
-            shared.FEWER[0].upper() + shared.FEWER[1:] + ".", shared.CPU | {"eval_every": 24},
+            f"{shared.FEWER}.", shared.CPU | {"eval_every": 24},
             rows={
                 row: {"algorithm": s["algorithm"].replace("steps=400", "steps=100").replace("wait=50", "wait=20")}
                 for row, s in ROWS.items()

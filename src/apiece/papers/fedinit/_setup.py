@@ -85,10 +85,12 @@ WORK, WORK_DRIFT = runs(**READ), runs(**READ_DRIFT)
 
 
 def with_relaxed(method: str, beta: float = 0.1, more: str = "") -> dict[str, Any]:
-    """The settings of a method with relaxed initialization added to it; FedInit is that of federated averaging."""
-    one = METHODS[method]
+    """The settings of a method with relaxed initialization added to it. Added to FedAvg it is FedInit, and is written
+    so: then a cell has FedInit's run.
+    """
     if method == "FedAvg":
         return {"algorithm": f"fedinit(beta={beta}{more})"}
+    one = METHODS[method]
     return one | {"algorithm": f"{one['algorithm']} + relaxed_init(beta={beta}{more})"}
 
 
