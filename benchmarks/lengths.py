@@ -19,28 +19,37 @@ from collections.abc import Callable
 from statistics import median
 
 import torch
-from problem import Problem
+from problem import MODELS, Problem
 from rich.console import Console
 from rich.table import Table
 from training import CORES, SETS, Entry, lifts, make, own
 
 from apiece.experiment.choice import of_cohort
 from apiece.experiment.worth import Counter, Facts, compiling
+from apiece.networks.models import resnet20
 from apiece.vector.space import Space
 
 MOST, MINUTES = 1.1, (1, 10, 60)
 GRAY = {"side": 28, "channels": 1, "clients": 10, "cohort": 10, "lr": 1e-3}
 COLORED = GRAY | {"side": 32, "channels": 3}
+MODELS["resnet20"] = lambda channels, side, classes: resnet20((channels, side, side), classes)
 WORKS = {name: of.problem for name, of in SETS.items()} | {
     "lenet, batches of 64": Problem("lenet", samples=1280, batch=64, **GRAY),
+    "lenet, batches of 10": Problem("lenet", samples=500, batch=10, **GRAY),
+    "mlp, batches of 10": Problem("mlp", samples=500, batch=10, **GRAY),
     "cnn": Problem("cnn", samples=960, batch=32, **GRAY),
+    "cnn, batches of 10": Problem("cnn", samples=300, batch=10, **GRAY),
     "cnn, batches of 64": Problem("cnn", samples=1280, batch=64, **GRAY),
+    "cnn, batches of 256": Problem("cnn", samples=2560, batch=256, **GRAY),
     "colored cnn": Problem("cnn", samples=960, batch=32, **COLORED),
     "colored cnn, batches of 10": Problem("cnn", samples=300, batch=10, **COLORED),
     "colored lenet": Problem("lenet", samples=1600, batch=32, **COLORED),
+    "colored lenet, batches of 128": Problem("lenet", samples=2560, batch=128, **COLORED),
     "colored lenet, batches of 10": Problem("lenet", samples=500, batch=10, **COLORED),
     "colored small lenet": Problem("small_lenet", samples=2500, batch=50, **COLORED),
     "colored small lenet, batches of 10": Problem("small_lenet", samples=500, batch=10, **COLORED),
+    "pfl, batches of 32": Problem("simple_cnn", samples=320, batch=32, **COLORED),
+    "resnet20, batches of 10": Problem("resnet20", samples=50, batch=10, **GRAY),
 }
 EXACT = ("sequential", "threaded", "processes")
 

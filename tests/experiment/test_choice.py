@@ -7,49 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from apiece import Config
 from apiece.config.assemble import assemble
-from apiece.data.arrays import from_arrays
 from apiece.experiment import choice, worth
 from apiece.experiment.launch import resume, run_config
-from apiece.experiment.worth import Facts, compiling
 from apiece.lifts.compiled import Compiled
 from apiece.lifts.graphs import Graphs
 from apiece.lifts.lift import Threaded
 from apiece.networks import models
 from apiece.networks.attention import attention
 
-FACTS = {  # of the works of benchmarks/training.py, a round each, with the seconds of a round that auto took there
-    "softmax regression": (Facts(1.5e6, 10_000, 1, 7_850, False, True, True, 2, 34), 0.80),
-    "mlp": (Facts(38e6, 500, 3, 199_210, False, False, True, 2, 2), 0.31),
-    "lenet": (Facts(214e6, 500, 5, 85_822, True, False, True, 2, 2), 1.49),
-    "small lenet": (Facts(54e6, 500, 5, 44_426, True, False, True, 2, 2), 1.16),
-    "pfl": (Facts(1010e6, 250, 4, 1_626_442, True, False, True, 2, 50), 3.09),
-}
 QUICK = {"clients": 4, "rounds": 2, "steps": "2", "batch": 8, "split": "iid", "model": "mlp(hidden=[8])"}
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_an_hour_is_worth_a_compiler_and_a_minute_is_for_a_perceptron(name):
-    """As measured (docs/benchmarks.md): a perceptron's program is made in seconds, and saves a third of its rounds."""
-    facts, seconds = FACTS[name]
-    long = lambda minutes: compiling(facts._replace(steps=facts.steps * 60 * minutes / seconds))
-    assert long(1).pays == (name == "mlp") and long(60).pays
-
-
-@pytest.mark.parametrize(
-    "change, why",
-    [({"alike": False}, "differ"), ({"size": 1 << 24}, "parameters"), ({"workers": 8}, "idle"), ({"steps": 1}, "from"),
-     ({"colored": 5e6}, "three channels"), ({"outputs": 2e6}, "put out")],
-)  # fmt: skip
-def test_what_is_not_compiled_however_long(change, why):
-    facts = FACTS["lenet"][0]._replace(steps=1e7)
-    assert compiling(facts).pays and not (found := compiling(facts._replace(**change))).pays and why in found.why
 
 
 @pytest.mark.parametrize(
@@ -72,22 +44,6 @@ def test_outputs_of_convolutions_are_counted_and_for_each_kernel_the_operations_
     assert counter.colored == 2 * 2 * colored and counter.outputs == 2 * (16 * 28 * 28 + 32 * 10 * 10)
 
 
-@pytest.mark.parametrize(
-    "model, channels, batch, wide, pays",  # as measured with benchmarks/lengths.py
-    [("cnn_fedcog", 3, 50, False, False), ("cnn_fedcog", 3, 50, True, True), ("cnn_fedcog", 3, 10, False, True),
-     ("lenet", 3, 32, False, False), ("lenet", 3, 10, False, True), ("cnn", 3, 32, False, False),
-     ("cnn", 3, 10, False, True), ("lenet", 1, 32, False, True), ("cnn", 1, 32, True, False)],
-)  # fmt: skip
-def test_large_batches_are_not_compiled_where_that_gains_nothing(model, channels, batch, wide, pays, monkeypatch):
-    monkeypatch.setattr(worth, "wide", lambda: wide)
-    side = 28 if channels == 1 else 32
-    images = np.random.default_rng(0).integers(0, 256, (400, side, side, channels), dtype=np.uint8)
-    data = from_arrays("images", images.squeeze(), np.arange(400) % 2)
-    config = Config(**QUICK | {"model": model, "batch": batch})
-    facts = choice.facts_of(assemble(config, dataset=data))
-    assert facts is not None and compiling(facts._replace(steps=1e7)).pays == pays
-
-
 def test_attention_is_counted():
     heads, mask = torch.zeros(2, 4, 5, 8), torch.ones(2, 1, 5, 5, dtype=torch.bool)
     with worth.Counter() as counter:
@@ -106,6 +62,7 @@ def test_the_facts_of_a_run(settings, alike):
     if not settings:  # forward, and as much for the gradients of the inputs and for those of the weights
         assert facts.operations == 3 * 2 * 8 * (64 * 8 + 8 * 10)
         assert facts.steps == 4 * 2 * 2 and facts.layers == 2
+        assert (facts.together, facts.calls, facts.workers) == (2, 2, min(2, choice.cores()))
 
 
 def test_other_precisions_and_models_of_a_program_are_not_compiled():
@@ -122,15 +79,14 @@ def noted(folder: Path) -> dict:
 def test_a_run_that_is_worth_it_is_compiled_and_goes_on_so(tmp_path, monkeypatch, capsys, no_report):
     """With a compiler that leaves graphs as they are; the resumed run is bitwise the one that was not stopped."""
     config = Config(**QUICK, lift="auto", workers=2)
-    monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 0.0))
-    monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
+    monkeypatch.setattr(worth, "START", -1e9)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", lambda graph: graph)
     whole, begun = tmp_path / "whole", tmp_path / "begun"
     run_config(replace(config, rounds=4, out=str(whole)))
     run_config(replace(config, out=str(begun)))
-    assert noted(begun)["lift"] == "Compiled(2, 2)" and "training should take" in noted(begun)["lift_because"]
+    assert noted(begun)["lift"] == "Compiled(2, 2)" and "compiling should save" in noted(begun)["lift_because"]
     assert capsys.readouterr().err.count("auto compiles the local steps") == 2
-    monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 1e9))  # what a longer run would take does not matter
+    monkeypatch.setattr(worth, "START", 1e9)  # what a longer run would take does not matter
     resume(begun, rounds=4)
     name = "model.safetensors"
     assert (begun / name).read_bytes() == (whole / name).read_bytes()
@@ -140,8 +96,7 @@ def test_without_a_compiler_a_new_run_is_not_compiled_and_says_why(tmp_path, mon
     def missing(graph):
         raise RuntimeError("no g++ here")
 
-    monkeypatch.setattr(worth, "ONCE", dict.fromkeys(worth.ONCE, 0.0))
-    monkeypatch.setattr(worth, "LAYER", dict.fromkeys(worth.LAYER, 0.0))
+    monkeypatch.setattr(worth, "START", -1e9)
     monkeypatch.setattr("apiece.lifts.compiled._by_torch", missing)
     run_config(Config(**QUICK, workers=2, out=str(tmp_path / "run")))
     assert noted(tmp_path / "run")["lift"].startswith("Threaded") and "no g++ here" in capsys.readouterr().err

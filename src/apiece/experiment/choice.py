@@ -151,7 +151,9 @@ def of_cohort(space: Space, cohort: int, workers: int) -> dict[str, Any]:
         "convolves": _convolves(space),
         "vectorized": isinstance(by_rule(space, "cpu", cohort, workers), Vectorized),
         "workers": min(workers, cohort),
-        "calls": -(-cohort // compiled(space, "cpu", cohort, workers).chunk),
+        "together": (together := compiled(space, "cpu", cohort, workers).chunk),
+        "calls": -(-cohort // together),
+        "wide": worth.wide(),
     }
 
 
@@ -224,10 +226,9 @@ def wired(experiment: Experiment) -> bool:
 def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorized:
     """The lift for this model, device and cohort, from what `make bench` measures.
 
-    On a GPU it is the vectorized lift: one call fills the device. On a CPU it is the vectorized lift for small models
-    without convolutions (softmax regression takes 0.35 of the CPU seconds of a loop over clients, a perceptron with
-    200,000 parameters 1.1). Otherwise each client has a thread, because vmap costs up to 1.6 of such a loop there: the
-    clients' own kernels make grouped convolutions. With one client or one worker, clients run one after the other.
+    On a GPU it is the vectorized lift: one call fills the device. On a CPU it is so for small models without
+    convolutions. Otherwise each client has a thread: vmap makes grouped convolutions of the clients' own kernels, which
+    takes up to 1.6 of a loop over clients. With one client or one worker, clients run one after the other.
     """
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not _convolves(space)):
         return vectorized(space, device, cohort, workers)
@@ -265,9 +266,8 @@ def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
 
 
 def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded | Processes:
-    """Threads, as many worker processes, or one client after the other: whichever trains the first clients fastest.
-
-    Measured on copies, before anything is kept. Where the whole run is too short for it to matter, threads are taken.
+    """Threads, as many worker processes, or one client after the other: whichever trains copies of the first clients
+    fastest. Where the whole run is too short for it to matter, threads are taken.
     """
     some = _first(experiment, 2 * threads.workers)
     spent = min(seconds(experiment, threads, some) for _ in range(2))

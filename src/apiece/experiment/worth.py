@@ -1,8 +1,7 @@
 """Whether compiling local steps pays for a run: a static estimate, so that one seed stays one run.
 
-The figures are of `make bench` and `benchmarks/lengths.py` on two machines (docs/benchmarks.md), rounded so that the
-estimate is low and the price high: a run that compiles loses at most a tenth on the slower one. A faster machine trains
-and compiles faster alike.
+The figures are of `benchmarks/lengths.py` on two machines (docs/benchmarks.md), one of them with AVX-512. Convolutions
+gain more from compiling there, because many clients' convolutions are computed well in one call.
 """
 
 from __future__ import annotations
@@ -16,13 +15,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 SPEED = 55e9  # floating-point operations of a core in a second
-STEP = {"convolutions": 2e-3, "products": 5e-4, "many clients": 1e-4}  # seconds of a step besides its arithmetic
-ONCE = {"convolutions": 10.0, "products": 10.0, "many clients": 60.0}  # seconds of training from which a start pays
-LAYER = {"convolutions": 30.0, "products": 5.0, "many clients": 5.0}  # further seconds, for each layer
+SHARE = 0.05  # of the seconds of the arithmetic, saved by compiling
+SAVED = {"convolutions": 5e-4, "products": 7e-4, "many clients": 1e-5}  # seconds a step besides
+SAVED_WIDE = SAVED | {"convolutions": 1.5e-3}  # with AVX-512
+START, LAYER = 5.0, 4.0  # seconds that compiling takes, and for each layer
 MEASURED = 1 << 21  # parameters; larger models have not been measured
-COLORS = 3  # channels of a convolution that libraries compute slowly for many clients in one call
+DEEP = 5  # layers of a network with convolutions; a ResNet-20 gains nothing in batches of any size
+COLORS = 3  # channels of a convolution that libraries compute slowly for many clients in one call without AVX-512
 SLOW = 4e6  # operations of a step in such convolutions, for each kernel, from which compiling gains nothing
-MANY = 5e5  # numbers that a step's convolutions put out, from which compiling gains nothing: memory sets the pace
+MANY, MANY_WIDE = 2.5e6, 7e6  # numbers that a call's convolutions put out, from which memory sets the pace
 PASSES = 3  # forward, and backward once for the inputs and once for the weights
 
 CONVOLUTIONS = torch.conv1d, torch.conv2d, torch.conv3d
@@ -49,8 +50,7 @@ class Counter(TorchFunctionMode):
 
     def step(self) -> dict[str, Any]:
         """What `Facts` has of one local step, where one forward pass was counted."""
-        colored = 0.0 if wide() else PASSES * self.colored
-        return {"operations": PASSES * self.operations, "colored": colored, "outputs": self.outputs}
+        return {"operations": PASSES * self.operations, "colored": PASSES * self.colored, "outputs": self.outputs}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -64,7 +64,7 @@ class Counter(TorchFunctionMode):
 
 
 def wide() -> bool:
-    """Whether the processor has AVX-512, with which colored images were not measured."""
+    """Whether torch computes with AVX-512 here."""
     return torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
@@ -80,7 +80,9 @@ class Facts(NamedTuple):
     alike: bool  # whether all clients take as many steps with batches of one shape
     workers: int
     calls: int  # compiled calls of a round
-    colored: float = 0.0  # operations of a step for each kernel on three channels, where many clients' are slow
+    together: int  # clients of a call
+    wide: bool  # whether the processor has AVX-512
+    colored: float = 0.0  # operations of a step for each kernel on three channels
     outputs: float = 0.0  # numbers that the convolutions of a step put out
 
 
@@ -94,30 +96,31 @@ class Worth(NamedTuple):
 def compiling(facts: Facts) -> Worth:
     """Whether the run's local steps should be compiled.
 
-        seconds = steps (operations / SPEED + STEP) / workers  >=  ONCE + layers LAYER
+        steps (SAVED + SHARE operations / SPEED) / workers  >=  START + layers LAYER
 
-    STEP, ONCE and LAYER are of the run's kind: with convolutions, with products of matrices alone, or with many clients
-    in one call even where nothing is compiled, which gains least.
+    SAVED is of the run's kind: with convolutions, with products of matrices alone, or with many clients in one call
+    even where nothing is compiled, which gains least.
 
-    >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2)
+    >>> lenet = Facts(214e6, 500, 5, 85_822, True, False, True, workers=2, calls=2, together=5, wide=False)
     >>> compiling(lenet)
-    Worth(pays=False, why='training should take about 1 s, and compiling pays from 160 s on')
+    Worth(pays=False, why='compiling should save about 0 s and take 25 s')
     >>> compiling(lenet._replace(steps=200_000)).pays
     True
     """
+    many = MANY_WIDE if facts.wide else MANY
     if not facts.alike:
         return Worth(False, "clients' local steps differ in number or in the shape of their batches")
     if facts.size > MEASURED:
         return Worth(False, f"models of more than {MEASURED:,} parameters have not been measured compiled")
-    if facts.outputs > MANY:
-        return Worth(False, f"convolutions that put out more than {MANY:,.0f} numbers a step gain nothing compiled")
-    if facts.colored > SLOW:
+    if facts.convolves and facts.layers > DEEP:
+        return Worth(False, f"convolutional networks of more than {DEEP} layers gained nothing compiled where measured")
+    if facts.outputs * facts.together > many:
+        return Worth(False, f"convolutions that put out more than {many:,.0f} numbers a call gain nothing compiled")
+    if facts.colored > SLOW and not facts.wide:
         return Worth(False, "many clients' convolutions of three channels take as long in one call as one by one")
     if facts.calls < facts.workers:
         return Worth(False, f"a compiled round has {facts.calls} calls, and would leave some of {facts.workers} idle")
     kind = "many clients" if facts.vectorized else "convolutions" if facts.convolves else "products"
-    each = facts.operations / SPEED + STEP[kind]
-    least = ONCE[kind] + facts.layers * LAYER[kind]
-    seconds = facts.steps * each / facts.workers
-    why = f"training should take about {max(1, seconds):.0f} s, and compiling pays from {least:.0f} s on"
-    return Worth(seconds >= least, why)
+    each = (SAVED_WIDE if facts.wide else SAVED)[kind] + SHARE * facts.operations / SPEED
+    saved, start = facts.steps * each / facts.workers, START + facts.layers * LAYER
+    return Worth(saved >= start, f"compiling should save about {saved:.0f} s and take {start:.0f} s")
