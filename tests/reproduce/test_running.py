@@ -90,6 +90,13 @@ def test_claims_are_judged_by_the_lines_alone(place):
     assert "| – | – | – | – | – |" in write_index(place.out).read_text()  # smoke says nothing, and is no row
 
 
+def test_what_is_timed_is_not_compared_with_the_paper(place):
+    run(place)
+    timed = replace(CARD, numbers={name: number._replace(timed=True) for name, number in CARD.numbers.items()})
+    now = standing(timed, ledger.table(timed, lines(place), "smoke"), "smoke")
+    assert now.farthest is None and now.held == 1
+
+
 def test_a_claim_is_not_judged_before_its_cells_have_every_seed(place):
     run(place)
     for missing, verdicts in (("plain", [OPEN, OPEN, OPEN]), ("none", [HELD, REFUTED, OPEN])):

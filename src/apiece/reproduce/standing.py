@@ -22,7 +22,7 @@ class Standing(NamedTuple):
     asked: int
     others: int  # cells with other seeds
     verdicts: list[tuple[Claim, str]]
-    farthest: float | None  # the largest difference from the paper's numbers, in units of spread
+    farthest: float | None  # the largest difference from the paper's numbers, in units of spread, but for seconds
     hours: float
 
     def cells(self, unit: str = " cells") -> str:
@@ -50,7 +50,8 @@ def standing(card: Card, table: Table, scale: str) -> Standing:
     seeds = len(card.scale(scale).seeds)
     asked, whole = len(card.cells(scale)) * seeds, table.whole(seeds)
     verdicts = [(claim, verdict_of(claim, whole)) for claim in card.claims if scale in claim.scales]
-    far = [x for x in (_distance(card, whole, name, r, c) for name in card.numbers for r, c in card.cells(scale)) if x]
+    compared = [name for name, number in card.numbers.items() if not number.timed]  # seconds are of another machine
+    far = [x for x in (_distance(card, whole, name, r, c) for name in compared for r, c in card.cells(scale)) if x]
     done = sum(line.seed in card.scale(scale).seeds for line in table.lines)
     hours = sum(line.seconds for line in (*table.lines, *table.searched)) / 3600
     return Standing(scale, done, asked, len(table.lines) - done, verdicts, max(far, default=None), hours)
