@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from scipy.stats import ttest_rel
 
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError
@@ -288,13 +289,28 @@ def test_a_column_without_data_is_left_out_and_the_others_are_run(place, monkeyp
     assert len(CALLS) == 1 and {x.column for x in lines(place)} == {"mnist"} and len(lines(place)) == 4
 
 
-def test_above_needs_more_than_the_spread():
-    made = [Line("cpu", row, "c", seed, {}, {"accuracy": value}, 0.0, {}) for row, values in
-            {"a": (0.50, 0.60, 0.70), "b": (0.55, 0.60, 0.70), "c": (0.90, 0.91, 0.92)}.items()
-            for seed, value in enumerate(values)]  # fmt: skip
-    table = Table(tuple(made), ("a", "b", "c"), ("c",))
-    assert table.above(("c", "c"), ("a", "c")) and not table.above(("b", "c"), ("a", "c"))
-    assert not table.above(("a", "c"), ("c", "c")) and not table.above(("a", "c"), ("a", "c"))
+VALUES = {  # of three seeds; "d" is "a" and a little more with each of them
+    "a": (0.50, 0.60, 0.70), "b": (0.55, 0.60, 0.70), "c": (0.90, 0.91, 0.92), "d": (0.51, 0.61, 0.711),
+    "e": (0.52, 0.59, 0.72),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("one", VALUES)
+@pytest.mark.parametrize("other", VALUES)
+def test_above_is_a_test_of_the_differences_seed_by_seed(one, other):
+    made = [Line("cpu", row, "c", seed, {}, {"accuracy": value}, 0.0, {})
+            for row, values in VALUES.items() for seed, value in enumerate(values)]  # fmt: skip
+    table = Table(tuple(reversed(made)), tuple(VALUES), ("c",))
+    expected = one != other and ttest_rel(VALUES[one], VALUES[other], alternative="greater").pvalue < 0.05
+    assert table.above((one, "c"), (other, "c")) == expected
+    assert not expected or {one, other} in ({"a", "c"}, {"b", "c"}, {"c", "d"}, {"c", "e"}, {"a", "d"})
+
+
+def test_of_a_single_seed_in_common_the_larger_value_is_above():
+    made = [Line("cpu", row, "c", seed, {}, {"accuracy": value}, 0.0, {})
+            for row, seed, value in (("a", 0, 0.5), ("a", 1, 0.9), ("b", 1, 0.8), ("b", 2, 0.1))]  # fmt: skip
+    table = Table(tuple(made), ("a", "b"), ("c",))
+    assert table.above(("a", "c"), ("b", "c")) and not table.above(("b", "c"), ("a", "c"))
 
 
 def test_a_run_folder_is_named_by_the_settings(place):
