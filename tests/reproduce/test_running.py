@@ -157,6 +157,9 @@ def test_verify_compares_all_that_is_not_timed(place):
     with pytest.raises(UserError, match="accuracy by inf of its value; the page was made from e2ff73e102"):
         keep({**first.made, "commit": "e2ff73e102"})
         verify("some-table1", 1, place)
+    with pytest.raises(UserError, match="training amplifies rounding, and the cell was run on another, so verify it"):
+        keep({**first.made, "device": "another"})
+        verify("some-table1", 1, place)
     with pytest.raises(UserError, match="has no cell 9, but 4 of them, from 1"):
         verify("some-table1", 9, place)
 

@@ -212,9 +212,12 @@ def verify(name: str, number: int, place: Place) -> str:
     told = ", ".join(f"{key} by {value:.1e} of its value" for key, value in differ.items() if value)
     what, where = f"{name}, cell {number} ({old.row}, {old.column}, seed {old.seed})", _where(other)
     if far:
+        made = f"the page was made from {old.made['commit'] or 'an unknown commit'}"
+        if "device" in other:  # whose sums are rounded otherwise
+            made = f"training amplifies rounding, and the cell was run on {old.made['device']}"
         raise UserError(
-            f"{what} differs, {where}, by more than {'rounding' if other else 'nothing'}: {told}; the page was made "
-            f"from {old.made['commit'] or 'an unknown commit'}, so verify it there, or reproduce the cell."
+            f"{what} differs, {where}, by more than {'rounding' if other else 'nothing'}: {told}; {made}, so verify it "
+            f"there, or reproduce the cell."
         )
     return f"{what} {where}: " + (f"within rounding: {told}" if told else "the same, bit for bit")
 
