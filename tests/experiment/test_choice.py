@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from apiece import Config
 from apiece.config.assemble import assemble
+from apiece.data.arrays import from_arrays
 from apiece.experiment import choice, worth
 from apiece.experiment.launch import resume, run_config
+from apiece.experiment.worth import compiling
 from apiece.lifts.compiled import Compiled
 from apiece.lifts.graphs import Graphs
 from apiece.lifts.lift import Threaded
@@ -42,6 +45,26 @@ def test_outputs_of_convolutions_are_counted_and_for_each_kernel_the_operations_
     with worth.Counter() as counter:
         built(x)
     assert counter.colored == 2 * 2 * colored and counter.outputs == 2 * (16 * 28 * 28 + 32 * 10 * 10)
+
+
+@pytest.mark.parametrize(
+    "model, channels, batch, wide, pays",  # as measured with benchmarks/lengths.py
+    [("cnn_fedcog", 3, 50, False, False), ("cnn_fedcog", 3, 50, True, True), ("cnn_fedcog", 3, 10, False, True),
+     ("lenet", 3, 32, False, False), ("lenet", 3, 10, False, True), ("cnn", 3, 32, False, False),
+     ("cnn", 3, 32, True, True), ("cnn", 3, 10, False, True), ("lenet", 1, 32, False, True), ("cnn", 1, 32, True, True),
+     ("cnn", 1, 256, True, False), ("resnet20", 1, 10, True, False)],
+)  # fmt: skip
+def test_large_batches_and_deep_networks_are_not_compiled_where_that_gains_nothing(
+    model, channels, batch, wide, pays, monkeypatch
+):
+    monkeypatch.setattr(worth, "wide", lambda: wide)
+    side, many = 28 if channels == 1 else 32, 4 * 10 * batch
+    images = np.random.default_rng(0).integers(0, 256, (many, side, side, channels), dtype=np.uint8)
+    data = from_arrays("images", images.squeeze(), np.arange(many) % 2)
+    made = assemble(Config(**QUICK | {"model": model, "batch": batch}), dataset=data)
+    facts = choice.facts_of(made)
+    assert facts is not None
+    assert compiling(facts._replace(steps=1e7, together=5)).pays == pays  # of ten clients, in two calls
 
 
 def test_attention_is_counted():
