@@ -265,6 +265,21 @@ def test_a_cell_that_another_process_runs_is_left_to_it(place, monkeypatch):
     assert len(lines(place)) == 3
 
 
+def test_two_processes_share_the_cells_of_a_card(place, monkeypatch):
+    """The other one comes while this one is at its first cell, leaves that, and runs the rest."""
+
+    def meanwhile(settings, folder):
+        if not CALLS:
+            CALLS.append({})
+            with pytest.raises(UserError, match="^another process runs plain, digits, seed 0: the same command takes"):
+                run(place)
+        return work(settings, folder)
+
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, work=meanwhile))
+    run(place)
+    assert len(CALLS) == 1 + 4 and len({(x.row, x.seed) for x in lines(place)}) == len(lines(place)) == 4
+
+
 def test_only_names_rows_and_columns(place):
     assert chosen(CARD, "cpu", "With mu(0.1,2), MNIST") == [("with mu(0.1, 2)", "mnist")]
     assert chosen(CARD, "cpu", "mnist") == [("plain", "mnist"), ("with mu(0.1, 2)", "mnist")]

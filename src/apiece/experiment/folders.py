@@ -130,11 +130,11 @@ def keep_split(folder: Path, split: Any, dataset: Any = None) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold a run's folder; raises UserError if another process holds it. The system lets go of it when this process
-    ends, however it ends.
+def alone(folder: Path, lock: str = LOCK) -> Iterator[None]:
+    """Hold a run's folder; raises Busy if another process holds it. The system lets go of it when this process ends,
+    however it ends. `lock`: the file in it that is held, where the folder has several runs.
     """
-    path = folder / LOCK
+    path = folder / lock
     held = FileLock(path, timeout=0, mode=0o666, fallback_to_soft=False)
     try:
         held.acquire()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from apiece.data.sources import folders_of
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError, going_on, nearest
+from apiece.experiment.folders import alone
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
@@ -141,21 +142,24 @@ class Attempt:
 
 @contextmanager
 def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
-    """A go at a cell, which is written down beside its run folder, so that a line says who made the run."""
+    """A go at a cell, which is written down beside its run folder, so that a line says who made the run. Raises Busy if
+    another process is at it.
+    """
     made = ledger.provenance(place.device)
-    try:
-        known = json.loads(file.read_text(encoding="utf-8"))
-        first, before = _told(known["made"], made), float(known["seconds"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        first, before = made, 0.0
-    attempt = Attempt(first, before)
-    note = lambda: atomic_write(file, json.dumps({"made": attempt.made, "seconds": attempt.seconds()}).encode())
     file.parent.mkdir(parents=True, exist_ok=True)
-    note()
-    try:
-        yield attempt
-    finally:
+    with alone(file.parent, f"{file.stem}.lock"):
+        try:
+            known = json.loads(file.read_text(encoding="utf-8"))
+            first, before = _told(known["made"], made), float(known["seconds"])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            first, before = made, 0.0
+        attempt = Attempt(first, before)
+        note = lambda: atomic_write(file, json.dumps({"made": attempt.made, "seconds": attempt.seconds()}).encode())
         note()
+        try:
+            yield attempt
+        finally:
+            note()
 
 
 def _told(first: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

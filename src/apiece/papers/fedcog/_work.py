@@ -17,6 +17,7 @@ from apiece.algebra.composition import algorithm
 from apiece.config.assemble import assemble
 from apiece.config.tables import from_table
 from apiece.engine.row import own_model
+from apiece.experiment.folders import alone
 from apiece.experiment.launch import ensure
 from apiece.experiment.run import trained
 from apiece.language.algorithms import NAMED
@@ -71,7 +72,9 @@ def later(settings, folder):
     if 0 < cog.wait < own["rounds"] and not (folder / "run.toml").is_file():
         common = {**own, "algorithm": name, "rounds": cog.wait}
         base = run_folder(folder.parents[1], common)
-        federated({**common, "algorithm": made(Keeping(wait=cog.wait))}, base)
+        base.parent.mkdir(parents=True, exist_ok=True)
+        with alone(base.parent, f"{base.name}.lock"):  # another row's process may be about to begin it
+            federated({**common, "algorithm": made(Keeping(wait=cog.wait))}, base)
         copied(base, folder)
     piece = kind(**{field.name: getattr(cog, field.name) for field in fields(cog)})
     run = federated({**own, "algorithm": made(piece)}, folder)
