@@ -226,8 +226,8 @@ def wired(experiment: Experiment) -> bool:
 def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | Threaded | Vectorized:
     """The lift for this model, device and cohort, from what `make bench` measures.
 
-    On a GPU it is the vectorized lift: one call fills the device. On a CPU it is so for small models without
-    convolutions. Otherwise each client has a thread: vmap makes grouped convolutions of the clients' own kernels, which
+    On a GPU it is the vectorized lift: one call fills the device. On a CPU small models without convolutions
+    have it, too. Otherwise each client has a thread: vmap makes grouped convolutions of the clients' own kernels, which
     takes up to 1.6 of a loop over clients. With one client or one worker, clients run one after the other.
     """
     if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not _convolves(space)):
@@ -266,8 +266,8 @@ def compiled(space: Any, device: str, cohort: int, workers: int) -> Compiled:
 
 
 def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded | Processes:
-    """Threads, as many worker processes, or one client after the other: whichever trains copies of the first clients
-    fastest. Where the whole run is too short for it to matter, threads are taken.
+    """Threads, as many worker processes, or one client after the other: whichever trains the first clients fastest,
+    measured on copies. Where the whole run is too short for it to matter, threads are taken.
     """
     some = _first(experiment, 2 * threads.workers)
     spent = min(seconds(experiment, threads, some) for _ in range(2))

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from apiece.data.sources import folders_of
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError, going_on, nearest
-from apiece.experiment.folders import alone
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.table import Line
-from apiece.reproduce.work import run_folder
+from apiece.reproduce.work import held, run_folder
 from apiece.system import device
 from apiece.system.files import atomic_write, make_folder, unwritable
 
@@ -146,8 +145,7 @@ def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
     another process is at it.
     """
     made = ledger.provenance(place.device)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with alone(file.parent, f"{file.stem}.lock"):
+    with held(file.with_suffix("")):
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
             first, before = _told(known["made"], made), float(known["seconds"])

@@ -94,7 +94,7 @@ class Table:
         difference counts as it is.
         """
         apart = spread([high - low for high, low in self.by_seed(name, one, other)])
-        return apart is not None and apart.mean > 0.0 and below(Spread(0.0, 0.0, apart.seeds), apart)
+        return apart is not None and below(Spread(0.0, 0.0, apart.seeds), apart)
 
     def curve(self, where: Where, name: str) -> Curve:
         """A curve [[x, ...], [y, ...]] of a cell: its mean and standard deviation over seeds at each x [P]."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,16 @@ def run_folder(above: Path, settings: Mapping[str, Any]) -> Path:
     made = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:8]
     name = quote(str(settings.get("algorithm", "run")), safe="()[]+=, ")
     return above / f"{name}-{made}" / f"seed-{settings['seed']}"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run that may not have begun, by a lock beside its folder; raises Busy if another process holds it."""
+    from apiece.experiment.folders import alone
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with alone(folder.parent, f"{folder.name}.lock"):
+        yield
 
 
 def runs(**readings: Reading) -> Callable[[Mapping[str, Any], Path], dict[str, Any]]:

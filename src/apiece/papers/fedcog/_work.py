@@ -17,7 +17,6 @@ from apiece.algebra.composition import algorithm
 from apiece.config.assemble import assemble
 from apiece.config.tables import from_table
 from apiece.engine.row import own_model
-from apiece.experiment.folders import alone
 from apiece.experiment.launch import ensure
 from apiece.experiment.run import trained
 from apiece.language.algorithms import NAMED
@@ -28,7 +27,7 @@ from apiece.papers.fedcog import _setup as shared
 from apiece.pieces.fedcog import FedCOG
 from apiece.report import pictures
 from apiece.report.results import read_run
-from apiece.reproduce.work import federated, last, run_folder
+from apiece.reproduce.work import federated, held, last, run_folder
 
 ACROSS, SHOWN = 12, 6  # pictures in a row of a run's sheet, of which every sixth is shown
 
@@ -72,8 +71,7 @@ def later(settings, folder):
     if 0 < cog.wait < own["rounds"] and not (folder / "run.toml").is_file():
         common = {**own, "algorithm": name, "rounds": cog.wait}
         base = run_folder(folder.parents[1], common)
-        base.parent.mkdir(parents=True, exist_ok=True)
-        with alone(base.parent, f"{base.name}.lock"):  # another row's process may be about to begin it
+        with held(base):  # another row's process may be about to begin it
             federated({**common, "algorithm": made(Keeping(wait=cog.wait))}, base)
         copied(base, folder)
     piece = kind(**{field.name: getattr(cog, field.name) for field in fields(cog)})
