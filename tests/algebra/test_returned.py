@@ -43,6 +43,7 @@ def vector(self: Piece, theta: Tensor) -> Tensor:
 # who returns it -> slots that return it
 ANYTHING: dict[str, Callable[[Wrong], dict[str, Any]]] = {
     "Mine.complete": lambda wrong: {"complete": lambda self, space, setting, optimizer: wrong(self)},
+    "Mine.doubt": lambda wrong: {"doubt": lambda self, share, server: wrong("")},
     "Mine.prepare": lambda wrong: {"prepare": lambda self, module: wrong(module)},
     "Mine.draws": lambda wrong: {"draws": lambda self, space: wrong(())},
     "Mine.objective": lambda wrong: {"objective": lambda self, view, loss: wrong(loss)},

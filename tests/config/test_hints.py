@@ -172,3 +172,12 @@ def test_ready_clients_have_no_data_set_to_be_told():
     rows = [torch.arange(0, 30), torch.arange(30, 60)]
     ready = federate(torch.nn.Linear(4, 5), clients=Federation((x, y), (x, y), rows, rows, ["a", "b"]), **SMALL)
     assert read(ready.experiment) == "" and hints(ready.experiment) == []
+
+
+def test_a_piece_says_that_few_clients_a_round_may_be_its_end(capsys):
+    few = {"data": "digits", "clients": 20, "progress": False}
+    told = said(capsys, **few, cohort=1, algorithm="fedprox + fedinit(beta=0.1)")[1]
+    assert "relaxed_init(beta=0.1) may make the server's model run away, where a round asks 5 % of the clients" in told
+    assert "run away" not in said(capsys, **few, cohort=2, algorithm="fedinit(beta=0.1)")[1]
+    told = said(capsys, **few, algorithm="fedadam(lr=0.1, tau=0.01) + relaxed_init(beta=0.12)")[1]
+    assert "a round asks 100 % of the clients" in told

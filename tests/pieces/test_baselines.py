@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ from apiece.lifts.lift import Sequential, Vectorized
 from apiece.pieces.fedcm import FedCM
 from apiece.pieces.fedexp import FedExP
 from apiece.pieces.fedsam import FedSAM
-from apiece.pieces.relaxed_init import RelaxedInit
 
 EVEN = np.full(CLIENTS, 1 / CLIENTS)
 
@@ -233,12 +231,3 @@ def test_the_forms_of_fedavgm_are_other_values():
     forms = {form: named.fedavgm(form=form).server for form in ("hsu", "mean", "normalized", "nesterov", "exp")}
     assert forms["hsu"] == forms["exp"] == Momentum()  # FedExP's code writes Hsu's equation
     assert len({repr(server) for server in forms.values()}) == 4
-
-
-def test_a_negative_beta_starts_towards_the_clients_model():
-    """As in FedInit's Figure 2: at -0.5 halfway between the server's model and the client's, at -1 at the client's."""
-    sent, own = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -2.0])
-    view = SimpleNamespace(model=own, fresh=torch.tensor(False))
-    assert torch.equal(RelaxedInit(-0.5).start(view, sent), (sent + own) / 2)
-    with pytest.raises(UserError, match="above -1"):
-        RelaxedInit(-1.0)

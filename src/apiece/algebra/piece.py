@@ -69,6 +69,10 @@ class Piece:
         """This piece for a model's vector space, a federation and the clients' optimizer."""
         return self
 
+    def doubt(self, share: float, server: Optimizer) -> str:
+        """Why training may fail where a round asks this share of the clients, in a sentence; "" if nothing is known."""
+        return ""
+
     def prepare(self, module: nn.Module) -> nn.Module:
         """The module that is trained, such as one with a wider head; torch draws from the run's seed here."""
         return module

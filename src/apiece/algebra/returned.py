@@ -266,8 +266,15 @@ def _module(who: str, given: Given, returned: Any) -> Any:
     return returned
 
 
+def _sentence(who: str, given: Given, returned: Any) -> Any:
+    if not isinstance(returned, str):
+        _refuse(who, returned, 'a sentence, or "" if nothing speaks against this share')
+    return returned
+
+
 SLOTS: dict[str, Held] = {
     "complete": _piece,
+    "doubt": _sentence,
     "prepare": _module,
     "server_memory": _memory,
     "client_memory": _memory,

@@ -33,7 +33,7 @@ def measures(trial: Trial, trained: Here) -> None:
 
 
 def measured(here: Here) -> Any:
-    """(each client's loss on its own samples, what pieces show of the first client)."""
+    """(each client's loss on its own samples, what pieces show of the first client, what they say of few clients)."""
     server, clients = here.server, here.clients
     federated, federation = clients.federated, clients.federation
     _, values = Evaluation(federated, federation, clients, Panel(len(NAMES)), 1)(server, 0.1, everyone=True)
@@ -41,4 +41,5 @@ def measured(here: Here) -> Any:
     each = clients.each(0, server.round)
     sent = federated.setup.broadcast.model(theta, server.broadcast, each)
     shown = observed(federated.setup, Loop(), sent, buffers, federated.shared(server, 0.0), each)
-    return {NAMES[client]: own[LOSS.name] for client, own in values.items()}, shown
+    losses = {NAMES[client]: own[LOSS.name] for client, own in values.items()}
+    return losses, shown, federated.setup.doubts(1 / len(NAMES))

@@ -102,6 +102,10 @@ class Setup:
         """The clients' optimizer, in whatever order it moves the parameters."""
         return self.algorithm.client or self.client
 
+    def doubts(self, share: float) -> list[str]:
+        """Why its pieces may fail where a round asks this share of the clients."""
+        return [said for piece in self.pieces if (said := piece.doubt(share, self.server_optimizer))]
+
     @property
     def server_optimizer(self) -> Optimizer:
         return self.algorithm.server or self.broadcast.optimizer or self.server

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from apiece.algebra.composition import Algorithm, algorithm
 from apiece.algebra.message import Message
+from apiece.algebra.optim import Optimizer
 from apiece.algebra.papers import paper
 from apiece.algebra.piece import Piece
+from apiece.algebra.server_optim import gain
 from apiece.algebra.view import View
 from apiece.errors import UserError
 
@@ -27,8 +29,14 @@ class RelaxedInit(Piece):
     beta mean(sent - model) under partial participation. `first="initial"`: the last model of a client that never
     trained is the initial model (line 1); `first="current"`: such a client starts at the server's model. In the paper's
     symbols w_{i,0}^t = w^t + beta (w^t - w_{i,K}^{t-1}). A negative beta starts towards the client's model, as the
-    paper's Figure 2 shows for comparison. Stored: the client's model, w_{i,K}. Sent: nothing extra, in
-    either form. An unseen client uses the global model, unrelaxed.
+    paper's Figure 2 shows for comparison.
+
+    The paper's form adds beta mean(sent - model) to the server's vector, which pushes it on in the direction in which
+    it moves already. Where the loss does not pull it back, it moves 1 / (1 + beta - beta gain / share) times as far a
+    round as without the piece: `share` of the clients are asked in a round, and the server moves `gain` times a small
+    mean update, 1 where it averages. It runs away where share < gain beta / (1 + beta), 0.09 for beta = 0.1.
+    Stored: the client's model, w_{i,K}. Sent: nothing extra, in either form. An unseen client uses the global model,
+    unrelaxed.
     """
 
     beta: float = 0.1
@@ -46,6 +54,15 @@ class RelaxedInit(Piece):
         for name, value, allowed in (("aggregate", self.aggregate, AGGREGATES), ("first", self.first, FIRSTS)):
             if value not in allowed:
                 raise UserError(f"relaxed_init({name}={value}) is unknown: use {' or '.join(allowed)}.")
+
+    def doubt(self, share: float, server: Optimizer):
+        moves = gain(server)
+        if self.aggregate == "delta" or share >= moves * self.beta / (1 + self.beta):
+            return ""
+        return (
+            f"relaxed_init(beta={self.beta:g}) may make the server's model run away, where a round asks "
+            f"{100 * share:.3g} % of the clients: give aggregate=delta, or a beta below {share / (moves - share):.2g}."
+        )
 
     @classmethod
     def neutral(cls):
@@ -81,7 +98,8 @@ def relaxed_init(
     algorithm (Sun et al. 2023).
 
     Use it as an addition to another algorithm where clients come back often: it sends nothing more and keeps one model
-    on each client. Begin with a small beta, since a large one makes training diverge.
+    on each client. Begin with a small beta; where few of the clients are asked in a round, give aggregate=delta, since
+    the paper's form may make training diverge.
     """
     return algorithm(RelaxedInit(beta, aggregate, first), name=f"relaxed_init(beta={beta:g})")
 
@@ -92,7 +110,7 @@ def fedinit(
 ) -> Algorithm:
     """FedInit: federated averaging with relaxed initialization (Sun et al. 2023).
 
-    Use it where clients come back often and may keep a model: it sends no more than FedAvg. To add it to another
-    algorithm, use `relaxed_init`.
+    Use it where clients come back often and may keep a model: it sends no more than FedAvg. Where few of the clients
+    are asked in a round, give aggregate=delta. To add it to another algorithm, use `relaxed_init`.
     """
     return replace(relaxed_init(beta, aggregate, first), name=f"fedinit(beta={beta:g})")
