@@ -64,7 +64,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
     facts = facts_of(experiment) if compilable(experiment) else None
     pays, why = worth.compiling(facts) if facts else worth.Worth(False, UNMEASURED)
     if pays:
-        tell(f"auto compiles the local steps, which takes up to two minutes once: {why}.")
+        tell(f"auto compiles the local steps before the first round: {why}.")
         lift, left = tried(experiment)
         if not left:
             return Chosen(lift, f"local steps are compiled: {why}")
