@@ -184,8 +184,7 @@ class Setup:
 
     def _schedule(self, size: int, select: Callable[[Selector], Tensor], periods: Iterable[Period]) -> Schedule:
         """Of several periods for a parameter the longest holds, and of equally long ones the largest offset."""
-        every = torch.ones(size, device=self.initial.device)
-        offset = torch.zeros_like(every)
+        every, offset = (torch.full((1,), of, device=self.initial.device).expand(size) for of in (1.0, 0.0))
         for period in periods:
             span = float(period.every)
             longer = select(period.which) & ((every < span) | ((every == span) & (offset < period.late)))

@@ -32,8 +32,9 @@ class Calls:
         dtype: torch.dtype,
         autocast: torch.dtype | None,
     ) -> None:
-        self.module = copy.deepcopy(module, {id(p): p for p in module.parameters() if not p.requires_grad})
-        self.module.requires_grad_(False)
+        # its tensors are the module's: a call has a vector's in their place
+        fixed = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters() if p.requires_grad}
+        self.module = copy.deepcopy(module, {id(p): p for p in module.parameters()} | fixed)
         self.parameters, self.buffers, self.last, self.at_rest = parameters, buffers, last, at_rest
         self.dtype, self.autocast = dtype, autocast
         self._sizes = [e.size for e in parameters]
