@@ -194,6 +194,9 @@ class Good(Piece):
     def neutral(cls):
         return "its noise has no size"
 
+    def doubt(self, share, server):
+        return f"{100 * share:.0f} % of the clients are few."
+
     def draws(self, space):
         return (Draw("noise", (space.size,), each="step"),)
 
@@ -330,6 +333,21 @@ def test_a_slot_that_raises_is_named(slot):
     kind = type("Breaks", (Piece,), {slot: broken, "neutral": classmethod(lambda cls: "it breaks")})
     with pytest.raises(AssertionError, match=rf"Breaks\.{slot} fails on .*: RuntimeError: it broke\.$"):
         check(kind())
+
+
+class Wavers(Good):
+    """Says another thing each time."""
+
+    said: list[str] = []
+
+    def doubt(self, share, server):
+        self.said.append("few")
+        return " ".join(self.said)
+
+
+def test_a_doubt_repeats():
+    with pytest.raises(AssertionError, match="law 8 .the slot `doubt` does not repeat"):
+        check(Wavers())
 
 
 class Shrinks(Good):

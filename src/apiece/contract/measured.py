@@ -22,6 +22,8 @@ from apiece.measure.global_average import global_model
 
 def measures(trial: Trial, trained: Here) -> None:
     """Measuring members of the training, and clients new to its server, changes nothing, and repeats bitwise."""
+    once, twice = (trained.clients.federated.setup.doubts(1 / len(NAMES)) for _ in range(2))
+    assert once == twice, f"law 8 (the slot `doubt` {REPEATS})"
     copied = partial(tree_map_only, Tensor, torch.clone)
     for here in (trained, trained._replace(clients=trial.begin(Sequential()).clients)):
         pool = cast(Federation, here.clients.federation).pool
@@ -33,7 +35,7 @@ def measures(trial: Trial, trained: Here) -> None:
 
 
 def measured(here: Here) -> Any:
-    """(each client's loss on its own samples, what pieces show of the first client, what they say of few clients)."""
+    """(each client's loss on its own samples, what pieces show of the first client)."""
     server, clients = here.server, here.clients
     federated, federation = clients.federated, clients.federation
     _, values = Evaluation(federated, federation, clients, Panel(len(NAMES)), 1)(server, 0.1, everyone=True)
@@ -41,5 +43,4 @@ def measured(here: Here) -> Any:
     each = clients.each(0, server.round)
     sent = federated.setup.broadcast.model(theta, server.broadcast, each)
     shown = observed(federated.setup, Loop(), sent, buffers, federated.shared(server, 0.0), each)
-    losses = {NAMES[client]: own[LOSS.name] for client, own in values.items()}
-    return losses, shown, federated.setup.doubts(1 / len(NAMES))
+    return {NAMES[client]: own[LOSS.name] for client, own in values.items()}, shown
