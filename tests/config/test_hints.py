@@ -179,5 +179,7 @@ def test_a_piece_says_that_few_clients_a_round_may_be_its_end(capsys):
     told = said(capsys, **few, cohort=1, algorithm="fedprox + fedinit(beta=0.1)")[1]
     assert "relaxed_init(beta=0.1) may make the server's model run away, where a round asks 5 % of the clients" in told
     assert "run away" not in said(capsys, **few, cohort=2, algorithm="fedinit(beta=0.1)")[1]
+    for alone in ("local", "pefll"):  # the server has no vector that all clients train
+        assert "run away" not in said(capsys, **few, cohort=1, algorithm=f"{alone} + relaxed_init(beta=0.2)")[1]
     told = said(capsys, **few, algorithm="fedadam(lr=0.1, tau=0.01) + relaxed_init(beta=0.12)")[1]
     assert "a round asks 100 % of the clients" in told

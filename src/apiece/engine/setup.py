@@ -103,7 +103,11 @@ class Setup:
         return self.algorithm.client or self.client
 
     def doubts(self, share: float) -> list[str]:
-        """Why its pieces may fail where a round asks this share of the clients."""
+        """Why its pieces may fail where a round asks this share of the clients. They know of a server's vector alone:
+        nothing is said where there is none that all clients train.
+        """
+        if not self.broadcast.common or bool(self.periods.never.all()):
+            return []
         return [said for piece in self.pieces if (said := piece.doubt(share, self.server_optimizer))]
 
     @property
