@@ -183,3 +183,19 @@ def test_a_piece_says_that_few_clients_a_round_may_be_its_end(capsys):
         assert "run away" not in said(capsys, **few, cohort=1, algorithm=f"{alone} + relaxed_init(beta=0.2)")[1]
     told = said(capsys, **few, algorithm="fedadam(lr=0.1, tau=0.01) + relaxed_init(beta=0.12)")[1]
     assert "a round asks 100 % of the clients" in told
+
+
+def test_a_server_of_the_programs_own_is_not_tried(capsys):
+    class Own:
+        def __init__(self):
+            self.scale, self.steps = torch.linspace(0.5, 1, 650), 0
+
+        def init(self, theta):
+            return ()
+
+        def step(self, gradient, theta, state, lr=1.0):
+            self.steps += 1
+            return theta - lr * self.scale * gradient, state
+
+    server, few = Own(), {"data": "digits", "model": "softmax_regression", "clients": 20, "cohort": 1}
+    assert "run away" in said(capsys, **few, algorithm="fedinit", server=server)[1] and server.steps == 1

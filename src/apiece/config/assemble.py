@@ -82,6 +82,11 @@ class Experiment:
         """A fingerprint of the data, by which a run folder or another rank recognizes them."""
         return fingerprint(self.federation, self.dataset)
 
+    @property
+    def share(self) -> float:
+        """The share of the clients that a round asks."""
+        return self.cohort / len(self.training.participants)
+
     def lr(self, round: int) -> float:
         """The clients' step size in round 0, 1, ...; where each has its own, the factor of these."""
         own = self.federated.setup.lr_by_client is not None
@@ -97,8 +102,7 @@ class Experiment:
         if self.sampling is not None:
             return given_cohort(self.sampling, self.config.seed, draw, place.participants)
         if self.config.sampling == "bernoulli" and len(place.participants) > 1:
-            share = self.cohort / len(place.participants)
-            return bernoulli_cohort(self.config.seed, draw, place.names, place.participants, share)
+            return bernoulli_cohort(self.config.seed, draw, place.names, place.participants, self.share)
         return cohort(self.config.seed, draw, place.names, place.participants, self.cohort)
 
     def plan(self, round: int) -> Plan:

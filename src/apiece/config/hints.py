@@ -41,7 +41,7 @@ def hints(experiment: Any) -> list[str]:
     found = [said, unscaled(experiment), large_targets(task, clients)]
     own = _own(experiment)
     found += [] if own is None else of_data(experiment, own)
-    found += experiment.federated.setup.doubts(experiment.cohort / len(experiment.training.participants))
+    found += experiment.federated.setup.doubts(experiment.share)
     return [hint for hint in (*found, spare_scores(experiment)) if hint]
 
 

@@ -103,12 +103,13 @@ class Setup:
         return self.algorithm.client or self.client
 
     def doubts(self, share: float) -> list[str]:
-        """Why its pieces may fail where a round asks this share of the clients. They know of a server's vector alone:
-        nothing is said where there is none that all clients train.
+        """Why each piece may fail where a round asks this share of the clients, "" where it does not say.
+
+        Pieces know of a server's vector alone: nothing is said where there is none that all clients train.
         """
         if not self.broadcast.common or bool(self.periods.never.all()):
             return []
-        return [said for piece in self.pieces if (said := piece.doubt(share, self.server_optimizer))]
+        return [piece.doubt(share, self.server_optimizer) for piece in self.pieces]
 
     @property
     def server_optimizer(self) -> Optimizer:
@@ -188,6 +189,7 @@ class Setup:
 
     def _schedule(self, size: int, select: Callable[[Selector], Tensor], periods: Iterable[Period]) -> Schedule:
         """Of several periods for a parameter the longest holds, and of equally long ones the largest offset."""
+        # one number seen as a vector: parameters that are all alike take no memory
         every, offset = (torch.full((1,), of, device=self.initial.device).expand(size) for of in (1.0, 0.0))
         for period in periods:
             span = float(period.every)

@@ -56,8 +56,10 @@ class RelaxedInit(Piece):
                 raise UserError(f"relaxed_init({name}={value}) is unknown: use {' or '.join(allowed)}.")
 
     def doubt(self, share: float, server: Optimizer):
+        if self.aggregate == "delta":
+            return ""
         moves = gain(server)
-        if self.aggregate == "delta" or share >= moves * self.beta / (1 + self.beta):
+        if share >= moves * self.beta / (1 + self.beta):
             return ""
         return (
             f"relaxed_init(beta={self.beta:g}) may make the server's model run away, where a round asks "
