@@ -33,8 +33,8 @@ class Calls:
         autocast: torch.dtype | None,
     ) -> None:
         # its tensors are the module's: a call has a vector's in their place
-        fixed = lambda p: nn.Parameter(p.detach(), requires_grad=False) if p.requires_grad else p
-        self.module = copy.deepcopy(module, {id(p): fixed(p) for p in module.parameters()})
+        fixed = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters() if p.requires_grad}
+        self.module = copy.deepcopy(module, {id(p): p for p in module.parameters()} | fixed)
         self.parameters, self.buffers, self.last, self.at_rest = parameters, buffers, last, at_rest
         self.dtype, self.autocast = dtype, autocast
         self._sizes = [e.size for e in parameters]
