@@ -1,7 +1,7 @@
 """A complete comparison on scikit-learn's bundled digits: six algorithms and the two reference rows, a table and a
 report.
 
-20 clients, Dirichlet(0.1), half of the clients per round. `make demo` runs it; it takes about a minute on two cores.
+20 clients, Dirichlet(0.1), half of the clients per round. `make demo` runs it; it takes about 40 seconds on two cores.
 docs/demo.png is a copy of its runs/demo/accuracy.png.
 """
 
@@ -64,7 +64,7 @@ if __name__ == "__main__":
         split="dirichlet(0.1)",
         clients=20,
         cohort=0.5,
-        rounds=30,
+        rounds=16,
         steps="10",
         batch=32,
         lr=0.1,

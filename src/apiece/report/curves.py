@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from apiece.report.charts import Rounds, look_of, number
-from apiece.report.drawing import COLORS, Series, blank, dots, gradient, line, positive_range, scales, series, thinned
+from apiece.report.drawing import COLORS, Series, dots, gradient, line, panel, positive_range, scales, series, thinned
 from apiece.report.metrics import BY_KEY, Number
 from apiece.report.panels import MOST, Panel, several
 from apiece.report.records import Spread
@@ -38,7 +38,7 @@ def curves(rounds: Rounds, wanted: Iterable[Number], against: str = "round") -> 
             if not by_bytes:
                 yield _once(rows, m, found, looks, log)
             continue
-        figure, axes = blank()
+        figure, axes = panel()
         for curve, look in zip(found, looks, strict=True):
             if few := thinned(curve, USUAL * len(rows)):
                 line(axes, few, look, log)
@@ -109,7 +109,7 @@ def consensus(rounds: Rounds) -> tuple[list[Series], list[Panel]]:
             lines = [look_of(k) | {"values": [number(v.mean)] if v else []} for k, v in zip(looks, values, strict=True)]
             kind = {"kind": "dots"}
         else:
-            figure, axes = blank()
+            figure, axes = panel()
             for curve, look in zip(flat, looks, strict=True):
                 if few := thinned(curve, 2 * USUAL * len(layers)):
                     line(axes, few, look)

@@ -25,6 +25,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#c2609b", "#b8860b", "#3fa7dd", "#88
 VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
     color: f"var(--c{i})" for i, color in enumerate(COLORS)
 }
+CHARACTER = 0.09  # inches that a character takes, about
 DRAWN = 9_000  # points of all lines of a page's figures together: about 400 kB
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text, in the page's own typeface
@@ -115,7 +116,7 @@ def thinned(curve: Curve | None, lines: int) -> Curve | None:
 def dots(values: list[Spread | None], looks: list[Series], log: bool, write: Callable[[Spread], str]) -> Figure:
     """One line for each row with its value: what was measured once has no curve."""
     known = [(value, look) for value, look in zip(values, looks, strict=True) if value]
-    figure, axes = blank(4.2, 0.55 + 0.27 * len(known))
+    figure, axes = panel(0.55 + 0.27 * len(known))
     for place, (value, look) in enumerate(known):
         axes.errorbar(value.mean, place, xerr=value.sd or None, fmt="o", color=look.color, markersize=5)
         axes.annotate(
@@ -136,12 +137,39 @@ def named_rows(axes: Axes, names: list[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def blank(width: float = 4.2, height: float = 2.7) -> tuple[Figure, Axes]:
-    """An empty panel, sized in inches."""
+def blank(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty figure, sized in inches, whose text is measured for its margins."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def panel(height: float = 2.7) -> tuple[Figure, Axes]:
+    """An empty panel of the page, as wide as all its panels; `fit` gives it margins when it is full."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2, height))
+    return figure, figure.add_subplot()
+
+
+def fit(axes: Axes) -> None:
+    """Margins with room for the ticks and the names of both axes, by their numbers of characters. The page shows text
+    in its own typeface, so that measuring it in another one takes half of the drawing's time and is no closer.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    width, height = figure.get_size_inches()
+    across, up = (
+        CHARACTER * max(map(len, axis.get_major_formatter().format_ticks(axis.get_majorticklocs())), default=0)
+        for axis in (axes.xaxis, axes.yaxis)
+    )
+    figure.subplots_adjust(
+        left=(0.12 + up + 0.2 * bool(axes.get_ylabel())) / width,
+        right=1 - (0.06 + across / 2) / width,
+        bottom=(0.3 + 0.2 * bool(axes.get_xlabel())) / height,
+        top=1 - 0.1 / height,
+    )
 
 
 def scales(axes: Axes, curves: Iterable[Curve | None], log: bool, unit: str = "") -> None:

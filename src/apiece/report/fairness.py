@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from apiece.report.charts import look_of, number, thin
-from apiece.report.drawing import Series, blank, line, named_rows, series
+from apiece.report.drawing import Series, line, named_rows, panel, series
 from apiece.report.metrics import Measure, Number
 from apiece.report.panels import Panel, several
 from apiece.report.results import Curve, Run, Runs, measured
@@ -107,7 +107,7 @@ def _clients(run: Run, of: Measure, seen: bool) -> list[tuple[str, float]]:
 def _sorted(
     rows: list[Runs], of: Measure, title: str, found: list[list[tuple[str, float]]], looks: list[Series]
 ) -> Panel:
-    figure, axes = blank()
+    figure, axes = panel()
     most = max(20, CLIENTS // len(rows))
     lines = []
     for pairs, look in zip(found, looks, strict=True):
@@ -134,7 +134,7 @@ def _spread(
 ) -> Panel:
     """One line a row: from its lowest to its highest client, thick between the quartiles, a dot at the median."""
     known = [(pairs, look) for pairs, look in zip(found, looks, strict=True) if pairs]
-    figure, axes = blank(4.2, 0.55 + 0.27 * len(known))
+    figure, axes = panel(0.55 + 0.27 * len(known))
     lines = []
     for place, (pairs, look) in enumerate(known):
         five = np.percentile([value for _, value in pairs], [0, 25, 50, 75, 100])

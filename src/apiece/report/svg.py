@@ -6,7 +6,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from apiece.report.drawing import style, variable
+from apiece.report.drawing import fit, style, variable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,6 +20,8 @@ def inline(figure: Figure, alt: str, name: str) -> str:
     buffer = io.StringIO()
     with style():
         matplotlib.rcParams["svg.hashsalt"] = name
+        if figure.get_layout_engine() is None:
+            fit(figure.axes[0])
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = buffer.getvalue()
     text = re.sub(r"<[^>]*>", lambda tag: _short(tag[0]), text[text.index("<svg") :])
