@@ -25,7 +25,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#c2609b", "#b8860b", "#3fa7dd", "#88
 VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"} | {
     color: f"var(--c{i})" for i, color in enumerate(COLORS)
 }
-CHARACTER = 0.09  # inches that a character takes, about
+CHARACTER = 0.095  # inches that a character takes, about
 DRAWN = 9_000  # points of all lines of a page's figures together: about 400 kB
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text, in the page's own typeface
@@ -165,7 +165,7 @@ def fit(axes: Axes) -> None:
         for axis in (axes.xaxis, axes.yaxis)
     )
     figure.subplots_adjust(
-        left=(0.12 + up + 0.2 * bool(axes.get_ylabel())) / width,
+        left=(0.14 + up + 0.2 * bool(axes.get_ylabel())) / width,
         right=1 - (0.06 + across / 2) / width,
         bottom=(0.3 + 0.2 * bool(axes.get_xlabel())) / height,
         top=1 - 0.1 / height,
