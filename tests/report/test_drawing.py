@@ -9,6 +9,8 @@ from apiece.report.drawing import dots, fit, line, panel, scales, series, style
 from apiece.report.records import Spread
 from apiece.report.results import Curve
 
+LONG = ["a name of more than twenty-six letters", "scaffold + relaxed_init(beta=0.1)"]
+
 
 def outside(figure) -> float:
     """By how many inches text or lines reach beyond the figure."""
@@ -40,7 +42,7 @@ def test_a_curve(values: tuple[float, ...], log: bool, unit: str, last: float) -
         assert outside(figure) <= 0.02
 
 
-@pytest.mark.parametrize("names", [["a"], ["a name of more than twenty-six letters", "scaffold + relaxed_init(beta=0.1)"], ["ab"] * 30])
+@pytest.mark.parametrize("names", [["a"], LONG, ["ab"] * 30])
 def test_rows_with_names(names: list[str]) -> None:
     with style():
         figure = dots([Spread(97.5, 1.0, 3)] * len(names), series(names), False, lambda value: f"{value.mean:.1f}")

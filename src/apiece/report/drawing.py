@@ -161,7 +161,7 @@ def fit(axes: Axes) -> None:
     assert figure is not None
     width, height = figure.get_size_inches()
     across, up = (
-        CHARACTER * max(map(len, axis.get_major_formatter().format_ticks(axis.get_majorticklocs())), default=0)
+        CHARACTER * max(map(len, axis.get_major_formatter().format_ticks(axis.get_majorticklocs().tolist())), default=0)
         for axis in (axes.xaxis, axes.yaxis)
     )
     figure.subplots_adjust(
