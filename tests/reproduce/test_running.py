@@ -280,6 +280,20 @@ def test_two_processes_share_the_cells_of_a_card(place, monkeypatch):
     assert len(CALLS) == 1 + 4 and len({(x.row, x.seed) for x in lines(place)}) == len(lines(place)) == 4
 
 
+def test_a_cell_that_another_process_ends_meanwhile_is_not_run_twice(place, monkeypatch):
+    """The other one writes all lines after this one has read them and before it holds its first cell."""
+    real = running.held
+
+    def late(folder):
+        monkeypatch.setattr(running, "held", real)
+        run(place)
+        return real(folder)
+
+    monkeypatch.setattr(running, "held", late)
+    run(place)
+    assert len(CALLS) == len(lines(place)) == 4
+
+
 def test_only_names_rows_and_columns(place):
     assert chosen(CARD, "cpu", "With mu(0.1,2), MNIST") == [("with mu(0.1, 2)", "mnist")]
     assert chosen(CARD, "cpu", "mnist") == [("plain", "mnist"), ("with mu(0.1, 2)", "mnist")]
@@ -336,5 +350,6 @@ def test_a_run_folder_is_named_by_the_settings(place):
     card = replace(CARD, work=lambda settings, folder: paths.append(folder) or {})
     one = running.Asked("smoke", ("plain", "digits"), 0, {"lr": 0.5})
     for asked in (one, one._replace(settings={"lr": 0.25}), one):
-        running.run_cell("some-table1", card, asked, place)
+        with running.held(running.run_folder(place.runs / "some", asked.settings | {"seed": 0})):
+            running.run_cell("some-table1", card, asked, place)
     assert paths[0] == paths[2] != paths[1]

@@ -67,7 +67,9 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
             say(f"{name}, cell {number} of {len(asked)}: {here}{_searched(card, scale, what)}")
             with going_on("the same command continues it"):
                 try:
-                    ledger.append(file, run_cell(name, card, what, place))
+                    with held(_folder(name, what, place)):
+                        if _left(card, file, scale, cell, seed) == what:  # nobody has written its line meanwhile
+                            ledger.append(file, run_cell(name, card, what, place))
                 except Busy:
                     elsewhere.append(here)
                     break
@@ -113,19 +115,24 @@ def _left(card: Card, file: Path, scale: str, cell: tuple[str, str], seed: int) 
 
 
 def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
-    """Run one cell with one seed. Cells of one paper that have the same settings have one run, whatever their cards:
-    it is found by its settings, and goes on where it was stopped. One that becomes non-finite has no values but the
-    reason.
+    """Run one cell with one seed, whose folder the caller holds. A run goes on where it was stopped. One that becomes
+    non-finite has no values but the reason.
     """
     scale, cell, seed, settings = asked
-    seeded = settings | {"seed": seed}
-    folder = run_folder(place.runs / name.partition("-")[0], seeded)
+    seeded, folder = settings | {"seed": seed}, _folder(name, asked, place)
     with _attempt(folder.with_suffix(".json"), place) as attempt:
         try:
             values = card.work(seeded | place.settings(), folder)
         except NotFinite as error:
             values = {"failed": str(error)}
     return Line(scale, *cell, seed, settings, values, attempt.seconds(), attempt.made)
+
+
+def _folder(name: str, asked: Asked, place: Place) -> Path:
+    """Where a cell's run is, found by its settings: cells of one paper with the same settings have one run, whatever
+    their cards.
+    """
+    return run_folder(place.runs / name.partition("-")[0], asked.settings | {"seed": asked.seed})
 
 
 class Attempt:
@@ -141,23 +148,20 @@ class Attempt:
 
 @contextmanager
 def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
-    """A go at a cell, which is written down beside its run folder, so that a line says who made the run. Raises Busy if
-    another process is at it.
-    """
+    """A go at a cell, which is written down beside its run folder, so that a line says who made the run."""
     made = ledger.provenance(place.device)
-    with held(file.with_suffix("")):
-        try:
-            known = json.loads(file.read_text(encoding="utf-8"))
-            first, before = _told(known["made"], made), float(known["seconds"])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            first, before = made, 0.0
-        attempt = Attempt(first, before)
-        note = lambda: atomic_write(file, json.dumps({"made": attempt.made, "seconds": attempt.seconds()}).encode())
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+        first, before = _told(known["made"], made), float(known["seconds"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        first, before = made, 0.0
+    attempt = Attempt(first, before)
+    note = lambda: atomic_write(file, json.dumps({"made": attempt.made, "seconds": attempt.seconds()}).encode())
+    note()
+    try:
+        yield attempt
+    finally:
         note()
-        try:
-            yield attempt
-        finally:
-            note()
 
 
 def _told(first: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +211,9 @@ def verify(name: str, number: int, place: Place) -> str:
     old = lines[number - 1]
     if not ledger.valid(card, lines, old) and not ledger.searches(card, old):
         raise UserError(f"cell {number} of {name} has other settings than the card has now: reproduce it first.")
-    new = run_cell(name, card, Asked(old.scale, (old.row, old.column), old.seed, dict(old.settings)), place)
+    asked = Asked(old.scale, (old.row, old.column), old.seed, dict(old.settings))
+    with held(_folder(name, asked, place)):
+        new = run_cell(name, card, asked, place)
     other = [key for key in ("commit", "versions", "device") if old.made.get(key) != new.made[key]]
     differ = dict(_differences(card, old.values, new.values))
     far = {key: value for key, value in differ.items() if value > (ROUNDING if other else 0.0)}
