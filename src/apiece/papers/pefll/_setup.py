@@ -11,7 +11,7 @@ SETUP = {
 CIFAR10 = {"data": "cifar10", "split": "classes(2)", "embedding": "cnn"}
 CIFAR100 = {"data": "cifar100", "split": "classes(10)", "embedding": "linear"}
 COLUMNS = {
-    f"{name} {n} clients": {**data, "clients": n, "cohort": 0.05}
+    f"{name} {n} clients": {**data, "clients": n, "cohort": n // 20}
     for name, data in (("CIFAR-10", CIFAR10), ("CIFAR-100", CIFAR100))
     for n in (100, 500, 1000)
 }
@@ -40,6 +40,11 @@ OPEN = (
     "the clients' step size under PeFLL, 0.002, their weight decay, 5e-5, and the clipping at norm 50: the code's",
     "the descriptor's affine map, frozen from the first client: as in the code, and not in the paper",
     "the accuracy: the mean over clients, where the code counts all samples together; clients' shares are equal",
+    "the clients of a round: 5 % of all clients, 5 of 100, as in the authors' code, drawn among those that train",
+    "the mask: PeFLL's clients predict only the classes that they have, as in its authors' code; no baseline's do "
+    "(`pefll-mask` has both)",
+    "the descriptor: int(1 + n/4) numbers, where A.2 has n/4, and of all samples of a client when it predicts, where "
+    "A.2 has one batch of 32; the hypernetwork has no ReLU before its last layers, where Table 4 has one: the code's",
 )
 OPEN_BASELINES = (
     "the baselines' step sizes, which the paper searches by a grid that it does not name: 0.01; for pFedMe its "

@@ -7,7 +7,7 @@ from apiece.papers.pefll._work import correlated
 from apiece.reproduce.card import Card, Claim, Number, Scale
 from apiece.reproduce.figures import by_column
 
-COLUMNS = {f"{n} clients": {"clients": n, "cohort": 0.05} for n in (100, 500, 1000)}
+COLUMNS = {f"{n} clients": {"clients": n, "cohort": n // 20} for n in (100, 500, 1000)}
 SENTENCE = (
     "One can see that the rank correlation increases over the course of training, reaching very high correlation "
     "values of approximately 0.93."
@@ -27,14 +27,15 @@ CARD = Card(
             lambda t: all(y[-1] > y[0] for y in (t.curve(("PeFLL", c), "curve").mean for c in t.columns)),
         ),
         Claim(
-            "it reaches 0.9",
+            "it reaches 0.9 with 1000 clients",
             SENTENCE,
-            lambda t: all(t.mean(("PeFLL", c), "correlation") > 0.9 for c in t.columns),
+            lambda t: t.mean(("PeFLL", "1000 clients"), "correlation") > 0.9,
         ),
     ),
     open=(
         "how many clients are not seen in training: a tenth, as in Table 1",
-        "the clients between which distances are taken: each unseen one and all others; descriptors are of all samples",
+        "the clients between which distances are taken: each unseen one and all others, itself left out; "
+        "descriptors are of all samples, and class proportions those of a client's samples, where the paper has those that were drawn",
         *OPEN,
     ),
     figure=by_column("curve", "round", "rank correlation"),
@@ -45,8 +46,8 @@ CARD = Card(
             rows={"PeFLL": {"algorithm": "pefll(embedding=mlp)"}}, columns={"100 clients": {}},
         ),
         "cpu": Scale(
-            "100 clients, and 500 rounds instead of 5,000.",
-            {"rounds": 500, "eval_every": 25, "panel": 1}, columns={"100 clients": {}},
+            "100 clients, 500 rounds instead of 5,000, and 4 clients a round instead of 5: 5 % of the 90 that train.",
+            {"rounds": 500, "eval_every": 25, "panel": 1, "cohort": 0.05}, columns={"100 clients": {}},
         ),
         "paper": Scale("As the paper has it."),
     },

@@ -16,11 +16,11 @@ kNN-Per     84.02 0.27  81.96 0.52  79.87 0.72  42.20 0.91  38.06 0.41  34.50 0.
 pFedHN      87.76 0.51  77.43 1.27  65.99 1.13  53.60 0.17  25.52 0.31  19.95 1.19  83.81 0.29
 PeFLL       88.90 0.69  88.94 0.31  88.42 0.37  59.46 0.74  53.23 0.62  51.38 0.25  90.12 0.05"""
 PUBLISHED_UNSEEN = """
-FedAvg      48.60 0.28  49.57 1.03  51.70 0.71  17.07 0.86  19.30 1.99  20.53 1.00  81.85 0.36
+FedAvg      48.60 0.28  49.57 1.03  51.70 0.71  17.07 0.86  19.30 1.99  20.53 0.97  81.85 0.36
 Per-FedAvg  77.60 1.90  69.03 2.53  67.25 0.75  35.60 1.50  30.60 0.40  20.50 0.50  81.13 1.50
 FedRep      81.75 1.01  77.40 1.69  76.03 0.34  38.63 1.12  35.93 1.51  31.83 1.59  82.83 0.69
 pFedMe      78.40 2.24  74.30 1.35  72.30 1.70  31.10 1.37  32.30 0.50  28.90 0.22  86.13 0.35
-kNN-Per     82.43 0.73  80.83 1.51  78.40 1.11  41.77 1.23  37.20 1.95  33.73 0.73  84.55 0.64
+kNN-Per     82.43 0.73  80.83 1.51  78.40 1.13  41.77 1.23  37.20 1.95  33.73 0.73  84.55 0.64
 pFedHN      63.33 3.67  60.87 2.37  57.83 2.04  24.10 1.20  21.50 1.42  20.83 1.18  82.52 0.13
 PeFLL       88.90 2.40  88.23 0.93  87.43 1.25  55.60 1.63  53.37 0.12  51.10 0.24  90.68 0.21"""
 C10, BEST = list(shared.COLUMNS)[:3], "PeFLL achieves the best results in all cases, and often by a large margin."
@@ -43,18 +43,21 @@ CARD = Card(
         Claim("PeFLL above all others on seen clients", BEST, lambda t: best(t, "seen")),
         Claim("PeFLL above all others on unseen clients", BEST, lambda t: best(t, "unseen")),
         Claim(
-            "PeFLL on unseen clients within 2 points of seen ones",
+            "PeFLL on unseen clients within 2 points of seen ones (in its own table 3.9 on CIFAR-100, 100 clients)",
             "for which PeFLL produces model of almost identical accuracy as for the clients used for training",
-            lambda t: all(t.mean(("PeFLL", c), "unseen") > t.mean(("PeFLL", c), "seen") - 0.02 for c in t.columns),
+            lambda t: all(
+                t.mean(("PeFLL", c), "unseen") > t.mean(("PeFLL", c), "seen") - 0.02
+                for c in t.columns if c != "CIFAR-100 100 clients"
+            ),
         ),
         Claim(
-            "pFedHN falls with the number of clients",
+            "pFedHN falls with the number of clients on CIFAR-10",
             "the latter's performance decreases noticeably when the number of clients increases and the number of "
             "samples per client decrease accordingly",
             lambda t: all(t.above(("pFedHN", a), ("pFedHN", b), "seen") for a, b in zip(C10, C10[1:], strict=False)),
         ),
         Claim(
-            "PeFLL falls by less than 2 points from 100 to 1000 clients",
+            "PeFLL falls by less than 2 points from 100 to 1000 clients on CIFAR-10 (its own table on CIFAR-100: by 8)",
             "PeFLL's performance remains stable",
             lambda t: t.mean(("PeFLL", C10[2]), "seen") > t.mean(("PeFLL", C10[0]), "seen") - 0.02,
         ),
@@ -66,8 +69,9 @@ CARD = Card(
             rows={"pFedHN": {"steps": "2"}, "PeFLL": {"steps": "2"}},
         ),
         "cpu": Scale(
-            "CIFAR-10 with 100 clients, and 300 rounds instead of 5,000 (Local: 60 passes instead of 200).",
-            {"rounds": 300, "eval_every": 100}, columns={shared.FIRST: {}},
+            "CIFAR-10 with 100 clients, 300 rounds instead of 5,000 (Local: 60 passes instead of 200), and 4 clients a "
+            "round instead of 5: 5 % of the 90 that train.",
+            {"rounds": 300, "eval_every": 100, "cohort": 0.05}, columns={shared.FIRST: {}},
             rows={row: {"rounds": 60} if row == "Local" else {} for row in (*shared.BASELINES, "PeFLL")},
         ),
         "paper": Scale("As the paper has it; FEMNIST has to be there (`apiece data`)."),

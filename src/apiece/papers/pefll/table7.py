@@ -27,6 +27,7 @@ CARD = Card(
     open=(
         "what MLP is: “a single hidden layer fully connected network” (Table 7), “a single linear projection” "
         "(section 4) or “a single-layer MLP” (A.4); the authors' code has a linear map of the label alone: linear",
+        "whose accuracy it is: the seen clients', as in Table 5",
         *OPEN,
     ),
     scales={
