@@ -338,6 +338,15 @@ def test_above_is_a_test_of_the_differences_seed_by_seed(one, other):
     assert not expected or {one, other} in ({"a", "c"}, {"b", "c"}, {"c", "d"}, {"c", "e"}, {"a", "d"})
 
 
+def test_a_claim_may_ask_whether_a_cell_becomes_non_finite():
+    """It is told once all seeds of the cell are done; numbers of such a cell are not compared."""
+    of = lambda row, seed, values: Line("cpu", row, "c", seed, {}, values, 0.0, {})
+    fine, bad = {"accuracy": 0.5}, {"failed": "client 0 became non-finite."}
+    lines = (of("a", 0, fine), of("a", 1, fine), of("b", 0, fine), of("b", 1, bad), of("d", 0, bad))
+    whole = Table(lines, ("a", "b", "d"), ("c",)).whole(2)
+    assert whole.diverged == {("b", "c")} and {line.row for line in whole.lines} == {"a"}
+
+
 def test_of_a_single_seed_in_common_the_larger_value_is_above():
     made = [Line("cpu", row, "c", seed, {}, {"accuracy": value}, 0.0, {})
             for row, seed, value in (("a", 0, 0.5), ("a", 1, 0.9), ("b", 1, 0.8), ("b", 2, 0.1))]  # fmt: skip

@@ -74,7 +74,7 @@ def cnn_fedcog_cifar100(shape: Shape, classes: int) -> nn.Sequential:
 def lenet(shape: Shape, classes: int) -> nn.Sequential:
     """PeFLL's LeNet: conv5x5(16), pool, conv5x5(32), pool, linear(120, 84, C); 800 features for 32x32.
 
-    Scott et al. 2024, Table 4 without its ReLU after the last layer, as in the official code.
+    Scott et al. 2024, Table 2.
     Parameters: 121,182 for 3x32x32 and 10 classes. UserError for images smaller than 16x16.
     """
     layers, features = _trunk("lenet", shape, widths=(16, 32), kernel=5, smallest=16)

@@ -44,6 +44,7 @@ class Table:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     searched: tuple[Line, ...] = ()
+    diverged: frozenset[Where] = frozenset()  # of a whole table: the cells of which a seed became non-finite
 
     def whole(self, seeds: int) -> Table:
         """The cells alone that have at least so many seeds, none of which became non-finite: a claim is not judged by
@@ -51,8 +52,9 @@ class Table:
         """
         found = Counter((line.row, line.column) for line in self.lines)
         failed = {(line.row, line.column) for line in self.lines if line.failed}
-        whole = {where for where, count in found.items() if count >= seeds} - failed
-        return replace(self, lines=tuple(x for x in self.lines if (x.row, x.column) in whole))
+        whole = {where for where, count in found.items() if count >= seeds}
+        kept = tuple(x for x in self.lines if (x.row, x.column) in whole - failed)
+        return replace(self, lines=kept, diverged=frozenset(whole & failed))
 
     def of(self, where: Where, name: str) -> list[Any]:
         """A value of a cell, one for each seed; raises OutOfReach if the cell was not run."""

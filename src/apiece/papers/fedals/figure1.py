@@ -62,7 +62,10 @@ CARD = Card(
             ),
         ),
     ),
-    open=(*OPEN, "50 local steps a round, as its Example 1 has it, and 20,000 iterations"),
+    open=(
+        *OPEN, "50 local steps a round, as its Example 1 has it, and 20,000 iterations",
+        "a layer's distance: over its number of parameters, as in the authors' code; the paper's sum is not divided",
+    ),
     scales={
         "smoke": Scale("It runs.", SMOKE | {"drift": "selected"}, (0,), columns={"MNIST": {}}),
         "cpu": Scale(

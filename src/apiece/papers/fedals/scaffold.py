@@ -20,12 +20,6 @@ def alike(one):
     )
 
 
-def sometimes_better(t):
-    """Whether SCAFFOLD is above federated averaging in some column, and below it in none."""
-    better, worse = (any(t.above((a, c), (b, c)) for c in t.columns) for a, b in ((RIGHT, FEDAVG), (FEDAVG, RIGHT)))
-    return better and not worse
-
-
 CARD = Card(
     title="FedALS's SCAFFOLD: that of its authors' code beside Karimireddy et al.'s",
     setup=SETUP,
@@ -39,7 +33,10 @@ CARD = Card(
     numbers=NUMBERS,
     claims=(
         Claim("its code's SCAFFOLD is within the spread of FedAvg, as in its Table 1", NUMBERS_OF_TABLE_1, alike(CODE)),
-        Claim("SCAFFOLD itself is above FedAvg on some data, and below on none", SENTENCE, sometimes_better),
+        Claim(
+            "SCAFFOLD itself is above FedAvg on some data", SENTENCE,
+            lambda t: any(t.above((RIGHT, c), (FEDAVG, c)) for c in t.columns),
+        ),
     ),
     open=(
         "the whole set-up: this is no table of the paper's; its Table 1 has ResNet-20",

@@ -47,20 +47,23 @@ CARD = Card(
             everywhere("FedALS", "FedAvg", "non-iid"),
         ),
         Claim(
-            "FedALS within the spread of FedAvg on iid data",
+            "FedALS less than 2 points above FedAvg on iid data",
             "in this situation, the performance improvement of FedALS is negligible",
-            lambda t: not any(
-                t.above((a, c), (b, c)) for c in t.columns if c.endswith(", iid")
-                for a, b in (("FedALS", "FedAvg"), ("FedAvg", "FedALS"))
+            lambda t: all(
+                t.mean(("FedALS", c)) < t.mean(("FedAvg", c)) + 0.02 for c in t.columns if c.endswith(", iid")
             ),
         ),
         Claim(
             "SCAFFOLD not above FedALS on non-iid data",
-            "while SCAFFOLD exhibits slight improvements in specific scenarios",
+            "FedALS enhances performance significantly, while SCAFFOLD exhibits slight improvements in specific "
+            "scenarios",
             lambda t: not any(t.above(("SCAFFOLD", c), ("FedALS", c)) for c in t.columns if c.endswith(", non-iid")),
         ),
     ),
-    open=(*OPEN, "its SCAFFOLD: the authors' code has another sign (docs/design.md); this one is Karimireddy et al.'s"),
+    open=(
+        *OPEN, "its SCAFFOLD: the authors' code has another sign (docs/design.md); this one is Karimireddy et al.'s",
+        "its last row, OPT-125M on MultiNLI, is left out: `docs/results/text.md` has FedALS on another text",
+    ),
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST, non-iid": {}}),
         "cpu": Scale(

@@ -34,6 +34,8 @@ CPU = {"rounds": 24, "steps": "100", "eval_every": 2}  # wait=20: 20 rounds of F
 FEWER = "24 rounds (the last 4 of FedCOG) of 100 local steps instead of 70 (20) of 400"
 OPEN = (
     "momentum 0.9, weight decay 1e-5 and batches of 64: the authors' code's",
+    "flips of half of the training images and crops of all, padded by 4; a Dirichlet split in which a client that "
+    "has its share gets no more, and groups of clients that share 2 (10) classes: as in the authors' code",
     "the reported accuracy: the last round's; the code prints it, and the best so far",
     "the weight of distillation: 0.01, the paper's default; the code has the weights by counts of A.2.2 alone",
     "the targets of the generated samples: complementary (A.1.1), by largest remainder to exactly 256",

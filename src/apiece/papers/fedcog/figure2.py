@@ -44,18 +44,18 @@ CARD = Card(
     published={"accuracy": {"FedAvg": [63.34], "FedProx": [64.57], "FedCOG": [65.59]}},
     claims=(
         Claim(
-            "FedCOG's local models are nearest, in every seed",
+            "FedCOG's local models are nearest in the mean, in every seed",
             "From Figure 2(a), we see that FedCOG achieves the lowest model difference between local and global model",
             first("far", -1),
         ),
         Claim(
-            "FedCOG's local models generalize best, in every seed",
+            "FedCOG's local models generalize best in the mean, in every seed",
             "From Figure 2(b), we see that FedCOG consistently and significantly achieves the highest accuracy of "
             "local models",
             first("general"),
         ),
         Claim(
-            "FedCOG's local models fit their clients best, in every seed",
+            "FedCOG's local models fit their clients best in the mean, in every seed",
             "from Figure 2(c), we find that FedCOG also consistently achieves the highest personalization performance",
             first("personal"),
         ),

@@ -41,7 +41,7 @@ CARD = Card(
     numbers={},
     open=(
         "the client: the first; the model: after 51 rounds of FedAvg; the images: eight of 256, by "
-        "target class; what the paper says of this figure is judged by eye",
+        "target class; what the paper says of this figure is judged by eye; its panel (a), real images, is left out",
         *shared.OPEN,
     ),
     figure=draw,

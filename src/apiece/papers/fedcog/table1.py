@@ -22,6 +22,7 @@ FedReg     70.75 0.23  69.89 0.74  55.40 0.33  46.64 0.42  30.95 0.39  23.70 0.3
 FedGen     72.64 1.27  61.34 2.44  62.45 0.40  49.12 0.51  37.99 0.23  26.93 0.15
 FedCOG     77.34 0.07  73.68 0.38  64.83 0.12  54.00 0.84  42.88 0.02  34.80 0.42"""
 ROWS = shared.rows(shared.BASELINES | {"FedCOG": cog(), "FedCOG by counts": cog(kd_weight="counts")})
+DRAWN = ("Fashion-MNIST NIID-1", "CIFAR-10 NIID-1", "CIFAR-10 NIID-2")  # the curves of Figure 6
 BEST = "FedCOG consistently performs the best across different datasets and heterogeneous scenarios"
 
 
@@ -58,7 +59,7 @@ CARD = Card(
             "We see that our method consistently performs the best.",
             lambda t: all(
                 t.curve(("FedCOG", c), "curve").mean[-1] >= t.curve((r, c), "curve").mean[-1]
-                for c in t.columns for r in t.rows
+                for c in DRAWN if c in t.columns for r in t.rows if r != "FedCOG by counts"
             ),
         ),
     ),

@@ -31,7 +31,7 @@ CARD = Card(
     ),
     open=(
         *shared.OPEN,
-        "fine-tuning: one round's 400 local steps (section 6.4 evaluates “local models before aggregation”); FedRep: 5 "
+        "fine-tuning: one round's 400 local steps (A.4.1 evaluates “local models before aggregation”); FedRep: 5 "
         "of 6 steps for the head; Ditto: lambda 1, as many personal steps as local ones",
         "a client's test set: of the test set, its share by its own class proportions",
     ),

@@ -17,7 +17,7 @@ from apiece.reproduce.work import best, curve, last, runs, smoothed
 SETUP = {
     "data": "cifar10", "model": "resnet18_gn", "clients": 100, "cohort": 10, "epochs": 5, "batch": 50, "rounds": 500,
     "lr": 0.1, "schedule": "exponential(0.998)", "optimizer": "sgd(weight_decay=0.001)", "clip": 10.0,
-    "weighting": "uniform", "augment": "flip + crop(4)", "noise_rgb": 0.1, "noise_brightness": 0.1, "panel": 1,
+    "weighting": "uniform", "augment": "flip + crop(4, 0.5)", "noise_rgb": 0.1, "noise_brightness": 0.1, "panel": 1,
     "drift": "none", "checkpoint_every": 50,
 }  # fmt: skip
 METHODS = {
@@ -49,12 +49,17 @@ SMOKE = {
     "data": "digits", "model": "cnn", "clients": 6, "cohort": 2, "batch": 32, "epochs": 1, "rounds": 2,
     "noise_rgb": 0.0, "augment": "none", "checkpoint_every": 1,
 }  # fmt: skip
-SMALL = {"model": "cnn_fedcog", "rounds": 60, "checkpoint_every": 10}  # what fits on two cores
+CROPPED = {"augment": "flip + crop(4)"}  # as the cells of the scale cpu were run
+SMALL = {"model": "cnn_fedcog", "rounds": 60, "checkpoint_every": 10} | CROPPED  # what fits on two cores
 SHORT = SMALL | {"rounds": 40}  # where a card has many rows
-IN_SMALL = "FedCOG's CNN with 62,006 parameters instead of ResNet-18"
+IN_SMALL = "FedCOG's CNN with 62,006 parameters instead of ResNet-18, every image cropped instead of half"
 OPEN = (
     "5 local epochs in batches of 50 (100 clients) and 25 (200 clients), weight decay 0.001, gradients clipped at norm "
     "10, beta = 0.1, FedSAM's rho = 0.1, FedCM's and FedDyn's alpha = 0.1: from the authors' simulator",
+    "FedAdam's beta1 = 0.9, beta2 = 0.99, tau = 0.01 and its second moment from 0: from there, too",
+    "flips and crops, of half of the images each, of which the paper says nothing: as in the authors' code",
+    "the models: ResNet-18 with ImageNet's stem and GroupNorm of two groups, as in the authors' code; VGG-11 without "
+    "BatchNorm and hidden linear layers",
     "the strengths of the two noises, which are in no published code: 0.1 each, on training images alone",
     "the filter that smooths accuracies: the mean of 5 measurements; then the best of the last 50",
     "the aggregation: the paper's line 16 (the mean of the clients' models); “delta” is the authors' code (the mean of "

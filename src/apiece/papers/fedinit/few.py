@@ -44,9 +44,9 @@ CARD = Card(
     numbers=NUMBERS,
     claims=tuple(Claim(f"{row} not below FedAvg where 5 % take part", BEARS, kept(row)) for row in FORMS),
     open=(
-        "this is no table of the paper's: Table 4 has these settings with beta = 0.1 alone. By Algorithm 1 the "
-        "server's model may run away where less than beta / (1 + beta) of the clients take part: 9 % for beta = 0.1, "
-        "4 % for 0.04",
+        "this is no table of the paper's: Table 4 has these settings, with one beta that it does not name. By "
+        "Algorithm 1 the server's model may run away where less than beta / (1 + beta) of the clients take part: 9 % "
+        "for beta = 0.1, 4 % for 0.04",
         *OPEN,
     ),
     figure=by_column("curve", "round", "accuracy (%)", 100),

@@ -30,12 +30,13 @@ NEGATIVE = (
 )
 
 
-def compared(beta: object, name: str, higher: bool):
-    """Whether at this beta a number lies above that of beta = 0, or below it, by more than its spread."""
+def compared(beta: object, name: str, higher: bool, most: bool = False):
+    """Whether at this beta a number is above (or below) that of beta = 0 by more than its spread, always or mostly."""
 
     def holds(t):
         pairs = [((f"{m}, beta = {beta}", c), (f"{m}, beta = 0", c)) for m in METHODS for c in t.columns]
-        return all(t.above(*(pair if higher else pair[::-1]), name) for pair in pairs)
+        found = [t.above(*(pair if higher else pair[::-1]), name) for pair in pairs]
+        return 2 * sum(found) > len(found) if most else all(found)
 
     return holds
 
@@ -64,8 +65,8 @@ CARD = Card(
             "After incorporating the RI, the test accuracy achieves at least 2% improvement on each setup",
             lambda t: all(gain(t, f"{m}, beta = 0.1", f"{m}, beta = 0", c) >= 2.0 for m in METHODS for c in t.columns),
         ),
-        Claim("a negative beta has more divergence", NEGATIVE, compared(-0.1, "divergence_all", higher=True)),
-        Claim("a negative beta has less accuracy", NEGATIVE, compared(-0.1, "accuracy", higher=False)),
+        Claim("a negative beta has more divergence", NEGATIVE, compared(-0.1, "divergence_all", True, most=True)),
+        Claim("a negative beta has less accuracy", NEGATIVE, compared(-0.1, "accuracy", False, most=True)),
     ),
     open=(*OPEN, "the values of beta; the divergence is that over all clients (Table 10)"),
     figure=panels(*(panel(m, c, *how) for m in METHODS for c in SETTINGS for how in DRAWN), across=2),
@@ -73,8 +74,7 @@ CARD = Card(
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={FEW_HARD: {}},
                        rows={"FedAvg, beta = -0.1": {}, "SCAFFOLD, beta = 0.1, delta": {}}),
         "cpu": Scale(f"{IN_SMALL}, in 40 rounds of 500, in one column, without beta = -0.05 and 0.05.",
-                     SHORT, columns={WIDE: {}},
-                     rows={row: {} for row in ROWS | DELTA if "0.05" not in row}),
+                     SHORT, columns={WIDE: {}}, rows={row: {} for row in ROWS | DELTA if "0.05" not in row}),
         "paper": Scale("As the paper has it."),
     },
 )  # fmt: skip

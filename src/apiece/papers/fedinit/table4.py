@@ -24,7 +24,7 @@ OTHERS = [f"ResNet-18-GN: {name}" for name in METHODS if name != "FedInit"]
 BETTER = "our FedInit method performs better than the other benchmarks"
 GAIN = "it achieves about 3.42% improvement than the vanilla FedAvg on the high heterogeneous splitting with D_r = 0.1"
 LATE = ("paper",)  # where training ends: after few rounds most clients have not taken part yet
-BLURRED = "spreads that cannot be read in the text at hand are left out: those that end in 9, where 2 may be meant"
+BLURRED = "spreads that the text at hand does not print as numbers are left out; where it has 0.19, 0.12 may be meant"
 AT_HAND = {row: {} for row in by_model(METHODS | {"FedInit, delta": {}}) if row.startswith("ResNet")}
 CARD = Card(
     title="FedInit, Table 4: seven methods on CIFAR-10",

@@ -35,7 +35,8 @@ CARD = Card(
     open=(
         "how many clients are not seen in training: a tenth, as in Table 1",
         "the clients between which distances are taken: each unseen one and all others, itself left out; "
-        "descriptors are of all samples, and class proportions those of a client's samples, where the paper has those that were drawn",
+        "descriptors are of all samples, and class proportions those of a client's samples, where the paper has those "
+        "that were drawn",
         *OPEN,
     ),
     figure=by_column("curve", "round", "rank correlation"),
