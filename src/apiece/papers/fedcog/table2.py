@@ -50,7 +50,8 @@ CARD = Card(
     open=(
         *shared.OPEN, *shared.OPEN_BASELINES,
         "which users: 200 of those in flair.npz, by the seed; the paper does not say how its 200 were drawn",
-        "C- numbers: means over the labels of each label's own; O-F1: of all labels and samples together",
+        "C- numbers: means over the labels of each label's own; O-F1: of all labels and samples together, where the "
+        "paper calls it per sample",
         "ResNet-18 with GroupNorm on images of 64 x 64; the paper has that of PyTorch, and does not say how large",
         "VHL and FedReg: not applicable in the paper; FedGen is not in this table",
     ),
