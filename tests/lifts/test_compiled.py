@@ -57,7 +57,7 @@ RECORDED = [
     (named.per_fedavg(batches="whole"), model, {}),
     (named.pefll(), model, {}),
     (named.pefll(descriptor="all"), model, {}),
-    (named.pefll(descriptor="batch"), model, {}),
+    (named.pefll(descriptor="first"), model, {}),
     (named.scaffold_p(init_control="grad", control="difference"), model, {}),
     (named.fedals(2, phase="first_step") + named.period("0.bias", 3) + named.scaffold(), model, {}),
     (named.fedprox(0.3, "server") + named.relaxed_init(), model, {}),

@@ -1,12 +1,12 @@
 """PeFLL: Scott et al. 2024, algorithm 2, with the official code's server (Adam) and normalization of descriptors.
 
-e_i = mean over the client's first batch of phi(x, y) = W onehot(y) + w                       (line 6, linear embedding)
+e_i = mean over a batch of the client's of phi(x, y) = W onehot(y) + w                        (line 6, linear embedding)
 m, s = mean and deviation (n - 1) of the entries of the very first e, then frozen;   v_i = (e_i - m)/s
 theta_i = h(v_i);  k local steps;  delta_i = theta_i - theta_i'                                (lines 8 to 11)
 d eta_i, d v_i = delta_i pulled back through h;   d phi_i = d v_i / s pulled back through phi    (lines 12 to 15)
 g = sum_i w_i (d phi_i, d eta_i), clipped;   params <- Adam(g), with decay by 2 lambda lr        (lines 17, 18)
 By server=sgd these lines are the paper's: params <- (1 - 2 lr_t lambda) params - lr g, lr_t the clients' step size; by
-descriptor=batch | all line 5's B is a batch of its own, or all data.
+descriptor=first | all line 5's B is the first local step's batch, or all data.
 The server's parameters are [W, w, eta].
 """
 
@@ -50,7 +50,7 @@ def run(
     weight_decay: float = 5e-5,
     lambda_h: float = 0.0,
     lambda_v: float = 0.0,
-    descriptor: str = "first",
+    descriptor: str = "batch",
     server: str = "adam",
     mutation: str | None = None,
     mutations: dict[str, str] = MUTATIONS,

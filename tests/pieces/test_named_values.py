@@ -41,7 +41,7 @@ VALUES = [
     "fedals(1, phase=first_step) + period(body, 2) + period('0.bias', 3) + period('2.bias', inf) + feddyn",
     "period('0.weight', 2) + period('0.bias', 3) + scaffold(init_control=grad)",
     "pefll(descriptor=all, embedding=linear)",
-    "pefll(descriptor=batch, embedding=linear, server=sgd, clip=none, lambda_h=0.1, lambda_v=0.2)",
+    "pefll(descriptor=first, embedding=linear, server=sgd, clip=none, lambda_h=0.1, lambda_v=0.2)",
     "fedcog(steps=2, samples=7, batch=3, temperature=2, shuffle=each_pass, kd_weight=1)",
     "fedcog(steps=2, samples=3, batch=3, temperature=0.5, shuffle=each_pass) + scaffold(init_control=grad)",
 ]
@@ -200,7 +200,7 @@ def test_a_batch_of_its_own_is_drawn_beside_those_of_the_steps():
     assert len({tuple(r.tolist()) for r in rows}) == 4 and len(work.described(0, 0, "a", 3)) == 3
     assert not torch.equal(rows[0], work.batches(0, 0, "a", 30, 2)[0])
     assert not any(named.pefll(descriptor=d).broadcast.complete(*setting()).own_batch for d in ("first", "all"))
-    assert named.pefll(descriptor="batch").broadcast.complete(*setting()).own_batch
+    assert named.pefll().broadcast.complete(*setting()).own_batch
 
 
 def setting() -> tuple[Space, FederationFacts]:
@@ -209,7 +209,7 @@ def setting() -> tuple[Space, FederationFacts]:
 
 def test_what_crosses_is_the_same_whatever_a_descriptor_is_of():
     """Three small quantities each way (PeFLL, section 3): no sample, and nothing more for a larger batch."""
-    costs = {cost(f"pefll(embedding=linear{more})") for more in ("", ", descriptor=all", ", descriptor=batch")}
+    costs = {cost(f"pefll(embedding=linear{more})") for more in ("", ", descriptor=all", ", descriptor=first")}
     assert len(costs) == 1 and cost("pefll(embedding=linear, server=sgd)").server < costs.pop().server
 
 

@@ -65,7 +65,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "centralized": {"algorithm": "centralized"},
     "scaffold, difference": {"algorithm": "scaffold(control=difference)", "optimizer": "sgd(momentum=0.9)"},
     "scaffold_p, gradients first": {"algorithm": "scaffold_p(init_control=grad, outer_personal=0.5)", "absent": 0.3},
-    "pefll, its Algorithm 2": {"algorithm": "pefll(descriptor=batch, server=sgd, clip=none, lambda_h=0.001)"},
+    "pefll, its Algorithm 2": {"algorithm": "pefll(server=sgd, clip=none, lambda_h=0.001)"},
     "pefll, described by all": {"algorithm": "pefll(descriptor=all, embedding=cnn)", "absent": 0.3},
     "fedals, first step": {"algorithm": "fedals(alpha=2, phase=first_step) + scaffold", "epochs": 1},
     "three groups, held": {

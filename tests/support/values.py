@@ -116,7 +116,7 @@ VALUES |= {
     "pefll_sgd": [
         {"server": "sgd", "descriptor": "all", "lr": 0.5, "clip": 0.3, "lambda_h": 0.1},
         {"server": "adam", "descriptor": "all", "lr": 0.02},
-        {"server": "adam", "descriptor": "batch", "lr": 0.02, "lambda_v": 0.1},
+        {"server": "adam", "descriptor": "first", "lr": 0.02, "lambda_v": 0.1},
     ],
     "fedprox_fedinit_server": VALUES["fedprox_fedinit"],
     "scaffold_difference": [

@@ -105,14 +105,15 @@ class Pefll:
     lr=1 gives lines 17 and 18. `server="adam"`: the official code's, with decoupled decay by 2 lr lambda and lr=0.0002.
     The gradient is clipped before the step, unlike in Algorithm 2 (clip=none).
 
-    The samples B of a descriptor (line 5) in training: `descriptor="first"`: the round's first batch, as in the
-    official code; `"batch"`: a batch of its own; `"all"`: all, as always outside training.
+    The samples B of a descriptor (line 5) in training: `descriptor="batch"`: a batch of its own, as in the official
+    code; `"first"`: the batch of the round's first local step; `"all"`: all, as always outside training.
 
     As in the official code and not in the paper: m and s are mean and deviation of the first descriptor's entries,
-    frozen, and saved with the model; no ReLU precedes the hypernetwork's last layers; l = int(1 + n/4); lambda_h and
-    lambda_v are 0, where the paper has 0.001 (A.2). 2 lambda_theta is the clients' weight decay. The paper's run:
-    lr=0.002, clip=50, weighting=uniform, steps=50, batch=32. Stored: nothing on clients. Sent down: eta_v, theta_i,
-    d v_i; up: v_i, delta_i, d eta_v. An unseen client sends one descriptor and receives one model, without a step.
+    frozen (here they are saved with the model, too); no ReLU precedes the hypernetwork's last layers; l = int(1 + n/4);
+    lambda_h and lambda_v are 0, where the paper has 0.001, and the clients' weight decay, which is 2 lambda_theta, is
+    5e-5, where the paper has 0 (A.2). The authors' run: lr=0.002, clip=50, weighting=uniform, steps=50,
+    batch=32. Stored: nothing on clients. Sent down: eta_v, theta_i, d v_i; up: v_i, delta_i, d eta_v. An unseen client
+    sends one descriptor and receives one model, without a step.
     """
 
     embedding: str = "auto"
@@ -121,7 +122,7 @@ class Pefll:
     clip: float | None = 50.0
     lambda_h: float = 0.0
     lambda_v: float = 0.0
-    descriptor: str = "first"
+    descriptor: str = "batch"
     server: str = "adam"
 
     delta = PerClient
@@ -176,7 +177,7 @@ class Pefll:
 
 
 @paper(
-    "appendix A.2 and the authors' code",
+    "the authors' code",
     weighting="uniform",
     optimizer="sgd(momentum=0.9, weight_decay=5e-05)",
     lr=0.002,
@@ -195,7 +196,7 @@ def pefll(
     server: str = Pefll.server,
 ) -> Algorithm:
     """A hypernetwork writes each client's model from the client's data: embedding=linear|mlp|cnn, size=S|M|L,
-    descriptor=first|batch|all, server=adam|sgd, where lr=none is 0.0002 or 1 (Scott et al. 2024).
+    descriptor=batch|first|all, server=adam|sgd, where lr=none is 0.0002 or 1 (Scott et al. 2024).
 
     Use it where many clients come that never trained: one pass over a few of their samples gives them a model. The
     server sees each client's descriptor.

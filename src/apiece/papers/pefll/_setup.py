@@ -43,8 +43,9 @@ OPEN = (
     "the clients of a round: 5 % of all clients, 5 of 100, as in the authors' code, drawn among those that train",
     "the mask: PeFLL's clients predict only the classes that they have, as in its authors' code; no baseline's do "
     "(`pefll-mask` has both)",
-    "the descriptor: int(1 + n/4) numbers, where A.2 has n/4, and of all samples of a client when it predicts, where "
-    "A.2 has one batch of 32; the hypernetwork has no ReLU before its last layers, where Table 4 has one: the code's",
+    "the descriptor: of a batch of its own in training, and int(1 + n/4) numbers, where A.2 has n/4; of all samples of "
+    "a client when it predicts, where A.2 has one batch of 32; the hypernetwork has no ReLU before its last layers, "
+    "where Table 4 has one: the code's",
 )
 OPEN_BASELINES = (
     "the baselines' step sizes, which the paper searches by a grid that it does not name: 0.01; for pFedMe its "
