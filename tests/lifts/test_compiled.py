@@ -67,6 +67,16 @@ RECORDED = [
 
 # a subject catches a number of the first round that its recording keeps
 @pytest.mark.slow
+@pytest.mark.parametrize("chunk, clients, alone", [(3, 5, 0), (2, 3, 0), (4, 7, 0), (5, 16, 0), (5, 3, 3), (3, 2, 2)])
+def test_the_rest_of_a_cohort_fills_a_call_of_the_same_program(chunk, clients, alone, monkeypatch):
+    """Uncompiled it would take longer than the others together; a few who are no rest are not worth a program."""
+    few, lift = list[int](), recorded(chunk)
+    monkeypatch.setattr(lift, "few", lambda *call: few.append(len(call[-1])) or Compiled.few(lift, *call))
+    everyone = clusters((12,) * clients)
+    run(federate(named.fedavg(), mlp()), everyone, Work(2, None, 4), [range(clients)], lift=lift)
+    assert sum(few) == alone and len(programs(lift)) == (not alone)
+
+
 @pytest.mark.parametrize(
     "subject, module, settings", tiers.but(RECORDED[1:2], RECORDED), ids=lambda value: getattr(value, "name", "")
 )

@@ -121,7 +121,7 @@ def test_what_asks_it_in_another_way_is_not_recorded():
 
 
 def test_calls_that_are_not_full_and_ragged_clients():
-    """They are filled up and masked; a client alone is not worth a recording."""
+    """They are filled up and masked."""
     recorder, cohorts = Recorder(), [range(7)] * 4
     assert both(named.scaffold(), Graphs(5, recorder), cohorts, Work(Between(1, 3), None, 4), (8,) * 7) < 1e-12
     assert recorder.replayed

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -28,6 +28,7 @@ from apiece.engine.stepping import Batched, Loop
 from apiece.system.device import Crossing, in_turn, to_device
 
 Make = Callable[[], Any]  # makes one client's ClientTask
+FEW = 4  # fewer clients, if they are not the rest of others, are not worth a program of their own
 
 # The mean of a channels-last image under vmap, in every ResNet: its loop over clients takes no time
 warnings.filterwarnings("ignore", ".*batching rule for aten::as_strided_")
@@ -112,30 +113,32 @@ class Vectorized(Parallel):
         return f"{type(self).__name__}({self.chunk}, {self.workers})"
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
-        def begin(chunk: list[Make]) -> Crossing:
+        def begin(number: int, chunk: list[Make]) -> Crossing:
             clients = [task() for task in chunk]
             alike: dict[Any, list[int]] = {}
             for place, key in enumerate(_shapes(clients)):
                 alike.setdefault(key, []).append(place)
             made, events = dict[int, Any](), list[Any]()
             for places in alike.values():
-                parts = self.fitting(operation, shared, [clients[p] for p in places])
+                rest = number and len(alike) == 1  # of clients that have filled other calls
+                together = self.together if rest or len(places) >= min(FEW, self.chunk) else self.few
+                parts = self.fitting(together, operation, shared, [clients[p] for p in places])
                 made |= zip(places, chain.from_iterable(part.thing for part in parts), strict=True)
                 events += [event for part in parts for event in part.events]
             return Crossing([made[place] for place in range(len(chunk))], tuple(events))
 
         tasks = iter(tasks)
         chunks = iter(lambda: list(islice(tasks, self.chunk)), [])
-        for some in in_turn(self.in_order(lambda chunk=chunk: begin(chunk) for chunk in chunks)):
+        for some in in_turn(self.in_order(partial(begin, *chunk) for chunk in enumerate(chunks))):
             yield from some
 
-    def fitting(self, operation: Callable, shared: Any, clients: list[Any]) -> list[Crossing]:
+    def fitting(self, together: Callable, operation: Callable, shared: Any, clients: list[Any]) -> list[Crossing]:
         """The operation's replies for these clients, in one call or in as many as a GPU has memory for."""
         parts, rest = list[Crossing](), clients
         while rest:
             some, fits = rest[: self.chunk], True
             try:
-                parts.append(self.together(operation, shared, some))
+                parts.append(together(operation, shared, some))
             except torch.OutOfMemoryError:
                 if len(some) == 1:
                     raise
@@ -157,6 +160,10 @@ class Vectorized(Parallel):
         """The operation's replies for these clients, in one call."""
         call = mapped(operation, Batched.of(clients), len(clients))
         return replies(self.call(call, *stacked(shared, clients)), len(clients), shared.buffers.device)
+
+    def few(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
+        """The same for few clients who are not the rest of others: alone, or with batches of other shapes."""
+        return self.together(operation, shared, clients)
 
     def call(self, function: Callable, *of: Any) -> Any:
         """The result of a function of stacked clients, called in this lift's way."""

@@ -20,8 +20,6 @@ from apiece.engine.stepping import Batched, Begun
 from apiece.lifts.lift import Rewritten, mapped, padded, replies, stacked
 from apiece.system.device import Crossing, scalar
 
-FEW = 4  # fewer clients with batches of one shape are not worth a program
-
 
 class Flat(NamedTuple):
     """A tree taken apart: its tensors, all its leaves with `Tensor` for each tensor, and its structure."""
@@ -67,10 +65,14 @@ class Recorded(Rewritten):
         """
         raise NotImplementedError
 
+    def few(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
+        """As it is: so few are not worth a program of their own."""
+        with _GATE.many():
+            return super().together(operation, shared, clients)
+
     def together(self, operation: Callable, shared: Any, clients: list[Any]) -> Crossing:
-        if len(clients) < min(FEW, self.chunk) or operation in self.refused:
-            with _GATE.many():
-                return super().together(operation, shared, clients)
+        if operation in self.refused:
+            return self.few(operation, shared, clients)
         begun = Begun(shared.round, self.asked.setdefault(operation, set()))
         inputs, device = self._inputs(shared, clients), shared.buffers.device
         stepping = replace(Batched.of(clients), begun=begun)
