@@ -62,9 +62,9 @@ def joint(federated: Any, data: Any, ran: Any, who: list[int], weights: list[flo
     b, params = federated.setup.broadcast, ran.servers[0].params.clone().requires_grad_()
     memory, total = ran.servers[1].broadcast, torch.zeros(())
     for c, w in zip(who, weights, strict=True):
-        first = data.samples(c).batch(WORK.batches(0, 0, data.names[c], data.size(c), 3)[0])
+        described = data.samples(c).batch(WORK.described(0, 0, data.names[c], data.size(c)))
         phi, eta = params[: b.split], params[b.split :]
-        theta = b.generate(eta, (b.embed(phi, first) - memory.mean) / memory.deviation)
+        theta = b.generate(eta, (b.embed(phi, described) - memory.mean) / memory.deviation)
         total = total + w * ran.answers[0].rows[c].delta.x @ theta
     return torch.autograd.grad(total, params)[0]
 
@@ -97,7 +97,7 @@ def test_who_misses_the_last_phase_is_absent(monkeypatch):
 def test_the_first_descriptor_is_frozen():
     data, federated = images(), bound(Pefll("cnn"))
     ran = run(federated, data, WORK, [(2, 3), (0, 1, 4)], 0.2)
-    rows = WORK.batches(0, 0, "c2", data.size(2), 3)[0]
+    rows = WORK.described(0, 0, "c2", data.size(2))
     split = federated.setup.broadcast.split
     e = federated.setup.broadcast.embed(ran.servers[0].params[:split], data.samples(2).batch(rows))
     assert ran.servers[0].broadcast == Affine(torch.zeros(()), torch.zeros(()))

@@ -20,7 +20,7 @@ from apiece.vector.space import Space
 
 @dataclass(frozen=True)
 class Piece:
-    """A change to federated averaging, by the slots that it fills: they stand below in the order of one round.
+    """A change to federated averaging, by the slots that it fills: they stand below in the order of a run.
 
     >>> from dataclasses import dataclass
     >>> from apiece import algorithm, federate

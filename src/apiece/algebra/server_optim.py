@@ -66,9 +66,9 @@ def gain(server: Optimizer) -> float:
 class Momentum:
     """FedAvgM (Hsu et al. 2019): v <- beta v + g;  theta <- theta - lr v.
 
-    v is 0 at first; beta is 0.9 in FedExP's code, and 0.1 in FedCOG's tables. Stored: v [D], on the server, and nothing
-    on a client. Sent: nothing beside the model. An unseen client uses the global model. All this holds for the other
-    forms of it, below.
+    v is 0 at first; beta is 0.9 in FedExP's code, and 0.1 in FedCOG's appendix A.2.2. Stored: v [D], on the server, and
+    nothing on a client. Sent: nothing beside the model. An unseen client uses the global model. All this holds for the
+    other forms of it, below.
     """
 
     beta: float = 0.9
@@ -141,7 +141,7 @@ class _AdaptiveServer:
     """Reddi et al. 2021, Algorithm 2: m <- b1 m + (1 - b1) g;  v by rule;  theta <- theta - lr m / (sqrt(v) + tau).
 
     m is 0 at first and v `initial`; neither is corrected for it. In the paper's symbols g is -Delta_t, and eta is lr.
-    FedInit's tables have FedAdam with lr=0.1, tau=0.01 and initial=0.
+    FedInit's paper has FedAdam with lr=0.1, its code also tau=0.01 and initial=0.
     Stored: m and v [D], on the server, and nothing on a client. Sent: nothing beside the model. An unseen client
     uses the global model.
     """

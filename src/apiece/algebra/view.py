@@ -67,7 +67,7 @@ class View(NamedTuple):
     start: Tensor  # where the current interval of training began
     end: Tensor  # where training is now
     steps: Tensor  # local steps taken since `start`: [], or [D] where groups differ
-    gradient: Tensor  # mean task gradient since `start`, clipped, uncorrected; empty unless a piece `reads` it
+    gradient: Tensor  # mean gradient of the objective since `start`, clipped, uncorrected; empty unless `reads` has it
     shared: Tensor  # which parameters are ever synchronized, bool
     lr: Rate  # the local step size of this round: a number, or [D]
     round: int | Tensor  # the number of rounds before this one

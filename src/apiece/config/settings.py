@@ -91,7 +91,7 @@ class Config:
     sampling: Literal["fixed", "bernoulli"] = "fixed"
     """A cohort of fixed size, or each client independently with the cohort's share as probability."""
     absent: float = 0.0
-    """The share of a cohort that does not answer."""
+    """The probability with which an asked client does not answer."""
     rounds: int = 50
     """Rounds."""
     steps: str = "50"

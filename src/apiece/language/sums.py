@@ -20,7 +20,7 @@ def fedavg() -> Algorithm:
     return algorithm(name="fedavg")
 
 
-@paper("its experiments", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)")
+@paper("its experiments and its code", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=0.0001)")
 def fedals(
     alpha: int = 10, head: str | int | None = None, cohort: str = Algorithm.cohort, phase: str = Algorithm.phase
 ) -> Algorithm:

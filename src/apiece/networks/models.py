@@ -64,7 +64,7 @@ def cnn_fedcog(shape: Shape, classes: int) -> nn.Sequential:
 def cnn_fedcog_cifar100(shape: Shape, classes: int) -> nn.Sequential:
     """FedCOG's network for CIFAR-100: conv3x3(16), pool, conv3x3(32), pool, conv3x3(64), pool, linear(128), linear(C).
 
-    Ye et al. 2024, appendix A.4.3; the text omits the third pool, which the parameter count and the official code have.
+    Ye et al. 2024, appendix A.2.1; the text omits the third pool, which the parameter count and the official code have.
     Parameters: 69,380 for 3x32x32 and 100 classes. UserError for images smaller than 22x22.
     """
     layers, features = _trunk("cnn_fedcog_cifar100", shape, widths=(16, 32, 64), kernel=3, smallest=22)
@@ -126,9 +126,10 @@ def resnet18_gn(shape: Shape, classes: int, groups: int = 2) -> nn.Sequential:
 def vgg11(shape: Shape, classes: int) -> nn.Sequential:
     """VGG-11 for 32x32 images: 3x3 convolutions 64, 128, 256 (2), 512 (2), 512 (2), a pool after each width, linear(C).
 
-    Simonyan and Zisserman 2015 (configuration A) as in FedInit's experiments: no BatchNorm, no hidden linear layers.
-    Larger images are averaged to 1x1 before the head. Initialized as torchvision does it: convolutions He normal (fan
-    out), head normal(0, 0.01), biases 0. Parameters: 9,225,610 for 3 channels and 10 classes. UserError below 32x32.
+    Simonyan and Zisserman 2015 (configuration A), without BatchNorm and hidden linear layers: FedInit's paper has
+    no more than the name, and its code no such network. Larger images are averaged to 1x1 before the head.
+    Initialized as torchvision does it: convolutions He normal (fan out), head normal(0, 0.01), biases 0.
+    Parameters: 9,225,610 for 3 channels and 10 classes. UserError below 32x32.
     """
     channels, _, _ = _image("vgg11", shape, smallest=32)
     layers: dict[str, nn.Module] = {}

@@ -69,6 +69,7 @@ class FedCM(Piece):
     optimizer="sgd(weight_decay=0.001)",
     lr=0.1,
     schedule="exponential(0.998)",
+    clip=10.0,
 )
 def fedcm(alpha: float = FedCM.alpha) -> Algorithm:
     """Client-level momentum: alpha of the gradient, the rest the server's last direction (Xu et al. 2021).

@@ -39,18 +39,20 @@ class FedCOG(Piece):
     """x <- argmin_x loss(global; x, y) + dis (1 - JS(p(global; x), p(model; x)));
     theta <- argmin_theta loss(theta; the client's data) + kd_weight T^2 KL(p_T(global; x) || p_T(theta; x)).
 
-    Ye et al., "Fake It Till Make It: Federated Learning with Consensus-Oriented Generation", ICLR 2024, Algorithm 1,
-    lines 5 and 8, equations (1) to (3). `model` is the client's model at the end of its last training
-    (theta_k^{t-1,tau}); before the first one, dis is 0. The targets complement the client's classes, d^ = max(d) - d by
-    largest remainder, or are uniform (A.1.1). kd_weight="counts": the weights are |d| and |d^|, each divided by their
-    sum (A.2.2). Where a sample can have several labels (FLAIR), |d| counts labels instead of samples, each target has
-    one label, each label has a probability of its own, and JS and KL are means over labels. T is the temperature, which
-    divides the outputs: 1 in the paper, and in the run of the authors' code. Each step distills `batch` samples of the
-    set, in passes over it: all passes have the same random order (shuffle=once), or each has another one, as with the
-    authors' loader (shuffle=each_pass); the loader begins each pass with a new batch, whereas here a batch may span two
-    passes. Both models are in evaluation mode. A personal parameter of the global model is the client's own; under
-    FedALS the teacher inside an interval is the new head on the body that was sent when the interval opened. Stored:
-    the client's model. Sent: nothing extra. An unseen client uses the global model.
+    Ye et al., "Fake It Till Make It: Federated Learning with Consensus-Oriented Generation", ICLR 2024, Algorithm
+    1, lines 5 and 8, equations (1) to (3). `model` is the client's model at the end of its last training
+    (theta_k^{t-1,tau}); before the first one, dis is 0. The targets complement the client's classes, d^ = max(d) -
+    d by largest remainder, or are uniform (A.1.1). The first `wait` rounds are without generation: none in
+    Algorithm 1, 50 in the paper's runs (6.2). kd_weight="counts": the weights are |d| and |d^|, each divided by
+    their sum (A.2.2). Where a sample can have several labels (FLAIR), |d| counts labels instead of samples, each
+    target has one label, each label has a probability of its own, and JS and KL are means over labels. T is the
+    temperature, which divides the outputs: 1 in the paper, and in the run of the authors' code. Each step distills
+    `batch` samples of the set, in passes over it: all passes have the same random order (shuffle=once), or each has
+    another one, as with the authors' loader (shuffle=each_pass); the loader begins each pass with a new batch,
+    whereas here a batch may span two passes. Both models are in evaluation mode. A personal parameter of the global
+    model is the client's own; under FedALS the teacher inside an interval is the new head on the body that was sent
+    when the interval opened. Stored: the client's model. Sent: nothing extra. An unseen client uses the global
+    model.
     """
 
     kd_weight: float | str = 0.01
@@ -197,7 +199,8 @@ def fedcog(
     shuffle: str = FedCOG.shuffle,
 ) -> Algorithm:
     """Inputs made from the shared model complement a client's data: kd_weight=counts, targets=complementary|uniform,
-    source=inputs|network(latent=256, width=128), shuffle=once|each_pass (Ye et al. 2024).
+    source=inputs|network(latent=256, width=128), shuffle=once|each_pass; wait: rounds before the first in which inputs
+    are made, 50 in the paper's runs (Ye et al. 2024).
 
     Use it for images on few clients that each lack classes, where they can compute much more than in FedAvg: each
     client makes inputs by descent in every round.

@@ -55,8 +55,8 @@ def correlation(z: Tensor) -> Tensor:
 
 @paper("the authors' code on CIFAR-10", weighting="samples", optimizer="sgd(momentum=0.9, weight_decay=1e-05)", lr=0.01)
 def feddecorr(beta: float = FedDecorr.beta) -> Algorithm:
-    """A penalty on correlated features of a batch (Shi et al. 2023); beta=0.01 is from FedCOG's tables, the authors'
-    code has 0.1.
+    """A penalty on correlated features of a batch (Shi et al. 2023); beta=0.01 is from FedCOG's appendix A.2.2, the
+    authors' code has 0.1.
 
     Use it as an addition to another algorithm where clients hold few classes: it sends and keeps nothing.
     """

@@ -70,7 +70,7 @@ class FedDyn(Piece):
 @paper("the authors' code on CIFAR-10", weighting="uniform", optimizer="sgd(weight_decay=0.001)", lr=0.1, clip=10.0)
 def feddyn(alpha: float = FedDyn.alpha, mean: str = FedDyn.mean) -> Algorithm:
     """Corrections make the clients' optima agree with the pooled one: mean=clients|model (Acar et al. 2021); alpha=0.1
-    is from FedInit's tables, the authors' code has 0.01.
+    is from FedInit's code, the authors' code has 0.01.
 
     Use it in long runs where clients differ and each is asked regularly: it settles where the pooled loss is lowest.
     Where few clients are asked, clip gradients or lower the step size, since its state on the server can grow.

@@ -20,8 +20,8 @@ class FedSAM(Piece):
     Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, Algorithm 1 (FedSAM). The
     gradient of F is clipped like any other, and corrections are added after it; the ascent follows f's own gradient,
     unclipped. f includes the terms of the pieces named before this one. A step costs two gradients. rho is 0.1 in
-    FedInit's code and 0.5 in FedCOG's tables. Stored: nothing. Sent: nothing extra. An unseen client uses the global
-    model.
+    FedInit's code and 0.5 in FedCOG's appendix A.2.2. Stored: nothing. Sent: nothing extra. An unseen client uses the
+    global model.
     """
 
     rho: float = 0.1

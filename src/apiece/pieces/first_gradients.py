@@ -14,7 +14,8 @@ class FirstGradients(Piece):
     """In the first round g = grad f_i(start) in every local step, and kept = start; later rounds are unchanged.
 
     Chen et al., "Sharper Convergence Guarantees for Federated Learning with Partial Model Personalization", 2023,
-    section 4.2, whose variates start as c_i = grad f_i(x, y_i) and c = mean_i c_i, as in Karimireddy et al. 2020: with
+    section 4.2, as we read it (the text at hand lacks the formula): its variates start as c_i = grad f_i(x, y_i) and
+    c = mean_i c_i, as in Karimireddy et al. 2020. With
     SCAFFOLD's rule, c_i is then the mean gradient of the round's batches at the initial models. The first round asks
     every client; an absent client starts with 0. Stored: nothing. Sent: nothing extra, but that round counts as one of
     the run's. An unseen client is served as without this piece.

@@ -36,10 +36,10 @@ class Inputs:
 class Network:
     """Inputs are a network's outputs on noise; its weights and the noise are learnt, anew in each round.
 
-    FedCOG, appendix A.4.2: for images, a linear layer to `width` maps of a quarter of each side (8192 numbers for 32 x
-    32), enlarged twice by 2, with three 3 x 3 convolutions; for samples of another shape, two linear layers. Our
-    choice, for the paper is silent: the outputs of every layer are standardized over the generated set, the last ones
-    too, as normalized samples are.
+    FedCOG, appendix A.4.2 and its code: for images, a linear layer to `width` maps of a quarter of each side (8192
+    numbers for 32 x 32), enlarged twice by 2, with three 3 x 3 convolutions; for samples of another shape, two
+    linear layers. Our choice, for the paper is silent: the outputs of every layer are standardized over the
+    generated set, the last ones too, as normalized samples are.
     """
 
     latent: int = 256

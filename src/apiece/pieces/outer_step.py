@@ -98,9 +98,10 @@ def scaffold_p(
         c <- c + (1/N) sum_{i in S} (c_i' - c_i)                                              line 13
 
     where c_i' is the new c_i and N counts all clients; the variates of y stay 0. init_control=zero: c_i and c start at
-    0. init_control=grad: they start as in the paper's proofs, c_i = grad_x f_i(x, y_i) and c = mean_i c_i, from a first
-    round that asks every client and moves no model (`FirstGradients`). control=difference: line 10 as SCAFFOLD's line
-    12 (`Scaffold`). Stored: y_i, c_i, and c on the server. Sent: x and c down, x_{K,i} and c_i' - c_i up. An unseen
+    0. init_control=grad: they start as in the paper's proofs, as we read them, c_i = grad_x f_i(x, y_i) and
+    c = mean_i c_i, from a first round that asks every client and moves no model (`FirstGradients`).
+    control=difference: line 10 as SCAFFOLD's line 12 (`Scaffold`). The text at hand lacks formulas: lines 9 and 10 are
+    as we read them. Stored: y_i, c_i, and c on the server. Sent: x and c down, x_{K,i} and c_i' - c_i up. An unseen
     client is served as under `fedavg_p`.
 
     Use it in place of `fedavg_p` where the shared parameters drift: many local steps on clients that differ, each of

@@ -51,7 +51,7 @@ class Proximal(Piece):
 @paper("its experiments", weighting="samples", optimizer="sgd")
 def fedprox(mu: float = Proximal.mu, center: str = Proximal.center) -> Algorithm:
     """A proximal term holds training near its start or the server's model: center=start|server (Li et al. 2020);
-    mu=0.01 is from FedCOG's tables.
+    mu=0.01 is from FedCOG's appendix A.2.2.
 
     Use it where clients do very different amounts of local work, or where long local training leaves the shared model
     too far behind. With a small mu it differs little from FedAvg.
