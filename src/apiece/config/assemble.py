@@ -94,11 +94,10 @@ class Experiment:
 
     def cohort_of(self, round: int) -> list[int]:
         """The clients asked in round 0, 1, ...; `held` keeps a cohort for the longest period."""
-        place, periods = self.training, self.federated.setup.periods
-        if round == 0 and any(piece.asks_all for piece in self.federated.setup.pieces):
+        place, setup = self.training, self.federated.setup
+        if round == 0 and any(piece.asks_all for piece in setup.pieces):
             return list(in_order(place.names, place.participants))
-        held = self.federated.setup.algorithm.cohort == "held"
-        draw = int(periods.slowest.interval(round)) if held else round
+        draw = int(setup.periods.slowest.interval(round)) if setup.algorithm.cohort == "held" else round
         if self.sampling is not None:
             return given_cohort(self.sampling, self.config.seed, draw, place.participants)
         if self.config.sampling == "bernoulli" and len(place.participants) > 1:

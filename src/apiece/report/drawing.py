@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -137,20 +137,17 @@ def named_rows(axes: Axes, names: list[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def blank(width: float, height: float) -> tuple[Figure, Axes]:
-    """An empty figure, sized in inches, whose text is measured for its margins."""
+def blank(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> tuple[Figure, Axes]:
+    """An empty figure, sized in inches; its text is measured for its margins, unless it has no layout."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout=layout)
     return figure, figure.add_subplot()
 
 
 def panel(height: float = 2.7) -> tuple[Figure, Axes]:
     """An empty panel of the page, as wide as all its panels; `fit` gives it margins when it is full."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2, height))
-    return figure, figure.add_subplot()
+    return blank(4.2, height, layout=None)
 
 
 def fit(axes: Axes) -> None:

@@ -70,7 +70,7 @@ CARD = Card(
             columns={name(a): {"split": f"dirichlet_prior(0.3, alpha_unseen={a})"} for a in (0.1, 1.0)},
         ),
         "cpu": Scale(
-            "100 clients (4 a round, not 5), the two ends of alpha, three methods, 150 rounds instead of 5,000.",
+            "100 clients (4 a round), both ends of alpha, three methods, 150 rounds, not 5,000; PeFLL as in Table 1.",
             {"clients": 100, "cohort": 0.05, "rounds": 150, "eval_every": 150, "panel": 1},
             columns={name(a): {} for a in (0.1, 1.0)},
             rows={"Local": ALONE, "kNN-Per": {}, "PeFLL": pefll(embedding="cnn", descriptor="first")},

@@ -70,7 +70,7 @@ CARD = Card(
         ),
         "cpu": Scale(
             "CIFAR-10 with 100 clients, 300 rounds instead of 5,000 (Local: 60 passes instead of 200), 4 clients a "
-            "round instead of 5 (5 % of the 90 that train); in training PeFLL's descriptors are of a step's batch.",
+            "round, not 5 (5 % of the 90 that train); PeFLL's descriptors in training: of the first step's batch.",
             {"rounds": 300, "eval_every": 100, "cohort": 0.05}, columns={shared.FIRST: {}},
             rows={row: {} for row in shared.BASELINES} | {"Local": {"rounds": 60, "cohort": 1.0}}
             | {"PeFLL": shared.pefll(embedding="auto", descriptor="first")},
