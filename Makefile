@@ -18,7 +18,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 demo: $(VENV)/ready  ## a complete comparison on bundled data, with a report
 	$(RUN)/python examples/demo.py
 
-test: $(VENV)/ready  ## the fast tests and the doctests: about a quarter of an hour on two cores
+test: $(VENV)/ready  ## the fast tests and the doctests: five to fifteen minutes on two cores
 	$(TESTS) -m "not slow"
 
 lint: $(VENV)/ready

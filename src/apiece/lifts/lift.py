@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_flatten
 from apiece.engine.state import Reply
 from apiece.engine.stepping import Batched, Loop
 from apiece.system.device import Crossing, in_turn, to_device
+from apiece.system.typed import map_tree
 
 Make = Callable[[], Any]  # makes one client's ClientTask
 FEW = 4  # fewer clients, if they are not the rest of others, are not worth a program of their own
@@ -87,13 +88,16 @@ class Parallel:
 
 
 class Threaded(Parallel):
-    """Clients in parallel threads."""
+    """Clients in parallel threads. Each has the shared values as tensors of its own, so that torch counts apart what each
+    changes in place: a slot that does so is refused by its own name.
+    """
 
     way = "side by side in threads"
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
         stepping = Loop()
-        return self.in_order(lambda task=task: operation(stepping, shared, task()) for task in tasks)
+        own = partial(map_tree, lambda leaf: leaf.data if isinstance(leaf, Tensor) else leaf, shared)
+        return self.in_order(lambda task=task: operation(stepping, own(), task()) for task in tasks)
 
 
 class Vectorized(Parallel):
