@@ -88,8 +88,8 @@ class Parallel:
 
 
 class Threaded(Parallel):
-    """Clients in parallel threads. Each has the shared values as tensors of its own, so that torch counts apart what each
-    changes in place: a slot that does so is refused by its own name.
+    """Clients in parallel threads. Each has the shared values as tensors of its own, so that torch counts apart what
+    each changes in place: a slot that does so is refused by its own name.
     """
 
     way = "side by side in threads"
