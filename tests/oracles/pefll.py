@@ -19,7 +19,7 @@ from .problem import CLASSES, Fixture, Round, known
 
 PHI = DESCRIPTOR * (CLASSES + 1)
 PARAMETERS = 0.5 * np.random.Generator(np.random.Philox(11)).normal(size=PHI + ETA)
-EXAMPLE: dict = {"lr": 0.03, "clip": 2.0, "momentum": 0.9, "weight_decay": 0.01, "lambda_h": 0.05, "lambda_v": 0.02}
+EXAMPLE: dict = {"lr": 0.04, "clip": 3.0, "momentum": 0.9, "weight_decay": 0.01, "lambda_h": 0.05, "lambda_v": 0.02}
 MUTATIONS = {
     "own": "every descriptor normalized by its own mean and deviation, not v = (e - m)/s by those kept",
     "refit": "m and s taken anew from each round's first client",
