@@ -217,6 +217,12 @@ TOML = [
     ('algorithm = "a\\u0000b"', "no file can hold"),
     ('out = ""', "out is empty"),
     ("lr = 1e400", "lr=inf must be finite"),
+    ("steps = 5\nepochs = 2", "steps and epochs are both given, and only epochs would count: leave one out"),
+    ("seed = 5\nseeds = [0, 1]", "seed and seeds are both given"),
+    ("target-column = 'a'\ntarget_column = 'b'", "target_column is given twice, with - and with _"),
+    ("rounds = 5\n[config]\nlr = 0.1", "'rounds' stands beside [config], where it would not count"),
+    ("[config]\nlr = 0.1\n[own]\nrounds = 5", "'own' stands beside [config]"),
+    ("metrics = ['f1']\n[config]\nlr = 0.1", "'metrics' stands beside [config]"),
 ]  # fmt: skip
 
 
@@ -311,6 +317,9 @@ OTHERS = [
     ({"data": ""}, "data is empty"),
     ({"init": ""}, "init is empty"),
     ({"model": "mlp(hidden=abc)"}, "hidden must be a list"),
+    ({"epochs": 2}, "steps and epochs are both given, and only epochs would count: leave one out."),
+    ({"epochs": 2, "steps": len}, "steps and epochs are both given: leave one out."),
+    ({"best-by": "a", "best_by": "b"}, "best_by is given twice"),
 ]  # fmt: skip
 
 
