@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -289,6 +290,44 @@ def test_models_and_losses_that_do_not_fit():
     refused("augment='flip' is for images", augment="flip")
     refused("seeds=[0, 1]", "one run", seeds=(0, 1))
     refused("no setting 'round'", "did you mean 'rounds'", round=3)
+
+
+class Own(nn.Module):
+    """A linear model with a function of itself and x as its forward pass, and a parameter that nothing uses."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.unused, self.function = nn.Linear(4, 3), nn.Parameter(torch.ones(2)), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, x)
+
+
+def test_models_and_losses_that_fail_are_said_before_the_first_round():
+    """Whatever a program raises; a gradient is tried, too, as some fail in training alone."""
+    own = lambda function, **more: {"model": Own(function), **more}
+    plain = lambda m, x: m.linear(x)
+    takes, trained = "the model does not take samples of shape [4]: ", "the model cannot be trained on samples of shape"
+    refused(takes, "KeyError: 'a'.", **own(lambda m, x: {}["a"]))
+    refused(takes, "StopIteration.", **own(lambda m, x: next(iter([]))))
+    refused(trained, "ZeroDivisionError: ", **own(lambda m, x: 1 / 0 if m.training else m.linear(x)))
+    refused(trained, "mat1 and mat2", **own(lambda m, x: m.linear(x[:, :3] if m.training else x)))
+    refused(trained, "inplace operation", **own(lambda m, x: (y := m.linear(x).sigmoid()) * y + y.add_(1)))
+    refused(trained, "the loss has no gradient", **own(lambda m, x: m.linear(x).detach()))
+    refused(trained, "the loss has no gradient", **own(plain, loss=lambda o, y: (o.argmax(1) != y).float().mean()))
+    refused("the loss does not take outputs [2, 3]", "OSError: gone", **own(plain, loss=lambda o, y: gone()))
+    assert federate(Own(plain), (X, Y), clients=3, rounds=1, split="iid", steps=1).metrics
+
+
+def gone() -> None:
+    raise OSError("gone")
+
+
+def test_a_model_that_fails_at_a_batch_of_one_is_refused_where_there_is_one():
+    """It is tried anyway, and may fail by any error."""
+    model = Own(lambda m, x: m.linear(x) if len(x) > 1 or not m.training else 1 / 0)
+    federate(model, (X, Y), clients=3, rounds=1, split="iid", steps=1)
+    refused("has a batch of one, and the model cannot", "ZeroDivisionError", model=model, batch=1)
 
 
 OTHERS = [

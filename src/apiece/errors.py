@@ -70,6 +70,12 @@ def said(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
+def typed(error: BaseException) -> str:
+    """The same after the error's type, for what another's code raised."""
+    kind, text = type(error).__name__, said(error)
+    return text if text == kind else f"{kind}: {text}"
+
+
 def with_extra(extra: str) -> str:
     """How to install the packages of an extra: the advice where one of them is missing."""
     return f'run pip install ".[{extra}]" in a clone of apiece'
