@@ -16,6 +16,7 @@ from torch import nn
 from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
+from apiece.data.sources import load
 from apiece.errors import USUAL, UserError
 from apiece.experiment.folders import LOCK
 from apiece.experiment.launch import federate
@@ -328,6 +329,32 @@ def test_a_model_that_fails_at_a_batch_of_one_is_refused_where_there_is_one():
     model = Own(lambda m, x: m.linear(x) if len(x) > 1 or not m.training else 1 / 0)
     federate(model, (X, Y), clients=3, rounds=1, split="iid", steps=1)
     refused("has a batch of one, and the model cannot", "ZeroDivisionError", model=model, batch=1)
+
+
+LONG, DIGITS = "a" * 300, "9" * 5000
+LENGTHY = [
+    *(({name: LONG}, f"{name}='aa", "... has a name of more than") for name in ("data", "out", "init", "data_dir")),
+    *(({name: DIGITS}, f"{name}='999", "... has a number of more than 300") for name in ("steps", "resize")),
+    ({"steps": f"uniform(1,{DIGITS})"}, "more than 300 digits"),
+    ({"cohort": DIGITS}, "cohort='999", "... is not allowed"),
+    ({"rounds": DIGITS}, "'999", "... is not a whole number"),
+    ({"split": f'saved("{LONG}")'}, "there is no such file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "said"), [(row[0], row[1:]) for row in LENGTHY])
+def test_names_and_numbers_of_great_length(settings, said):
+    assert len(sentence(run(**settings), *said)) < 900
+    if "rounds" not in settings:
+        with pytest.raises(UserError):
+            federate(**settings)
+
+
+def test_data_of_a_name_of_great_length():
+    with pytest.raises(UserError, match="is neither a data set nor a path"):
+        load(LONG)
+    with pytest.raises(UserError, match="no such file or folder"):
+        load(f"folder/{LONG}.npz")
 
 
 OTHERS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,7 +101,8 @@ def nearest(name: str, allowed: Iterable[str], listed: str = "") -> str:
 def beside(path: str | Path) -> str:
     """Which file may be meant by a path at which nothing lies, as a clause; "" if none there has a near name."""
     place = Path(path)
-    there = [one.name for one in place.parent.iterdir()] if place.parent.is_dir() and not place.exists() else []
+    missing = os.path.isdir(place.parent) and not os.path.exists(place)  # of any length, which Path does not take
+    there = [one.name for one in place.parent.iterdir()] if missing else []
     near = difflib.get_close_matches(place.name, there, n=1, cutoff=0.75)
     return f"{str(place.with_name(near[0]))!r} may be meant" if near else ""
 

@@ -107,7 +107,7 @@ def count_or_share(value: str | int | float, where: str) -> int | float:
             return float(text[:-1]) / 100
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
-        raise UserError(f"{where}={value!r} is not allowed; give a number, a share such as 0.1, or 10%.") from None
+        raise UserError(f"{where}={shown(value)} is not allowed; give a number, a share such as 0.1, or 10%.") from None
 
 
 def _plain(value: Any) -> Any:

@@ -153,8 +153,8 @@ def _opened(
 
 
 def trained(experiment: Experiment, folder: Path) -> Result:
-    """The state of a run's newest whole checkpoint, without its log or further rounds; UserError if there is none, or if
-    the run began with other settings or data.
+    """The state of a run's newest whole checkpoint, without its log or further rounds; UserError if there is none, or
+    if the run began with other settings or data.
     """
     identity.refuse_edited(folder)
     identity.refuse_other_data(folder, experiment)
