@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
 from apiece.data.federation import Federation
+from apiece.data.sources import load
 from apiece.errors import USUAL, UserError
 from apiece.experiment.folders import LOCK
 from apiece.experiment.launch import federate
@@ -217,6 +219,12 @@ TOML = [
     ('algorithm = "a\\u0000b"', "no file can hold"),
     ('out = ""', "out is empty"),
     ("lr = 1e400", "lr=inf must be finite"),
+    ("steps = 5\nepochs = 2", "steps and epochs are both given, and only epochs would count: leave one out"),
+    ("seed = 5\nseeds = [0, 1]", "seed and seeds are both given"),
+    ("target-column = 'a'\ntarget_column = 'b'", "target_column is given twice, with - and with _"),
+    ("rounds = 5\n[config]\nlr = 0.1", "'rounds' stands beside [config], where it would not count"),
+    ("[config]\nlr = 0.1\n[own]\nrounds = 5", "'own' stands beside [config]"),
+    ("metrics = ['f1']\n[config]\nlr = 0.1", "'metrics' stands beside [config]"),
 ]  # fmt: skip
 
 
@@ -285,6 +293,70 @@ def test_models_and_losses_that_do_not_fit():
     refused("no setting 'round'", "did you mean 'rounds'", round=3)
 
 
+class Own(nn.Module):
+    """A linear model with a function of itself and x as its forward pass, and a parameter that nothing uses."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.unused, self.function = nn.Linear(4, 3), nn.Parameter(torch.ones(2)), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, x)
+
+
+def test_models_and_losses_that_fail_are_said_before_the_first_round():
+    """Whatever a program raises; a gradient is tried, too, as some fail in training alone."""
+    own = lambda function, **more: {"model": Own(function), **more}
+    plain = lambda m, x: m.linear(x)
+    takes, trained = "the model does not take samples of shape [4]: ", "the model cannot be trained on samples of shape"
+    refused(takes, "KeyError: 'a'.", **own(lambda m, x: {}["a"]))
+    refused(takes, "StopIteration.", **own(lambda m, x: next(iter([]))))
+    refused(trained, "ZeroDivisionError: ", **own(lambda m, x: 1 / 0 if m.training else m.linear(x)))
+    refused(trained, "mat1 and mat2", **own(lambda m, x: m.linear(x[:, :3] if m.training else x)))
+    refused(trained, "inplace operation", **own(lambda m, x: (y := m.linear(x).sigmoid()) * y + y.add_(1)))
+    refused(trained, "the loss has no gradient", **own(lambda m, x: m.linear(x).detach()))
+    refused(trained, "the loss has no gradient", **own(plain, loss=lambda o, y: (o.argmax(1) != y).float().mean()))
+    refused("the loss does not take outputs [2, 3]", "OSError: gone", **own(plain, loss=lambda o, y: gone()))
+    assert federate(Own(plain), (X, Y), clients=3, rounds=1, split="iid", steps=1).metrics
+
+
+def gone() -> None:
+    raise OSError("gone")
+
+
+def test_a_model_that_fails_at_a_batch_of_one_is_refused_where_there_is_one():
+    """It is tried anyway, and may fail by any error."""
+    model = Own(lambda m, x: m.linear(x) if len(x) > 1 or not m.training else 1 / 0)
+    federate(model, (X, Y), clients=3, rounds=1, split="iid", steps=1)
+    refused("has a batch of one, and the model cannot", "ZeroDivisionError", model=model, batch=1)
+
+
+LONG, DIGITS = "a" * 300, "9" * 5000
+LENGTHY = [
+    *(({name: LONG}, f"{name}='aa", "... has a name of more than") for name in ("data", "out", "init", "data_dir")),
+    *(({name: DIGITS}, f"{name}='999", "... has a number of more than 300") for name in ("steps", "resize")),
+    ({"steps": f"uniform(1,{DIGITS})"}, "more than 300 digits"),
+    ({"cohort": DIGITS}, "cohort='999", "... is not allowed"),
+    ({"rounds": DIGITS}, "'999", "... is not a whole number"),
+    ({"split": f'saved("{LONG}")'}, "there is no such file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "said"), [(row[0], row[1:]) for row in LENGTHY])
+def test_names_and_numbers_of_great_length(settings, said):
+    assert len(sentence(run(**settings), *said)) < 900
+    if "rounds" not in settings:
+        with pytest.raises(UserError):
+            federate(**settings)
+
+
+def test_data_of_a_name_of_great_length():
+    with pytest.raises(UserError, match="is neither a data set nor a path"):
+        load(LONG)
+    with pytest.raises(UserError, match="no such file or folder"):
+        load(f"folder/{LONG}.npz")
+
+
 OTHERS = [
     ({"model": nn.Linear}, "model is the class Linear: give an instance"),
     ({"model": None}, "model is a NoneType"),
@@ -311,6 +383,9 @@ OTHERS = [
     ({"data": ""}, "data is empty"),
     ({"init": ""}, "init is empty"),
     ({"model": "mlp(hidden=abc)"}, "hidden must be a list"),
+    ({"epochs": 2}, "steps and epochs are both given, and only epochs would count: leave one out."),
+    ({"epochs": 2, "steps": len}, "steps and epochs are both given: leave one out."),
+    ({"best-by": "a", "best_by": "b"}, "best_by is given twice"),
 ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from apiece.commands.parsing import sentences
 from apiece.commands.runs import Settings
 from apiece.config.names import SOURCES, refuse_unknown
 from apiece.config.settings import Config
-from apiece.config.tables import from_toml, shared
+from apiece.config.tables import EITHER, from_toml, shared
 from apiece.errors import USUAL, UserError
 from apiece.system import signals
 
@@ -36,7 +36,6 @@ SEVERAL = {
     "--seeds": "--seeds 0,1",
     "--input": "--input age income",
 }  # flags that take several values at once
-EITHER = (("steps", "epochs"), ("seed", "seeds"))  # pairs of settings that exclude each other
 SETTLED = ("run", "grid", "tune", "rehearse")  # the commands that take a run's settings
 
 

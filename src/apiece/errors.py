@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,12 @@ def said(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
+def typed(error: BaseException) -> str:
+    """The same after the error's type, for what another's code raised."""
+    kind, text = type(error).__name__, said(error)
+    return text if text == kind else f"{kind}: {text}"
+
+
 def with_extra(extra: str) -> str:
     """How to install the packages of an extra: the advice where one of them is missing."""
     return f'run pip install ".[{extra}]" in a clone of apiece'
@@ -94,7 +101,8 @@ def nearest(name: str, allowed: Iterable[str], listed: str = "") -> str:
 def beside(path: str | Path) -> str:
     """Which file may be meant by a path at which nothing lies, as a clause; "" if none there has a near name."""
     place = Path(path)
-    there = [one.name for one in place.parent.iterdir()] if place.parent.is_dir() and not place.exists() else []
+    missing = os.path.isdir(place.parent) and not os.path.exists(place)  # of any length, which Path does not take
+    there = [one.name for one in place.parent.iterdir()] if missing else []
     near = difflib.get_close_matches(place.name, there, n=1, cutoff=0.75)
     return f"{str(place.with_name(near[0]))!r} may be meant" if near else ""
 

@@ -241,7 +241,7 @@ def test_whole_numbers_that_a_model_reads_as_tokens():
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 3))
     with pytest.raises(UserError, match="give tokens by name"):
         federate(model, (tokens, Y), **QUICK)
-    with pytest.raises(UserError, match=r"samples of shape \[19\]: [^(]*\([^(]*\) \(a sample has 19 numbers: .*\)$"):
+    with pytest.raises(UserError, match=r"samples of shape \[19\]: [^(]*\([^(]*\) \(a sample has 19 numbers: .*\)\.$"):
         federate(nn.Linear(20, 3), (np.ones((300, 19)), Y), **QUICK)
 
 

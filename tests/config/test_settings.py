@@ -168,7 +168,7 @@ def test_steps_and_epochs():
     assert {info["steps"] for info in made().metrics} == {12}
     drawn = [info["steps"] for info in made(steps="uniform(1,5)", rounds=6).metrics]
     assert len(set(drawn)) > 1 and min(drawn) >= 6 and max(drawn) <= 30
-    result = made(epochs=2, batch=100)
+    result = made(steps="50", epochs=2, batch=100)  # 50 is the default, which folders may have beside
     sizes = [result.experiment.federation.size(c) for c in range(6)]
     assert last(result)["steps"] == sum(2 * -(-size // 100) for size in sizes)
 

@@ -83,3 +83,4 @@ def test_a_run_whose_settings_were_edited_is_not_continued(tmp_path, no_report):
     file.write_text("".join("lr = 0.7\n" if x.startswith("lr = ") else x for x in file.read_text().splitlines(True)))
     assert "lr = 0.7" in file.read_text()
     sentence(cli("resume", tmp_path / "run", "--rounds", 9), "run.toml has other settings than its run began with")
+    sentence(cli("export", tmp_path / "run", "--out", out), "run.toml has other settings than its run began with")

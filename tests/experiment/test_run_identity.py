@@ -61,8 +61,12 @@ def test_a_file_of_data_that_changed_is_refused(tmp_path, no_report):
     arrays = {"x_train": np.random.default_rng(0).normal(size=(100, 4)), "y_train": np.arange(100) % 2}
     np.savez(tmp_path / "data.npz", **arrays)
     assert run(data=tmp_path / "data.npz", out=tmp_path / "run", rounds=1).code == 0
+    served = ("--data", tmp_path / "data.npz", "--out", tmp_path / "model.safetensors")
+    assert cli("personalize", tmp_path / "run", *served).code == 0
     np.savez(tmp_path / "data.npz", **arrays | {"y_train": 1 - arrays["y_train"]})
-    sentence(cli("resume", tmp_path / "run"), "a run on other data")
+    sentence(cli("resume", tmp_path / "run"), "a run on other data: give those that it began with, or begin another.")
+    sentence(cli("personalize", tmp_path / "run", *served), "a run on other data")
+    sentence(cli("export", tmp_path / "run", *served[2:]), "a run on other data")
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------

@@ -196,6 +196,18 @@ def test_a_tracker_that_fails_is_told_everything_after_the_last_round(here, monk
     ]
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"csv": 5}', "[" * 5000, "\xff"])
+def test_damaged_notes_are_refused_before_anything_is_trained(text, here):
+    assert run(track="csv", out=here / "run").code == 0
+    before, notes = metrics(here / "run"), here / "run" / "trackers.json"
+    notes.write_bytes(text.encode("latin-1"))
+    again = ("resume", here / "run", "--rounds", 5)
+    sentence(cli(*again), "trackers.json is damaged", "put it back from a copy, or remove it, and they begin anew.")
+    assert metrics(here / "run") == before
+    notes.unlink()
+    assert cli(*again).code == 0 and [number for number, _ in of_csv(here / "run")] == [1, 2, 3, 4, 5]
+
+
 def test_a_tracker_that_fails_for_good_is_named_once(here, monkeypatch):
     monkeypatch.setattr(track_files._CsvRun, "round", lambda *_: 1 / 0)
     ended = run(track="csv", out="one")

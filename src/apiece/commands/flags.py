@@ -15,7 +15,7 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from apiece.config.settings import GROUPS, Config, about
+from apiece.config.settings import GROUPS, Config, about, shown
 from apiece.config.tables import count_or_share
 
 KINDS = {int: "a whole number", float: "a number"}
@@ -30,7 +30,7 @@ def number(word: str, kind: type) -> Any:
     try:
         return kind(word)
     except ValueError:
-        raise ValueError(f"{word!r} is not {KINDS[kind]}") from None
+        raise ValueError(f"{shown(word)} is not {KINDS[kind]}") from None
 
 
 def registry() -> ConstructorRegistry:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs
 from apiece.config.settings import shown
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
-from apiece.errors import UserError, said
+from apiece.errors import UserError, typed
 from apiece.vector.drawing import Drawing
 from apiece.vector.task import Passes, Task
 
@@ -81,24 +82,16 @@ def check_outputs(
         raise UserError("no client has a training sample: give more data or fewer clients.")
     samples = clients.samples(client)
     x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
-    try:
+    advice = lambda error: _meant_as_tokens(task, theta, buffers, x) or _as_wide(x, error)
+    with _tried(f"the model does not take samples {_shapes(x)}", advice):
         outputs = task.space.outputs(theta, x, buffers)
-    except AttributeError as error:
-        raise UserError(f"the model fails at samples {_shapes(x)}: {said(error)}") from None
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
-        advice = _meant_as_tokens(task, theta, buffers, x) or _as_wide(x, error)
-        raise UserError(f"the model does not take samples {_shapes(x)}: {said(error)}{advice}") from None
     if usual:
         refuse_outputs(task.name, outputs, y, classes)
     task = replace(task, loss=fitting_shape(task.loss, outputs, y))
-    try:
+    shapes = [list(part.shape) for part in (outputs, y) if isinstance(part, torch.Tensor)]
+    took = "outputs {} and labels {}".format(*shapes) if len(shapes) == 2 else "the model's outputs"
+    with _tried(f"the loss does not take {took}"):
         loss = task.loss(outputs, y)
-    except UserError:
-        raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        shapes = [list(part.shape) for part in (outputs, y) if isinstance(part, torch.Tensor)]
-        took = "outputs {} and labels {}".format(*shapes) if len(shapes) == 2 else "the model's outputs"
-        raise UserError(f"the loss does not take {took}: {said(error)}") from None
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
         raise UserError(f"the loss gives {what} for a batch: it must give one number, their mean, as a tensor.")
@@ -106,11 +99,24 @@ def check_outputs(
         raise UserError("all labels are of one class, and there is nothing to learn: give two classes or more.")
     rows = torch.arange(MEASURED, device=samples.index.device) % clients.size(client)
     batch = samples.batch(rows)
-    predicted = task.space.outputs(theta, batch[0], buffers)
+    with _tried(f"the model does not take {MEASURED} samples {_shapes(x)}"):
+        predicted = task.space.outputs(theta, batch[0], buffers)
     task = replace(
         task, metrics=tuple(fitting_metric(metric, predicted, batch[1], MEASURED) for metric in task.metrics)
     )
-    return settled(task, theta, buffers, samples)
+    with _tried(f"the model cannot be trained on samples {_shapes(x)}", _as_constant):
+        return settled(task, theta, buffers, samples)
+
+
+@contextmanager
+def _tried(problem: str, advice: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
+    """Raise UserError, which says the problem first, for whatever a program's model or loss raises in this context."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # another's code may raise anything
+        raise UserError(f"{problem}: {typed(error)}{advice(error)}.") from error
 
 
 def _shapes(tree: Any) -> str:
@@ -127,7 +133,7 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
         return ""
     try:
         task.space.outputs(theta, x.long(), buffers)
-    except (RuntimeError, ValueError, TypeError, IndexError):
+    except Exception:  # as above
         return ""
     return ' (numbers are read as features: give tokens by name, {"input_ids": array}, or a Federation of tensors)'
 
@@ -140,8 +146,15 @@ def _as_wide(x: Any, error: Exception) -> str:
     return f" (a sample has {wide} numbers: begin with a layer that takes as many, as nn.Linear({wide}, ...))"
 
 
+def _as_constant(error: Exception) -> str:
+    """What to do if the loss does not depend on the model, as far as its gradient tells."""
+    lacking = any(words in str(error) for words in ("does not require grad", "not to have been used"))
+    return " (the loss has no gradient: make it of the model's outputs, without detach, argmax, int or NumPy)" * lacking
+
+
 def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any) -> Task:
-    """The task, marked whether its model draws numbers as it trains: found out once, on two of these samples.
+    """The task, marked whether its model draws numbers as it trains: found out once, on two of these samples, with
+    which a gradient is tried.
 
     Raises UserError if numbers come from a hidden generator, because then a seed would not fix the run.
     """
@@ -161,13 +174,12 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
                     f"the model draws random numbers as it {when} that would come from a hidden generator: leave that "
                     "out, or draw in training alone, by dropout, torch.rand, randn, normal or bernoulli."
                 )
-        if not drawing.draws.count:
-            return replace(task, draws=False)
+        task = replace(task, draws=bool(drawing.draws.count))
         passes, gradients = Passes(task, buffers), list[torch.Tensor]()
-        for seed in (0, 1):
+        for seed in (0, 1) if task.draws else (0,):
             torch.manual_seed(seed)
             gradients.append(Loop().differentiate(passes.with_buffers(passes.loss, batch), theta)[0])
-        if not torch.allclose(*gradients, rtol=1e-3, equal_nan=True):
+        if not torch.allclose(gradients[0], gradients[-1], rtol=1e-3, equal_nan=True):
             raise UserError(
                 "the model's gradients depend on a hidden generator, as when a forward pass is run again for them "
                 "(activation checkpointing) or a loss draws: leave that out, or dropout."
@@ -180,7 +192,8 @@ def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, 
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:
-        task.stream().within(task.space.training_outputs)(theta, x, buffers)
+        with _tried("the model cannot be trained on a batch of one sample"):
+            task.stream().within(task.space.training_outputs)(theta, x, buffers)
     except UserError as error:
         for client, name in enumerate(clients.names):
             size = clients.size(client)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from apiece.data.federation import Federation
-from apiece.errors import UserError, said
+from apiece.errors import UserError, typed
 from apiece.vector.task import Task, scores
 
 
@@ -24,12 +24,14 @@ def check_whole_numbers(task: Task, theta: Tensor, buffers: Tensor, clients: Any
             x, y = tree_map(lambda leaf, row=row: leaf[[row, row]], pool)
             try:
                 task.loss(task.space.outputs(theta, x, buffers), y)
-            except (RuntimeError, ValueError, IndexError) as error:
+            except UserError:
+                raise
+            except Exception as error:  # another's code may raise anything
                 numbers = [f"{int(leaf.min())} to {int(leaf.max())}" for leaf in tree_leaves((x, y)) if _whole(leaf)]
                 raise UserError(
                     f"the model or the loss does not take {part} sample {row} (counted from 0), with whole numbers "
-                    f"from {' and from '.join(numbers)}: {said(error)}"
-                ) from None
+                    f"from {' and from '.join(numbers)}: {typed(error)}."
+                ) from error
     _refuse_copies(task, theta, buffers, clients.pool)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def _located_model(text: str) -> str:
 
 def _absolute(path: str) -> str:
     """The absolute path of what exists; any other text unchanged, which is then refused."""
-    return str(Path(path).absolute()) if Path(path).exists() else path
+    return str(Path(path).absolute()) if os.path.exists(path) else path
 
 
 def _placed(call: Call) -> Call:

@@ -56,6 +56,8 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
     if alone and experiment.training is not experiment.federation:
         raise UserError(f"centralized has one client: give {' and '.join(sorted(alone))} as text or a number.")
     if "steps" in objects:
+        if experiment.config.epochs is not None:
+            raise UserError("steps and epochs are both given: leave one out.")
         work = replace(work, steps=ByClient(one_each("steps", objects["steps"], names)), epochs=None)
     task = replace(setup.task, augment=objects["augment"]) if "augment" in objects else setup.task
     changed = replace(

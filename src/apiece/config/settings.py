@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import os
 import re
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal
 
 from apiece.data.catalog import OWN
@@ -14,6 +16,7 @@ from apiece.errors import UserError
 
 AUTO = "auto"  # a split that the data decide
 CLIENTS, BY_DATA = 20, ("natural", "given")  # the number of clients, and the splits whose data say it
+NAME, DIGITS = 255, 300  # the longest name of a file, in bytes, and the longest number in text
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
 # a program may give objects for these
 OBJECTS = ("optimizer", "server", "schedule", "augment", "weighting", "steps", "lr", "sampling")
@@ -252,6 +255,10 @@ def _unwritable(name: str, value: Any) -> str:
         return f"{name} is empty: give a path, or leave it out"
     if "\0" in value or not value.isascii() and value.encode(errors="replace").decode() != value:
         return f"{name}={shown(value)} has a character that no file can hold: give text without it"
+    if name in FILES and any(len(os.fsencode(part)) > NAME for part in PurePath(value).parts):
+        return f"{name}={shown(value)} has a name of more than {NAME} bytes, which no file can have: give a shorter one"
+    if name not in FILES and re.search(rf"\d{{{DIGITS + 1}}}", value):
+        return f"{name}={shown(value)} has a number of more than {DIGITS} digits: give a smaller one"
     return ""
 
 

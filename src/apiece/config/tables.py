@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -25,24 +24,43 @@ LATER = {
     "measure_on": "test",
     "track": "none",
 }  # settings that are left out at this value: folders from before them keep their identity
+EITHER = (("steps", "epochs"), ("seed", "seeds"))  # pairs of settings of which the second replaces the first
+BESIDE = ("config", "resolved", "versions", "metrics")  # the tables of a run.toml, of which the first has the settings
 
 
-def from_toml(path: str | Path, read: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> Config:
-    """The configuration of a TOML file, a run's `run.toml` (its table [config]) or plain keys, as `read` reads it."""
-    table = read_toml(path)
-    inside = table.get("config", table)
-    return from_table(read(inside if isinstance(inside, dict) else table), str(path))
+def from_toml(path: str | Path) -> Config:
+    """The configuration of a TOML file, a run's `run.toml` (its table [config]) or plain keys."""
+    return from_table(settings_in(read_toml(path), path), str(path))
 
 
-def from_table(table: dict[str, Any], where: str) -> Config:
-    """The configuration of plain values by field; raises UserError for an unknown field or a value of another type."""
+def settings_in(table: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """The settings in the table of a file: its table [config], beside which no other may stand, or all of it."""
+    inside = table.get("config")
+    if not isinstance(inside, dict):
+        return table
+    for key, value in table.items():
+        if key not in BESIDE or not isinstance(value[0] if isinstance(value, list) and value else value, dict):
+            raise UserError(f"{path}: {key!r} stands beside [config], where it would not count: move it into [config].")
+    return inside
+
+
+def from_table(table: dict[str, Any], where: str, saved: bool = False) -> Config:
+    """The configuration of plain values by field; raises UserError for an unknown field, a value of another type, and
+    two of which one would not count, unless a folder has them `saved` from a time when they were not refused.
+    """
     values = {}
     for key, value in table.items():
         name = key.replace("-", "_")
         if name not in KINDS:
             raise UserError(f"{where}: there is no setting {key!r}; {nearest(name, KINDS)}")
+        if name in values:
+            raise UserError(f"{where}: {name} is given twice, with - and with _: leave one out.")
         values[name] = _fitting(name, value, where)
-    return Config(**values)
+    config, usual = Config(**values), Config()
+    for one, other in () if saved else EITHER:
+        if all(getattr(config, name) != getattr(usual, name) for name in (one, other)):
+            raise UserError(f"{where}: {one} and {other} are both given, and only {other} would count: leave one out.")
+    return config
 
 
 def _fitting(name: str, given: Any, where: str) -> Any:
@@ -89,7 +107,7 @@ def count_or_share(value: str | int | float, where: str) -> int | float:
             return float(text[:-1]) / 100
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
-        raise UserError(f"{where}={value!r} is not allowed; give a number, a share such as 0.1, or 10%.") from None
+        raise UserError(f"{where}={shown(value)} is not allowed; give a number, a share such as 0.1, or 10%.") from None
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,7 +127,7 @@ def _indices(name: str, own: Any) -> np.ndarray:
 
 def refuse_absent(path: str | Path, called: str) -> None:
     """Raise UserError where no saved split is; `called` is what its sentence begins with."""
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         what = f"{meant(path)}give the path of a split.npz that a run or Split.save wrote"
         raise UserError(f"{called}: there is no such file; {what}.")
 

@@ -103,17 +103,17 @@ def _digits(source: Source, columns: Columns) -> Dataset:
 
 def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     path = Path(name)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path's own, it may be asked for a name that no file can have
         return from_folder(path, columns)
-    if path.is_file() and path.name.endswith(JSONL):
+    if os.path.isfile(path) and path.name.endswith(JSONL):
         refuse_columns(name, Columns(resize=columns.resize, prepare=columns.prepare, fit=columns.fit))
         return from_jsonl(path, reading, "", *columns.text(name))
-    if path.is_file() and path.suffix in TABLES:
+    if os.path.isfile(path) and path.suffix in TABLES:
         return from_table(path, columns)
-    if path.is_file() and path.suffix == ".npz":
+    if os.path.isfile(path) and path.suffix == ".npz":
         refuse_columns(name, columns, images=True)
         return from_npz(path, resize=columns.resize)
-    if path.is_file():
+    if os.path.isfile(path):
         what = f"files that end with {path.suffix}" if path.suffix else "files without an ending"
         raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
     if path.name.endswith(READ) or len(path.parts) > 1:

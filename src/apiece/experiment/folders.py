@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from apiece.config.settings import Config
-from apiece.config.tables import from_toml, to_table
+from apiece.config.tables import from_table, settings_in, to_table
 from apiece.data.columns import PREPARATION
 from apiece.errors import Busy, UserError, meant
 from apiece.language import plugins
@@ -162,7 +162,8 @@ def recorded(folder: Path) -> Config:
 
 def _written(folder: Path) -> Config:
     """The configuration in the folder's run.toml, spelled as it is now."""
-    return from_toml(folder / "run.toml", partial(spelled, words={earlier: now for now, earlier in SPELLED.items()}))
+    path, now = folder / "run.toml", {earlier: word for word, earlier in SPELLED.items()}
+    return from_table(spelled(settings_in(read_toml(path), path), now), str(path), saved=True)
 
 
 def spelled(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:

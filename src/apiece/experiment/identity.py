@@ -151,4 +151,4 @@ def refuse_other_data(folder: Path, experiment: Experiment) -> None:
     """Raise UserError if the run in the folder began on other data; runs that did not note their data are believed."""
     began = noted(folder).get("data", "")
     if began and began != experiment.fingerprint:
-        raise UserError(f"{str(folder)!r} holds a run on other data: give the same data, or another --out.")
+        raise UserError(f"{str(folder)!r} holds a run on other data: give those that it began with, or begin another.")

@@ -59,7 +59,7 @@ def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
     for name in REFERENCES:
         for run in rows[0].runs if name not in present else ():
             named = {"algorithm": name, "plugin": ()}
-            given = folders.with_own_init(run.path, from_table(run.config | named, str(run.path)))
+            given = folders.with_own_init(run.path, from_table(run.config | named, str(run.path), saved=True))
             if own := next((what for what in ("data", "model") if getattr(given, what) == OWN), None):
                 raise UserError(
                     f"{run.path}: its {own} came from a program or from nodes, so that no reference rows can be made "

@@ -153,7 +153,11 @@ def _opened(
 
 
 def trained(experiment: Experiment, folder: Path) -> Result:
-    """The state of a run's newest whole checkpoint, without its log or further rounds; UserError if there is none."""
+    """The state of a run's newest whole checkpoint, without its log or further rounds; UserError if there is none, or
+    if the run began with other settings or data.
+    """
+    identity.refuse_edited(folder)
+    identity.refuse_other_data(folder, experiment)
     digest = identity.digest(experiment.config, folder)
     with folders.alone(folder):
         lift = lift_of(experiment).lift if wired(experiment) else Sequential()

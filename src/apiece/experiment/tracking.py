@@ -46,8 +46,7 @@ class Tracking:
         self.latest: dict[str, dict[str, float]] = {}  # what each was told last
         for tracker in self.trackers.values():
             tracker.check(folder)
-        path = folder and folder / NAME
-        self.notes: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path and path.is_file() else {}
+        self.notes = _notes(folder / NAME) if folder and self.trackers else {}
 
     def __enter__(self) -> Tracking:
         return self
@@ -123,6 +122,22 @@ class Tracking:
                     "the run goes on."
                 )
             self.failed.add(name)
+
+
+def _notes(path: Path) -> dict[str, dict[str, Any]]:
+    """What the trackers noted of the run, none if there is no such file; UserError for one that is damaged."""
+    try:
+        notes = json.loads(path.read_bytes())
+        if isinstance(notes, dict) and all(isinstance(note, dict) for note in notes.values()):
+            return notes
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError):
+        pass
+    raise UserError(
+        f"{path} is damaged, by which the trackers find their run again: put it back from a copy, or remove it, and "
+        "they begin anew."
+    )
 
 
 def numbers(info: Info) -> dict[str, float]:
