@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Scene:
 
     @staticmethod
     def _config(algorithm: str) -> Config:
-        return Config(**vars(CONFIG) | {"algorithm": algorithm, "model": "mlp(hidden=[4])", "metrics": ("accuracy", "f1")})
+        return replace(CONFIG, algorithm=algorithm, model="mlp(hidden=[4])", metrics=("accuracy", "f1"))
 
     @staticmethod
     def _node(folder: Path, name: str, tests: int) -> Node:
@@ -156,7 +157,10 @@ def test_a_node_that_fails_or_refuses_to_measure_is_told_of(scene):
     assert said == ["client 'south' failed in round 1 with ValueError at x.py:3: too bad: mend it."]
 
 
-@pytest.mark.parametrize("lie", [header(round=5), without("values"), tensors(values=filled(-1.0), defined=filled(True))])
+AFTER_WORK = [header(round=5), without("values"), tensors(values=filled(-1.0), defined=filled(True))]
+
+
+@pytest.mark.parametrize("lie", AFTER_WORK)
 def test_an_unfit_value_after_local_work_does_not_count(scene, lie):
     honest, said = scene.told("adapt", None)
     assert honest.keys() == {"adapted_accuracy", "adapted_f1"} and not said

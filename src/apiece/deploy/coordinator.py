@@ -19,7 +19,7 @@ from apiece.deploy.facts import Facts, federation
 from apiece.deploy.newcomers import newcomers, personalized
 from apiece.deploy.phases import Nodes, Phases, gathered
 from apiece.deploy.request import Request
-from apiece.errors import UserError
+from apiece.errors import UserError, said
 from apiece.experiment import folders
 from apiece.experiment.launch import watched
 from apiece.experiment.result import Round
@@ -72,6 +72,9 @@ def coordinate(request: Request, nodes: Nodes) -> None:
     except UserError as error:
         request.say(f"the run ended: {error}")
         request.end(f"failed: {error}")
+    except Exception as error:  # `apiece serve` begins it again, from the last checkpoint
+        request.say(f"the run's process ended with {type(error).__name__}: {said(error)}; it is begun again.")
+        raise
 
 
 def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:

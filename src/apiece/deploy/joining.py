@@ -38,7 +38,7 @@ def join(
 ) -> None:
     """Check the node's data, then keep it connected until `until` says so."""
     settings.save(state)
-    node = Node(state, settings)
+    node = Node(state, settings, say)
     told = own_data.facts(node.dataset, settings.name)
     doorway.opened(state, Whole(node.answer))
     port, home = free_port(), state / "flower"

@@ -145,14 +145,14 @@ class Request:
 
     def say(self, text: str) -> None:
         """Write a sentence into the run's log, with the time."""
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {_line(text)}"
         print(f"apiece: {line}", flush=True)
         with open(self.log, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def end(self, sentence: str) -> None:
         """The run has ended, in this way."""
-        files.atomic_write(self._beside("ended"), sentence.encode())
+        files.atomic_write(self._beside("ended"), _line(sentence).encode())
 
     def ended(self) -> str | None:
         """How the run ended; None while it has not."""
@@ -164,6 +164,11 @@ class Request:
         for path in (self.stop, self._beside("ended")):
             if path.exists():
                 files.remove(path)
+
+
+def _line(text: str) -> str:
+    """A text in one line that can be written: what a node said in it may hold line ends, and letters that are none."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _above(folder: Path) -> Path:
