@@ -300,7 +300,24 @@ def test_a_run_without_its_parts_is_refused_as_an_answer(node):
         assert head == {"is": "answer"} and messages.unpack(body)[0].operation == REFUSED
 
 
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"quorum": 0}, {"quorum": 3}, {"deadline": 0.0}, {"deadline": -1.0}])
+IMPOSSIBLE = [{"nodes": 0}, {"quorum": 0}, {"quorum": 3}]
+IMPOSSIBLE += [{name: value} for name in ("deadline", "patience") for value in (0.0, -1.0, float("inf"), float("nan"))]
+
+
+@pytest.mark.parametrize("wrong", IMPOSSIBLE)
 def test_terms_that_cannot_be_met_are_refused(wrong):
-    with pytest.raises(UserError, match=f"--{next(iter(wrong))} .* must be"):
+    with pytest.raises(UserError, match=f"{next(iter(wrong))} .* must be"):
         Terms(**wrong)
+
+
+CHANGED = [("[terms]", "[others]"), ("nodes =", "knots ="), ("out =", "into ="), ("[config]", "[configs]")]
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_request_that_was_changed_is_told_of(tmp_path, change):
+    request = Request(tmp_path / "run.toml")
+    request.write(Config(out=str(tmp_path / "out"), task="classification"), Terms(1))
+    request.path.write_text(request.path.read_text().replace(*change))
+    for use in (request.read, request.refuse_out_of_reach):
+        with pytest.raises(UserError, match="is no request of a run"):
+            use()

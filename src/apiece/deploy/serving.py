@@ -144,7 +144,7 @@ class Coordinator:
 
     def _admit(self) -> None:
         """Make the registered keys those of the consortium's list."""
-        wanted = {node.name: node.public_key.strip() for node in admitted(self.consortium)}
+        wanted = {node.name: node.public_key for node in admitted(self.consortium)}
         if wanted == self.known:
             return
         there = flower.registered(self.connection)
