@@ -89,7 +89,7 @@ class Request:
         table, terms = read_toml(self.path), {field.name for field in dataclasses.fields(Terms)}
         tables = all(isinstance(table.get(name), dict) for name in ("config", "terms"))
         if not tables or not terms.issuperset(table["terms"]) or not isinstance(table["config"].get("out"), str):
-            raise UserError(f"{self.path} is no request of a run, as it was changed: remove it, and ask for the run anew.")
+            raise UserError(f"{self.path} is no request of a run, as it was changed: remove it, and ask anew.")
         return table
 
     def refuse_out_of_reach(self) -> None:
