@@ -260,6 +260,34 @@ def test_a_run_whose_process_fails_says_why_in_its_log(tmp_path, monkeypatch):
     assert request.ended() is None
 
 
+def test_a_run_that_is_done_stays_done_where_nobody_gets_a_model_afterwards(tmp_path, monkeypatch):
+    request = Request(tmp_path / "run.toml")
+    request.end("done")
+    request.newcomers.touch()
+
+    def fail(*_: Any) -> None:
+        raise UserError("its folder is gone.")
+
+    monkeypatch.setattr(coordinator, "personalized", fail)
+    coordinator.coordinate(request, Net(telling(), "north"))
+    assert request.ended() == "done" and not request.due()
+    assert "no node got a model: its folder is gone." in request.log.read_text()
+
+
+def test_a_node_that_is_left_out_again_and_again_is_told_of_once():
+    said: list[str] = []
+    with pytest.raises(UserError, match="0 of 1 nodes told"):
+        gathered(Net(telling(samples=-1), "north"), 1, 0.2, said.append)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"plugin": [], "input": [], "strange": 1}', "no"])
+def test_the_settings_of_another_version_are_told_of(tmp_path, text):
+    (tmp_path / "node.json").write_text(text)
+    with pytest.raises(UserError, match="node.json cannot be read .*: begin with `apiece join`"):
+        Settings.of(tmp_path)
+
+
 REFUSALS = {
     "another's name": ({"ask": "answer", "to": "south", "run": "0" * 16, "who": 0}, "was sent a message for 'south'"),
     "a path as run": ({"ask": "answer", "to": "north", "run": "../../../etc/x", "who": 0}, "a message of no run"),

@@ -65,7 +65,10 @@ def coordinate(request: Request, nodes: Nodes) -> None:
                     request.keep_told([*(request.told() or []), *map(asdict, joined.facts)])
                     request.say(f"{', '.join(facts.name for facts in joined.facts)} takes part from now on.")
             if request.newcomers.exists():
-                personalized(request, nodes)
+                try:
+                    personalized(request, nodes)
+                except UserError as error:  # the run itself is done
+                    request.say(f"no node got a model: {error}")
                 request.newcomers.unlink()
     except Timeout:
         return  # another process is at work on it

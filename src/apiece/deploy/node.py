@@ -66,9 +66,9 @@ class Settings:
         """Those of a node's folder."""
         try:
             table = json.loads((state / SETTINGS).read_bytes())
-        except (OSError, ValueError) as error:
+            return cls(**table | {name: tuple(table[name]) for name in ("plugin", "input")})
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(f"{state / SETTINGS} cannot be read ({error}): begin with `apiece join`.") from None
-        return cls(**table | {name: tuple(table[name]) for name in ("plugin", "input")})
 
 
 @dataclass(frozen=True)
