@@ -140,3 +140,20 @@ WRONG = {
 def test_what_is_none_is_refused(settings, said):
     with pytest.raises(UserError, match=said):
         made(**settings)
+
+
+class Counting(torch.nn.Linear):
+    """A module that says how many clients it has seen: none, and so it is false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_a_module_or_a_loss_that_is_false_is_taken():
+    x, y = torch.randn(30, 4).numpy(), torch.randn(30, 2).numpy()
+    loss = torch.nn.ModuleList()
+    loss.forward = torch.nn.functional.l1_loss  # type: ignore[method-assign]
+    module = Counting(4, 2)
+    result = federate(module, (x, y), loss=loss, clients=3, rounds=1, steps=1, split="iid")
+    assert not module and result.experiment.module is module
+    assert not loss and result.experiment.federated.setup.task.loss is loss

@@ -96,6 +96,15 @@ def test_a_revoked_node_is_off_the_list_and_comes_back_with_a_new_key_alone(cons
     assert [node.name for node in admitted(consortium)] == ["north", "south"]
 
 
+def test_a_node_whose_folder_is_gone_can_be_revoked(consortium):
+    admit(consortium, request_of(consortium, "north"), NOW)
+    shutil.rmtree(consortium / "nodes" / "north")
+    revoke(consortium, "north", NOW)
+    assert admitted(consortium) == ()
+    with pytest.raises(UserError, match="'north' is no node of this consortium; did you mean 'south'"):
+        revoke(consortium, "north", NOW)
+
+
 def test_the_fingerprint_that_was_read_out_is_compared(consortium):
     request = request_of(consortium, "north")
     right = fingerprint(read_toml(request)["public_key"])

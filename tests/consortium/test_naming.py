@@ -26,7 +26,7 @@ def test_an_address_is_read_and_written_back(text, host, port):
 BAD = ["", "host", ":8443", "host:", "host:0", "host:65536", "host:-1", "host:8e3", "host:٣", "::1:8443",
        "[10.0.0.1]:80", "0.0.0.0:80", "[::]:80", "224.0.0.1:80", "a b:80", "https://host:80", "host/v1:80",
        "*.example.org:80", "-a.org:80", "a..org:80", "1.2.3:80", "ümlaut.org:80", "user@host:80", "a\nb:80",
-       f"{'a.' * 130}org:80", "host;:80"]  # fmt: skip
+       f"{'a.' * 130}org:80", "host;:80", "localhost:000001234567", "host:08443"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD)

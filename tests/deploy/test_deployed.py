@@ -15,9 +15,10 @@ import safetensors.torch
 import torch
 from support.slots import SLOTS
 
+from apiece.config.assemble import assemble
 from apiece.config.model import make_model
 from apiece.config.settings import Config
-from apiece.deploy import following, frames, phases, rehearsal
+from apiece.deploy import following, frames, own_data, phases, rehearsal
 from apiece.deploy.comparing import differing
 from apiece.deploy.coordinator import coordinate, settled
 from apiece.deploy.failure import Failure
@@ -136,6 +137,32 @@ def test_owners_in_a_table_are_called_as_nodes_may_be_and_its_labels_may_be_text
 @pytest.mark.parametrize("precision", ["float64", "bfloat16"])
 def test_nodes_compute_in_the_precision_of_the_run(precision, tmp_path):
     config = replace(USUAL, precision=precision, device="cpu")
+    deployed(config, tmp_path, dealt(config, tmp_path))
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+def images(home: Path, *shape: int) -> Config:
+    """The settings of a run on images of this shape, which lie in a file."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(256, size=(60, *shape), dtype=np.uint8), np.arange(60) % 3
+    np.savez(home / "images.npz", x_train=x, y_train=y, x_test=x[:30], y_test=y[:30])
+    return replace(USUAL, data=str(home / "images.npz"), model="softmax_regression", task="classification")
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 3), (4, 4), (3, 3, 1), (8, 8, 4), (8, 8)])
+def test_a_node_reads_the_images_that_the_simulation_sees(tmp_path, shape):
+    config = images(tmp_path, *shape)
+    experiment = assemble(replace(config, clients=3))
+    grid = dealt(config, tmp_path)
+    for client, folder in enumerate(grid.folders.values()):
+        own = own_data.samples(Node(folder, Settings.of(folder)).dataset, [0, 1, 2]).train
+        assert all(map(torch.equal, own, experiment.federation.samples(client).all()))
+
+
+@pytest.mark.slow
+def test_a_deployed_run_on_images_of_any_size_is_bitwise_the_wired_one(tmp_path):
+    config = images(tmp_path, 4, 6, 3)
     deployed(config, tmp_path, dealt(config, tmp_path))
     wired(config, tmp_path)
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from apiece.config.settings import Config
-from apiece.deploy import frames, phases
+from apiece.deploy import coordinator, doorway, frames, own_data, phases
 from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.failure import Failure
 from apiece.deploy.node import Node, Settings
 from apiece.deploy.phases import Phases, gathered
-from apiece.deploy.request import Terms
+from apiece.deploy.request import Request, Terms
 from apiece.engine import messages
 from apiece.errors import UserError
 from apiece.wired.client import REFUSED
@@ -151,7 +151,9 @@ def test_nodes_tell_of_their_data_once_enough_are_there():
 
 
 @pytest.mark.parametrize("lie", [{"samples": -1}, {"samples": True}, {"shape": "big"}, {"shape": [10**9, 10**9]},
-    {"labels": [[1]]}, {"kind": "float128"}, {"name": "east"}, {"columns": [3]}])  # fmt: skip
+    {"labels": [[1]]}, {"kind": "float128"}, {"name": "east"}, {"columns": [3]}, {"labels": [0.0, float("nan")]},
+    {"labels": ["a", "\udcff"]}, {"labels": [1, 1]}, {"labels": [0, 1, 2]}, {"task": "magic"}, {"task": "regression"},
+    {"task": "multilabel"}, {"columns": ["\udcff"]}, {"target": [2]}, {"classes": 10**12}])  # fmt: skip
 def test_facts_that_cannot_be_are_left_out(lie):
     said: list[str] = []
     with pytest.raises(UserError, match="0 of 1 nodes told"):
@@ -183,6 +185,107 @@ def test_a_node_tells_counts_forms_and_names_and_no_sample(node):
     head, body = frames.unpack(node.answer(frames.pack({"ask": "facts"})))
     assert not body and head.pop("is") == "facts"
     assert Facts.of(head) == replace(NORTH, samples=10, tests=4, labels=[3, 7])
+
+
+UNTOLD = [np.array([b"a", b"b"]), np.array(["a", "\udcff"]), np.array(["2024-01-01", "2024-01-02"], "M8[D]")]
+
+
+@pytest.mark.parametrize("y", UNTOLD)
+def test_a_node_whose_classes_cannot_be_told_says_so_before_it_joins(tmp_path, y):
+    x = np.zeros((10, 3), np.float32)
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=np.tile(y, 5), x_test=x[:2], y_test=y)
+    mine = Node(tmp_path / "state", Settings("north", str(tmp_path / "mine.npz")))
+    with pytest.raises(UserError, match="^node 'north' cannot tell .* its class .* is neither a number nor a text"):
+        own_data.facts(mine.dataset, "north")
+
+
+@pytest.mark.parametrize("error", [ValueError("too\nbad"), MemoryError(), OSError(28, "No space left on device")])
+def test_no_request_ends_a_node_and_its_own_log_says_what_happened(node, error, monkeypatch):
+    log: list[str] = []
+    mine = Node(node.state, node.settings, log.append)
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(own_data, "facts", fail)
+    answer = mine.answer(phases.FACTS)
+    said: list[str] = []
+    with pytest.raises(UserError, match="0 of 1 nodes told"):
+        gathered(Net(lambda *_: answer, "north"), 1, 0.2, said.append)
+    assert said[0].startswith(f"node 'north' is left out: it refused: node 'north' failed with {type(error).__name__}")
+    assert "Traceback" in log[0] and log[1].startswith("a request was refused: ") and "\n" not in said[0]
+    monkeypatch.undo()
+    assert frames.unpack(mine.answer(phases.FACTS))[0]["is"] == "facts"
+
+
+def test_what_a_client_of_a_node_cannot_answer_is_in_the_nodes_own_log(node):
+    log: list[str] = []
+    asked = {"ask": "answer", "to": "north", "run": "0" * 16, "who": 0, "text": "x = 1"}
+    Node(node.state, node.settings, log.append).answer(frames.pack(asked))
+    assert log == ["a message was refused: node 'north' was sent a run without its 'config': send it anew."]
+
+
+def test_a_doorway_stays_open_whatever_a_request_does(tmp_path, capfd):
+    def answer(frame: bytes) -> bytes:
+        if frame == b"bad":
+            raise ValueError("too bad")
+        return frame
+
+    doorway.opened(tmp_path, answer)
+    with pytest.raises((EOFError, OSError)):
+        doorway.asked(tmp_path, b"bad")
+    assert doorway.asked(tmp_path, b"good") == b"good"
+    assert "ValueError: too bad" in capfd.readouterr().err
+
+
+def test_what_a_node_says_is_one_line_of_a_runs_log(tmp_path):
+    request = Request(tmp_path / "run.toml")
+    request.say("it refused: too\nbad \x1b[31m\udcff")
+    request.end("failed: one\ntwo\udcff")
+    (line,) = request.log.read_text().splitlines()
+    assert line.endswith(" it refused: too bad  [31m ") and request.ended() == "failed: one two "
+
+
+def test_a_run_whose_process_fails_says_why_in_its_log(tmp_path, monkeypatch):
+    request = Request(tmp_path / "run.toml")
+    request.write(Config(out=str(tmp_path / "out"), task="classification"), Terms(1))
+
+    def fail(*_: Any) -> None:
+        raise ConnectionError("the grid is gone")
+
+    monkeypatch.setattr(coordinator, "gathered", fail)
+    with pytest.raises(ConnectionError):
+        coordinator.coordinate(request, Net(telling(), "north"))
+    assert "ended with ConnectionError: the grid is gone; it is begun again." in request.log.read_text()
+    assert request.ended() is None
+
+
+def test_a_run_that_is_done_stays_done_where_nobody_gets_a_model_afterwards(tmp_path, monkeypatch):
+    request = Request(tmp_path / "run.toml")
+    request.end("done")
+    request.newcomers.touch()
+
+    def fail(*_: Any) -> None:
+        raise UserError("its folder is gone.")
+
+    monkeypatch.setattr(coordinator, "personalized", fail)
+    coordinator.coordinate(request, Net(telling(), "north"))
+    assert request.ended() == "done" and not request.due()
+    assert "no node got a model: its folder is gone." in request.log.read_text()
+
+
+def test_a_node_that_is_left_out_again_and_again_is_told_of_once():
+    said: list[str] = []
+    with pytest.raises(UserError, match="0 of 1 nodes told"):
+        gathered(Net(telling(samples=-1), "north"), 1, 0.2, said.append)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"plugin": [], "input": [], "strange": 1}', "no"])
+def test_the_settings_of_another_version_are_told_of(tmp_path, text):
+    (tmp_path / "node.json").write_text(text)
+    with pytest.raises(UserError, match="node.json cannot be read .*: begin with `apiece join`"):
+        Settings.of(tmp_path)
 
 
 REFUSALS = {
@@ -225,7 +328,24 @@ def test_a_run_without_its_parts_is_refused_as_an_answer(node):
         assert head == {"is": "answer"} and messages.unpack(body)[0].operation == REFUSED
 
 
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"quorum": 0}, {"quorum": 3}, {"deadline": 0.0}, {"deadline": -1.0}])
+IMPOSSIBLE = [{"nodes": 0}, {"quorum": 0}, {"quorum": 3}]
+IMPOSSIBLE += [{name: value} for name in ("deadline", "patience") for value in (0.0, -1.0, float("inf"), float("nan"))]
+
+
+@pytest.mark.parametrize("wrong", IMPOSSIBLE)
 def test_terms_that_cannot_be_met_are_refused(wrong):
-    with pytest.raises(UserError, match=f"--{next(iter(wrong))} .* must be"):
+    with pytest.raises(UserError, match=f"{next(iter(wrong))} .* must be"):
         Terms(**wrong)
+
+
+CHANGED = [("[terms]", "[others]"), ("nodes =", "knots ="), ("out =", "into ="), ("[config]", "[configs]")]
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_request_that_was_changed_is_told_of(tmp_path, change):
+    request = Request(tmp_path / "run.toml")
+    request.write(Config(out=str(tmp_path / "out"), task="classification"), Terms(1))
+    request.path.write_text(request.path.read_text().replace(*change))
+    for use in (request.read, request.refuse_out_of_reach):
+        with pytest.raises(UserError, match="is no request of a run"):
+            use()

@@ -15,8 +15,11 @@ pytest.importorskip("cryptography")
 
 from support.consortia import made
 
+from apiece.consortium.keys import make_key
 from apiece.deploy import refusals
+from apiece.deploy.joining import node_of
 from apiece.deploy.refusals import clock_ahead, why_ended
+from apiece.errors import UserError
 
 UNTRUSTED = """Exit Code: 305
 Failed to initialize the connection to the SuperLink.
@@ -80,6 +83,17 @@ def test_the_server_is_asked_for_its_time_and_only_if_it_is_trusted(server, tmp_
     assert clock_ahead(f"localhost:{port}", consortium / "ca.crt") == pytest.approx(86_400, abs=5)
     assert clock_ahead(f"localhost:{port}", other / "ca.crt") is None
     assert clock_ahead("localhost:1", consortium / "ca.crt") is None
+
+
+@pytest.mark.parametrize("text", [None, "", "no certificate"])
+def test_an_authority_that_cannot_be_read_is_refused_at_joining_and_ends_no_node(tmp_path, text):
+    consortium = made(tmp_path / "consortium")
+    ca = consortium / "nodes" / "north" / "ca.crt"
+    make_key(ca.parent)
+    ca.unlink() if text is None else ca.write_text(text)
+    assert why_ended("", "localhost:1", ca) == ""
+    with pytest.raises(UserError, match="ca.crt is (missing: ask|no certificate: restore)"):
+        node_of(ca.parent)
 
 
 def at_the_moment_of_the_certificate(cafile):

@@ -152,6 +152,12 @@ def test_the_database_of_the_superlink_has_large_pages_and_is_made_once(tmp_path
     assert rows == (2,)
 
 
+@pytest.mark.parametrize("port", [0, -1, 65536])
+def test_a_port_that_is_none_is_refused(tmp_path, port):
+    with pytest.raises(UserError, match=f"--port {port} must be from 1 to 65535."):
+        Coordinator(tmp_path, tmp_path, "127.0.0.1", port, print)
+
+
 def test_a_port_that_another_program_has_is_refused_and_no_run_is_ready(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "GRACE", 0.2)
     monkeypatch.setattr(Coordinator, "prepare", lambda self: [None, None])

@@ -15,7 +15,7 @@ from apiece.config.settings import Config
 from apiece.deploy import flower_commands
 from apiece.deploy.flower_commands import Registered
 from apiece.deploy.request import FOLDER, Request, Terms
-from apiece.deploy.serving import HERE
+from apiece.deploy.serving import HERE, reached
 from apiece.errors import UserError
 
 NODES = (Registered("south", "key", 2, "offline"), Registered("north", "key", 1, "online"))
@@ -76,6 +76,20 @@ def test_runs_are_told_where_the_server_does_not_answer(state, capsys, monkeypat
     assert first == "the server does not answer: nobody listens at port 8000." and second.startswith("run first: ")
     found = json.loads(told(state, capsys, "--json"))
     assert (found["nodes"], found["problem"]) == ({}, "nobody listens at port 8000.")
+
+
+def test_a_request_that_was_changed_hides_no_other(state, capsys):
+    (state / FOLDER / "second.toml").write_text("x = 1")
+    first, second = told(state, capsys).splitlines()[2:]
+    assert first.startswith("run first: waits for the server, 0 of 9")
+    assert second.startswith("run second: ") and second.endswith("as it was changed: remove it, and ask anew.")
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"port": "x", "ca": ""}', "no"])
+def test_a_folder_that_is_no_coordinators_is_told_of(state, text):
+    (state / HERE).write_text(text)
+    with pytest.raises(UserError, match="is no folder of `apiece serve`"):
+        reached(state)
 
 
 def test_a_coordinator_that_has_nothing_yet_says_so(state, capsys, monkeypatch):

@@ -185,7 +185,7 @@ def federated_of(
     chosen, shape = custom or chosen_algorithm(config.algorithm, config.plugin), setting.shape
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(int(generator(config.seed, "model").integers(2**62)))
-        made = module or make_model(config.model, shape, setting.classes)
+        made = make_model(config.model, shape, setting.classes) if module is None else module
         if config.adapter is not None:
             made = one("adapter", config.adapter).into(made)
         for piece in chosen.pieces:

@@ -40,7 +40,7 @@ def goal_of(config: Config, task: str, loss: Any = None, metrics: Any = None) ->
     """The goal of a run with this task; `loss` and `metrics` replace what is usual, as do the metrics of `config`."""
     usual = USUAL[task]
     given = metrics if metrics is not None else config.metrics or None
-    return Goal(task, loss or usual.loss, metrics_of(given, task))
+    return Goal(task, usual.loss if loss is None else loss, metrics_of(given, task))
 
 
 def task_named(config: Config, clients: Any, dataset: Dataset | None, loss: Any, metrics: Any) -> str:

@@ -85,8 +85,8 @@ def revoke(folder: Path, name: str, now: dt.datetime) -> None:
     """Take a node off the list: its key is never admitted again; UserError if the list does not have it."""
     with _alone(folder):
         entries = _entries(folder)
-        _known(folder, naming.node(name))
-        if name not in {entry.name for entry in entries if not entry.revoked}:
+        if naming.node(name) not in {entry.name for entry in entries if not entry.revoked}:
+            _known(folder, name)
             raise UserError(f"{name} is not admitted, so there is nothing to revoke: see {folder / LIST}.")
         _write(folder, _revoked(entries, name, now))
         if (folder / "nodes" / name / KEY).exists():

@@ -11,6 +11,7 @@ from apiece.errors import UserError
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 NODE = re.compile(LABEL)  # a folder on every system, a name in every container system
 HOST = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*")
+PORT = re.compile("[1-9][0-9]{0,4}")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -58,7 +59,7 @@ def server(text: str) -> Server:
     """
     host, colon, port = text.strip().lower().rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65536:
+    if not colon or not PORT.fullmatch(port) or int(port) > 65535:
         raise UserError(f"--server {text!r} is no address: give a host and a port, as in fl.example.org:8443.")
     if address := _address(bare):
         if (address.version == 6) != (host == f"[{bare}]"):

@@ -19,7 +19,7 @@ from apiece.deploy.facts import Facts, federation
 from apiece.deploy.newcomers import newcomers, personalized
 from apiece.deploy.phases import Nodes, Phases, gathered
 from apiece.deploy.request import Request
-from apiece.errors import UserError
+from apiece.errors import UserError, said
 from apiece.experiment import folders
 from apiece.experiment.launch import watched
 from apiece.experiment.result import Round
@@ -65,13 +65,19 @@ def coordinate(request: Request, nodes: Nodes) -> None:
                     request.keep_told([*(request.told() or []), *map(asdict, joined.facts)])
                     request.say(f"{', '.join(facts.name for facts in joined.facts)} takes part from now on.")
             if request.newcomers.exists():
-                personalized(request, nodes)
+                try:
+                    personalized(request, nodes)
+                except UserError as error:  # the run itself is done
+                    request.say(f"no node got a model: {error}")
                 request.newcomers.unlink()
     except Timeout:
         return  # another process is at work on it
     except UserError as error:
         request.say(f"the run ended: {error}")
         request.end(f"failed: {error}")
+    except Exception as error:  # `apiece serve` begins it again, from the last checkpoint
+        request.say(f"the run's process ended with {type(error).__name__}: {said(error)}; it is begun again.")
+        raise
 
 
 def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
@@ -27,8 +28,11 @@ def opened(state: Path, answer: Callable[[bytes], bytes]) -> threading.Thread:
 
     def serve() -> None:
         while True:
-            with suppress(EOFError, OSError), listener.accept() as connection:
-                connection.send_bytes(answer(connection.recv_bytes()))
+            try:
+                with suppress(EOFError, OSError), listener.accept() as connection:
+                    connection.send_bytes(answer(connection.recv_bytes()))
+            except Exception:  # no request closes the doorway: the next may be sound
+                traceback.print_exc()
 
     thread = threading.Thread(target=serve, name="doorway", daemon=True)
     thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,12 +12,20 @@ from typing import Any, get_type_hints
 import torch
 from torch import Tensor
 
-from apiece.data.tasks import REAL
+from apiece.data.tasks import OWN, REAL, TASKS
 from apiece.errors import UserError
 from apiece.wired.remote import FEW, Remote
 from apiece.wired.transport import Transport
 
 KINDS = ("float", "int64")
+FORMS = {  # of a task's targets: (kind, dimensions, whether they are classes with names)
+    "classification": [("int64", 0, True), ("int64", 0, False)],
+    "multilabel": [("float", 1, False), ("int64", 1, False)],
+    "regression": [("float", 0, False), ("float", 1, False)],
+    "forecasting": [("float", 0, False), ("float", 1, False), ("float", 2, False)],
+    "segmentation": [("int64", 2, False)],
+    "language-modeling": [("int64", 1, False)],
+}
 LARGEST = 10**9  # no count or length that a node tells may be larger
 
 
@@ -53,9 +62,9 @@ class Facts:
     def of(cls, told: dict[str, Any]) -> Facts:
         """Facts that came from elsewhere; raises UserError for what is none."""
         kinds, values = get_type_hints(cls), {f.name: told.get(f.name) for f in dataclasses.fields(cls)}
-        fits = all(type(value) is kinds[name] for name, value in values.items())
-        if not fits or not _sound(values):
-            raise UserError("it told of its data what cannot be: it has another version of apiece, or is broken.")
+        wrong = [name for name, value in values.items() if type(value) is not kinds[name]]
+        if why := f"its {wrong[0]} is no {kinds[wrong[0]].__name__}" if wrong else doubt(values):
+            raise UserError(f"it told of its data what cannot be, as {why}: it has another version, or is broken.")
         return cls(**values)  # pyright: ignore[reportArgumentType]
 
     @property
@@ -65,13 +74,34 @@ class Facts:
         return {name: getattr(self, name) for name in kept} | ({} if self.labels else {"classes": self.classes})
 
 
-def _sound(values: dict[str, Any]) -> bool:
+def doubt(values: dict[str, Any]) -> str:
+    """Why facts of the right types cannot be, or cannot be told, in a clause; nothing where they can."""
     sizes = [values["samples"], values["tests"], values["classes"], *values["shape"], *values["target"]]
-    counts = all(type(size) is int and 0 <= size <= LARGEST for size in sizes)
-    names = all(isinstance(name, str) for name in values["columns"])
-    labels = all(type(label) in (int, float, str, bool) for label in values["labels"])
-    kinds = {values["kind"], values["target_kind"]} <= set(KINDS)
-    return counts and names and labels and kinds and math.prod([*values["shape"], *values["target"]]) <= LARGEST
+    if not all(type(size) is int and 0 <= size <= LARGEST for size in sizes):
+        return "its counts and shapes are no whole numbers from 0 on"
+    if math.prod([*values["shape"], *values["target"]]) > LARGEST:
+        return "a sample of it is larger than any"
+    labels, words = values["labels"], [values["name"], *values["columns"]]
+    if strange := [word for word in words if not _tellable(word, str)]:
+        return f"its column {strange[0]!a} is no text in UTF-8"
+    if strange := [label for label in labels if not _tellable(label, int, float, str, bool)]:
+        return f"its class {strange[0]!a} is neither a number nor a text in UTF-8"
+    if labels and not len(labels) == len(set(labels)) == values["classes"]:
+        return f"it has {values['classes']} classes, and {len(set(labels))} names of such"
+    if not {values["kind"], values["target_kind"]} <= set(KINDS) or values["task"] not in (*TASKS, OWN):
+        return f"its task {values['task']!a} or a kind of its numbers is not known"
+    form = values["target_kind"], len(values["target"]), bool(labels)
+    if form not in FORMS.get(values["task"], (form,)):
+        return f"its targets, {form[0]} {values['target']}, are not those of {values['task']}"
+    return ""
+
+
+def _tellable(word: Any, *kinds: type) -> bool:
+    """Whether a word is of these types, and the same once it has crossed as JSON."""
+    try:
+        return type(word) in kinds and bool(json.dumps(word, allow_nan=False, ensure_ascii=False).encode())
+    except ValueError:
+        return False
 
 
 def federation(

@@ -67,7 +67,7 @@ def personalize(request: Request) -> list[str]:
 
 
 def _log(request: Request) -> list[str]:
-    return request.log.read_text().splitlines() if request.log.is_file() else []
+    return request.log.read_text("utf-8", "replace").splitlines() if request.log.is_file() else []
 
 
 def follow(request: Request, quiet: bool) -> None:
@@ -133,8 +133,8 @@ class Status(NamedTuple):
         told = [f"node {name}: {node}" for name, node in self.nodes.items()]
         told += [f"the server does not answer: {self.problem}"] if self.problem else []
         for run in self.runs:
-            rounds = f"{run.done} of {run.rounds} rounds"
-            told.append(f"run {run.name}: {run.state}, {rounds}, {run.algorithm}, {run.out}")
+            of = f", {run.done} of {run.rounds} rounds, {run.algorithm}, {run.out}" if run.out else ""
+            told.append(f"run {run.name}: {run.state}{of}")
             told += [f"    {run.said}"] if run.said else []
         return told or ["there is no node and no run yet."]
 
@@ -154,7 +154,10 @@ def status(state: Path) -> Status:
 
 
 def _standing(request: Request) -> Standing:
-    config, _ = request.read()
+    try:
+        config, _ = request.read()
+    except UserError as error:
+        return Standing(request.name, str(error), 0, 0, "", "", "")
     waits = "waits for its nodes" if request.told() is None else "at work"
     where = request.ended() or (waits if running(request) else "waits for the server")
     out, said = str(config.out), "".join(_log(request)[-1:])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apiece.consortium import keys
+from apiece.consortium.certificates import certificate
 from apiece.consortium.private import load
 from apiece.deploy import doorway, own_data
 from apiece.deploy import flower_commands as flower
@@ -29,6 +30,7 @@ def node_of(folder: Path) -> tuple[str, str]:
     for file, do in needed.items():
         if not (folder / file).is_file():
             raise UserError(f"{folder / file} is missing: {do}.")
+    certificate(folder / "ca.crt")
     load(folder / "node.key")
     return name, str(server)
 
@@ -38,7 +40,7 @@ def join(
 ) -> None:
     """Check the node's data, then keep it connected until `until` says so."""
     settings.save(state)
-    node = Node(state, settings)
+    node = Node(state, settings, say)
     told = own_data.facts(node.dataset, settings.name)
     doorway.opened(state, Whole(node.answer))
     port, home = free_port(), state / "flower"

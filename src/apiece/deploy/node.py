@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
@@ -24,7 +25,7 @@ from apiece.config.tables import from_table
 from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN
 from apiece.deploy import frames, own_data
-from apiece.errors import UserError
+from apiece.errors import UserError, said
 from apiece.language import plugins
 from apiece.language.expression import functions, parse
 from apiece.system import files
@@ -65,17 +66,18 @@ class Settings:
         """Those of a node's folder."""
         try:
             table = json.loads((state / SETTINGS).read_bytes())
-        except (OSError, ValueError) as error:
+            return cls(**table | {name: tuple(table[name]) for name in ("plugin", "input")})
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(f"{state / SETTINGS} cannot be read ({error}): begin with `apiece join`.") from None
-        return cls(**table | {name: tuple(table[name]) for name in ("plugin", "input")})
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: `answer` is all that it does."""
+    """A node: `answer` is all that it does. What goes wrong it says in its own log."""
 
     state: Path
     settings: Settings
+    say: Callable[[str], None] = print
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -86,7 +88,7 @@ class Node:
         return own_data.read(own.data, columns, own.model, own.task)
 
     def answer(self, frame: bytes) -> bytes:
-        """The answer to a frame; whatever goes wrong is an answer too, in one sentence."""
+        """The answer to a frame; whatever goes wrong is an answer too, in one sentence, and in the node's own log."""
         try:
             head, body = frames.unpack(frame)
             if head.get("ask") == "facts":
@@ -95,7 +97,12 @@ class Node:
                 return self._work(head, body)
             raise UserError(f"node {self.settings.name!r} was asked for {str(head.get('ask'))[:80]!r}, which it lacks.")
         except UserError as error:
-            return frames.pack({"is": "refused", "why": str(error)})
+            why = str(error)
+        except Exception as error:  # no request ends the node: the next may be sound
+            self.say(traceback.format_exc())
+            why = f"node {self.settings.name!r} failed with {type(error).__name__} ({said(error)}): see its own log."
+        self.say(f"a request was refused: {why}")
+        return frames.pack({"is": "refused", "why": why})
 
     def _work(self, head: dict[str, Any], body: memoryview) -> bytes:
         run, to, who, text = (head.get(name) for name in ("run", "to", "who", "text"))
@@ -111,7 +118,7 @@ class Node:
         if not (folder / TEXT).is_file():
             return frames.pack({"is": "stranger"})
         work = lambda: self._built(folder, who, (folder / TEXT).read_text()).answer(body)
-        return frames.pack({"is": "answer"}, instead_of_errors(work))
+        return frames.pack({"is": "answer"}, instead_of_errors(work, self.say))
 
     @cached_property
     def _built(self) -> Callable[[Path, int, str], Client]:

@@ -18,7 +18,7 @@ from apiece.data.columns import Columns
 from apiece.data.federation import federation
 from apiece.data.preparing import Part
 from apiece.data.sources import load
-from apiece.deploy.facts import Facts
+from apiece.deploy.facts import Facts, doubt
 from apiece.errors import UserError, meant
 
 
@@ -41,14 +41,14 @@ def read(path: str, columns: Columns, model: str, task: str) -> Dataset:
 
 
 def facts(dataset: Dataset, name: str) -> Facts:
-    """What the node tells of its data."""
+    """What the node tells of its data; raises UserError for data that it cannot tell of."""
     (x, y), (_, y_test) = samples(dataset, ())
     known = dataset.known if dataset.targets_train is None else None
     labels = [] if known is None else known.tolist()
     preparation = dataset.preparation
     columns = [] if preparation is None else [_called(part) for part in preparation.parts]
     kinds = {True: "float", False: "int64"}
-    return Facts(
+    made = Facts(
         name,
         len(y),
         len(y_test),
@@ -61,6 +61,9 @@ def facts(dataset: Dataset, name: str) -> Facts:
         labels,
         columns,
     )
+    if why := doubt(vars(made)):
+        raise UserError(f"node {name!r} cannot tell the others of its data, as {why}: change that, and join anew.")
+    return made
 
 
 def _called(part: Part) -> str:

@@ -174,13 +174,21 @@ def gathered(
     Raises UserError after the deadline.
     """
     told: dict[str, Facts] = {}
-    until, waiting = time.monotonic() + deadline, ""
+    until, waiting, noted = time.monotonic() + deadline, "", set[str]()
+
+    def once(text: str) -> None:  # who is left out is asked again, until enough have told
+        if text not in noted:
+            noted.add(text)
+            say(text)
+
     while len(told) < count and time.monotonic() < until:
         if stopped():
             return []
         there = sorted(name for name in nodes.online() if name not in told)
         if len(there) + len(told) >= count:
-            told |= telling(nodes, there, min(until, time.monotonic() + TELLING), say)
+            told |= telling(nodes, there, min(until, time.monotonic() + TELLING), once)
+            if len(told) < count:
+                time.sleep(LOOK)
             continue
         names = sorted([*told, *there])
         who = f": {', '.join(names)}" if names else ""

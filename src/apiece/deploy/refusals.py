@@ -41,13 +41,16 @@ def why_ended(written: str, server: str, ca: Path) -> str:
 def clock_ahead(server: str, ca: Path) -> float | None:
     """By how many seconds this machine's clock is ahead of a server's; None if the server does not say its time."""
     host, port = naming.server(server)
-    trusted = ssl.create_default_context(cafile=ca)
+    try:
+        trusted = ssl.create_default_context(cafile=ca)
+    except OSError:  # the file is gone meanwhile, or no certificate any more
+        return None
     connection = http.client.HTTPSConnection(host, port, timeout=10, context=trusted)
     try:
         connection.request("HEAD", "/v1/fleet")
         told = connection.getresponse().headers["date"]
         return time.time() - parsedate_to_datetime(told).timestamp()
-    except (OSError, http.client.HTTPException, TypeError, ValueError):
+    except (OSError, http.client.HTTPException, TypeError, ValueError, OverflowError):
         return None
     finally:
         connection.close()

@@ -79,6 +79,9 @@ def deal(config: Config, home: Path) -> list[str]:
         x_test, y_test = (part[federation.test_rows(client)] for part in federation.test_pool)
         parts = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
         arrays = {key: to_numpy(part) for key, part in parts.items()}
+        for key in ("x_train", "x_test"):
+            if arrays[key].ndim == 4:  # images: of a file, the channels are last where their shape leaves a doubt
+                arrays[key] = np.moveaxis(arrays[key], 1, -1)
         if known is not None and experiment.dataset is not None and experiment.dataset.targets_train is None:
             labels = known.astype(str) if known.dtype == object else known  # no object can be in a file
             arrays |= {key: labels[arrays[key]] for key in ("y_train", "y_test")}

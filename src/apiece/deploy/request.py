@@ -25,6 +25,7 @@ from apiece.system import files
 from apiece.system.files import read_toml
 
 FOLDER = "requests"
+LONGEST = 1e7  # seconds, more than a hundred days
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Terms:
             raise UserError(f"--nodes {self.nodes} must be 1 or more.")
         if not 1 <= self.quorum <= self.nodes:
             raise UserError(f"--quorum {self.quorum} must be at least 1, and at most the {self.nodes} nodes.")
-        if not self.deadline > 0:
-            raise UserError(f"--deadline {self.deadline:g} must be more than 0 seconds.")
+        for name, seconds in {"--deadline": self.deadline, "patience": self.patience}.items():
+            if not 0 < seconds <= LONGEST:
+                raise UserError(f"{name} {seconds:g} must be more than 0 seconds, and at most {LONGEST:,.0f}.")
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,23 @@ class Request:
 
     def read(self) -> tuple[Config, Terms]:
         """The run's settings and terms."""
-        table = read_toml(self.path)
+        table = self._table()
         return from_table(table["config"], str(self.path)), Terms(**table["terms"])
+
+    def _table(self) -> dict[str, Any]:
+        """What the file says; raises UserError for one that was changed."""
+        table, terms = read_toml(self.path), {field.name for field in dataclasses.fields(Terms)}
+        tables = all(isinstance(table.get(name), dict) for name in ("config", "terms"))
+        if not tables or not terms.issuperset(table["terms"]) or not isinstance(table["config"].get("out"), str):
+            raise UserError(f"{self.path} is no request of a run, as it was changed: remove it, and ask anew.")
+        return table
 
     def refuse_out_of_reach(self) -> None:
         """Raise UserError if this process, which runs the request, cannot write the run's folder, or if it is shown
         another place by that name than whoever asked: a unit of systemd has a /tmp and a /home of its own.
         """
-        table = read_toml(self.path)
-        out, (above, number) = Path(table["config"]["out"]), table["above"]
+        table = self._table()
+        out, (above, number) = Path(table["config"]["out"]), table.get("above", ("", -1))
         if os.path.exists(out):
             return
         why = "cannot write there" if files.unwritable(_above(out)) else ""
@@ -145,14 +155,14 @@ class Request:
 
     def say(self, text: str) -> None:
         """Write a sentence into the run's log, with the time."""
-        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {_line(text)}"
         print(f"apiece: {line}", flush=True)
         with open(self.log, "a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def end(self, sentence: str) -> None:
         """The run has ended, in this way."""
-        files.atomic_write(self._beside("ended"), sentence.encode())
+        files.atomic_write(self._beside("ended"), _line(sentence).encode())
 
     def ended(self) -> str | None:
         """How the run ended; None while it has not."""
@@ -164,6 +174,11 @@ class Request:
         for path in (self.stop, self._beside("ended")):
             if path.exists():
                 files.remove(path)
+
+
+def _line(text: str) -> str:
+    """A text in one line that can be written: what a node said in it may hold line ends, and letters that are none."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _above(folder: Path) -> Path:

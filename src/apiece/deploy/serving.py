@@ -44,6 +44,10 @@ class Coordinator:
     listed: float = 0.0
     full: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 < self.port < 65536:
+            raise UserError(f"--port {self.port} must be from 1 to 65535.")
+
     @property
     def connection(self) -> Connection:
         return Connection(self.state / "flower", self.port, self.consortium / "ca.crt")
@@ -144,7 +148,7 @@ class Coordinator:
 
     def _admit(self) -> None:
         """Make the registered keys those of the consortium's list."""
-        wanted = {node.name: node.public_key.strip() for node in admitted(self.consortium)}
+        wanted = {node.name: node.public_key for node in admitted(self.consortium)}
         if wanted == self.known:
             return
         there = flower.registered(self.connection)
@@ -175,9 +179,9 @@ def reached(state: Path) -> Connection:
     """How to reach the coordinator of a folder; raises UserError if there is none."""
     try:
         table = json.loads((state / HERE).read_bytes())
-    except (OSError, ValueError):
+        return Connection(state / "flower", int(table["port"]), Path(table["ca"]))
+    except (OSError, ValueError, TypeError, KeyError):
         raise UserError(f"{state} is no folder of `apiece serve`: begin that first, or give --state.") from None
-    return Connection(state / "flower", table["port"], Path(table["ca"]))
 
 
 def free_port() -> int:

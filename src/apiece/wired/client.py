@@ -213,16 +213,18 @@ def serve(pipe: Any, text: str, folder: str) -> None:
             pipe.send_bytes(instead_of_errors(answer))
 
 
-def instead_of_errors(answer: Callable[[], bytes]) -> bytes:
-    """An answer, or, where it raises an error, a message that says which."""
+def instead_of_errors(answer: Callable[[], bytes], say: Callable[[str], None] = lambda text: None) -> bytes:
+    """An answer, or, where it raises an error, a message that says which; the same is said here by `say`."""
     try:
         return answer()
     except UserError as error:
-        return _instead(REFUSED, str(error))
+        why, told = REFUSED, str(error)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         last = f"{type(error).__name__} at {place.filename}:{place.lineno}: {' '.join(str(error).split())}"
-        return _instead(FAILED, traceback.format_exc() + last)
+        why, told = FAILED, traceback.format_exc() + last
+    say(f"a message was {why}: {told}")
+    return _instead(why, told)
 
 
 def _instead(why: str, said: str) -> bytes:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,8 +23,12 @@ from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Loop
 from apiece.measure.scoring import Scores, score
+from apiece.system.device import to_device
+from apiece.system.typed import numbers
+from apiece.vector.metric import Metric
 
 Said = dict[str, Tensor]
+ROUNDING = 1e-6  # by which a share may leave 0 to 1
 
 
 def ways(setup: Setup) -> list[str]:
@@ -62,6 +67,39 @@ def describe(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said
         return {"v": setup.broadcast.describe(shared.vector, each)}
 
 
+def form(setup: Setup, operation: str, like: Any, tests: int) -> Said:
+    """The names, shapes and types of what a client with so many test samples tells, from samples `like` its own."""
+    if operation == "adapt":
+        return _blank(setup, 1)
+    found = {"count": torch.tensor(0)} | _blank(setup, len(ways(setup)))
+    if not tests:
+        return found
+    task, pool = setup.task, to_device(like, setup.initial.device)
+    outputs = lambda x: task.space.outputs(setup.initial, x, setup.initial_buffers)
+    return found | _sums(score(task, outputs, pool, _rows(pool)), task.metrics)
+
+
+def impossible(metrics: Sequence[Metric], said: Said, tests: int, targets: int) -> str:
+    """Why a client with so many test samples, of at most so many targets each, cannot have told this of the right form,
+    in a clause; nothing where it can.
+    """
+    count = int(said["count"]) if "count" in said else 0
+    least = min(tests, 1) if targets > 1 else tests
+    if "count" in said and not least <= count <= tests * targets:
+        due = least if least == tests * targets else f"{least} to {tests * targets}"
+        return f"its count is {count} where {due} is expected"
+    if "loss" in said and float(said["loss"]) < 0:
+        return f"its loss is {float(said['loss']):g} where 0 or more is expected"
+    for column, metric in enumerate(metrics):
+        values = said["values"][:, column][said["defined"][:, column]]
+        if (total := said.get(f"sum.{metric.name}")) is not None:
+            mean = total / count
+            values = torch.cat([values, (mean if metric.finish is None else metric.finish(mean)).reshape(1)])
+        if metric.unit == "%" and bool(((values < -ROUNDING) | (values > 1 + ROUNDING)).any()):
+            return f"its {metric.name} is {numbers(values)} where shares from 0 to 1 are expected"
+    return ""
+
+
 MEASURING = {"evaluate": evaluate, "adapt": adapt, "describe": describe}
 SENT_WHOLE = ("evaluate", "adapt")  # the model that these measure crosses whole, whatever the client has of it
 
@@ -74,14 +112,19 @@ def _rows(tests: Any) -> Tensor:
 def _valued(setup: Setup, predictors: list[Predict], tests: Any) -> Said:
     """For each predictor the value of each metric, float64 [predictors, metrics], and which of them are defined."""
     task, rows = setup.task, _rows(tests)
-    values = torch.zeros(len(predictors), len(task.metrics), dtype=torch.float64)
-    defined = torch.zeros(len(predictors), len(task.metrics), dtype=torch.bool)
+    values, defined = (blank := _blank(setup, len(predictors)))["values"], blank["defined"]
     for place, predict in enumerate(predictors if len(rows) else ()):
         own = score(task, predict, tests, rows).of(task.metrics)
         for column, metric in enumerate(task.metrics):
             if metric.name in own:
                 values[place, column], defined[place, column] = own[metric.name], True
-    return {"values": values, "defined": defined}
+    return blank
+
+
+def _blank(setup: Setup, predictors: int) -> Said:
+    """No value of any metric, for so many predictors."""
+    shape = predictors, len(setup.task.metrics)
+    return {"values": torch.zeros(shape, dtype=torch.float64), "defined": torch.zeros(shape, dtype=torch.bool)}
 
 
 def _sums(scores: Scores, metrics: Any) -> Said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +11,19 @@ from torch import Tensor
 
 from apiece.algebra.generators import Pipeline, Table
 from apiece.engine import messages
+from apiece.engine.clients import BadClient
 from apiece.engine.federated import Federated
 from apiece.engine.messages import Header
 from apiece.engine.state import Server
 from apiece.engine.traffic import down
+from apiece.errors import UserError
 from apiece.measure.evaluate import Panel, mean_of, spread, summary
 from apiece.measure.global_average import evaluated
 from apiece.measure.scoring import Values
 from apiece.storage.row_format import Row, RowFormat
 from apiece.vector.metric import Metric
+from apiece.vector.task import targets
+from apiece.wired import measuring
 from apiece.wired.measuring import Said, ways
 from apiece.wired.remote import Remote
 from apiece.wired.rows import WiredRows
@@ -60,6 +65,7 @@ class RemoteEvaluation:
 
     def __init__(self, federated: Federated, federation: Remote, clients: RemoteClients, panel: Panel) -> None:
         self.federated, self.federation, self.clients, self.panel = federated, federation, clients, panel
+        self._forms: dict[tuple[str, bool], Said] = {}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -70,7 +76,7 @@ class RemoteEvaluation:
         able = [c for c in self.federation.participants if self.federation.test_size(c)]
         asked = able if everyone else self.panel.of(able, server.round)
         said = self._evaluated(server, lr, asked)
-        found = self._overall([own for own in said.values() if "loss" in own])
+        found = self._overall(list(said.values()))
         setup, by_way = self.federated.setup, {c: self._values(own) for c, own in said.items()}
         for metric in self.metrics:
             found |= summary(metric, (own[""] for own in by_way.values()))
@@ -101,8 +107,8 @@ class RemoteEvaluation:
         elif not isinstance(setup.broadcast, Pipeline | Table):
             models = {client: shared.vector for client in asked}
         asked = asked if setup.broadcast.common else list(models)
-        message = lambda c: self._message(operation, server, lr, c, down(setup, shared, models.get(c, ()), -1))
-        return self._answers(operation, asked, message)
+        headers = [self._asked(operation, server, lr, client) for client in asked]
+        return self._answers(headers, lambda c: down(setup, shared, models.get(c, ()), -1))
 
     def _models(self, server: Server, lr: float, asked: list[int]) -> dict[int, Tensor]:
         """The model that each client is sent, where each has its own."""
@@ -112,45 +118,55 @@ class RemoteEvaluation:
         if not isinstance(broadcast, Pipeline):
             return {}
         shared = self.federated.shared(server, lr)._replace(model=server.params[: broadcast.split], from_server={})
-        message = lambda c: self._message("describe", server, lr, c, down(setup, shared, (), -1))
-        told = self._answers("describe", asked, message)
+        headers = [self._asked("describe", server, lr, client) for client in asked]
+        told = self._answers(headers, lambda client: down(setup, shared, (), -1))
         with torch.no_grad():
             made = lambda v: broadcast.generate(
                 server.params[broadcast.split :], broadcast.normalize(server.broadcast, v)
             )
             return {client: made(own["v"]) for client, own in told.items()}
 
-    def _message(self, operation: str, server: Server, lr: float, client: int, sent: dict[str, Tensor]) -> bytes:
+    def _asked(self, operation: str, server: Server, lr: float, client: int) -> Header:
+        """The header of a message that measures."""
         counted = self.clients.counts.counted(client) if self.clients.fresh else {}
         number = self.federated.setup.lr_in(lr, self.federation.names[client])
-        return messages.pack(Header(self.clients.run, operation, client, server.round, number=number, **counted), sent)
+        return Header(self.clients.run, operation, client, server.round, number=number, **counted)
 
-    def _answers(self, operation: str, asked: list[int], message: Any) -> dict[int, Said]:
+    def _answers(self, asked: list[Header], sent: Callable[[int], dict[str, Tensor]]) -> dict[int, Said]:
         """What clients told; an answer that does not fit is left out, as is who did not answer."""
-        found = {}
-        for client, answer in zip(asked, self.clients.transport.ask(asked, message), strict=True):
-            if answer is not None and (said := self._fitting(operation, client, answer)) is not None:
+        found, headers = dict[int, Said](), {header.client: header for header in asked}
+        message = lambda client: messages.pack(headers[client], sent(client))
+        for client, answer in zip(headers, self.clients.transport.ask(list(headers), message), strict=True):
+            if answer is None:
+                continue
+            said = self._told(headers[client], answer)
+            if isinstance(said, BadClient):
+                self.clients.transport.declined(client, str(said))
+            else:
                 found[client] = said
         return found
 
-    def _fitting(self, operation: str, client: int, answer: bytes | memoryview) -> Said | None:
+    def _told(self, asked: Header, answer: bytes | memoryview) -> Said | BadClient:
+        """What a client told, or why that cannot be its answer to the message with this header."""
         try:
             header, said = messages.unpack(answer)
-        except ValueError:
-            return None
-        if (header.operation, header.client, header.run) != (operation, client, self.clients.run):
-            return None
-        finite = all(bool(leaf.isfinite().all()) for leaf in said.values())
-        return said if finite and self._form(operation, said) else None
+        except UserError as error:
+            return self.clients.unfit(asked, str(error).partition(":")[0])
+        tests = self.federation.test_size(asked.client)
+        if bad := self.clients.misfit(asked, header, said, self._form(asked.operation, bool(tests))):
+            return bad
+        if asked.operation == "describe":
+            return said
+        each = int(targets(self.clients.like[1])[0])
+        why = measuring.impossible(self.metrics, said, tests, each)
+        return self.clients.unfit(asked, why) if why else said
 
-    def _form(self, operation: str, said: Said) -> bool:
-        setup = self.federated.setup
-        if operation == "describe":
-            form: Any = self.clients.forms["embed"]
-            return said.keys() == {"v"} and said["v"].shape == form.x.shape
-        shape = (len(ways(setup)) if operation == "evaluate" else 1, len(self.metrics))
-        whole = {"values", "defined"} <= said.keys() and said["values"].shape == shape == said["defined"].shape
-        return whole and (operation == "adapt" or ("count" in said and said["count"].dim() == 0))
+    def _form(self, operation: str, tested: bool) -> Said:
+        if (operation, tested) not in self._forms:
+            form: Any = self.clients.forms["embed"] if operation == "describe" else None
+            made = {"v": form.x} if form else measuring.form(self.federated.setup, operation, self.clients.like, tested)
+            self._forms[operation, tested] = made
+        return self._forms[operation, tested]
 
     def _values(self, said: Said) -> dict[str, Values]:
         """A client's values by the way it predicts, without those that its samples do not define."""
@@ -172,9 +188,8 @@ class RemoteEvaluation:
             return {}
         found = {}
         for metric in self.metrics:
-            sums = [each[f"sum.{metric.name}"] for each in said if f"sum.{metric.name}" in each]
-            if metric.over == "samples" and sums and len({part.shape for part in sums}) == 1:
-                mean = torch.stack(sums).sum(0) / count
+            if metric.over == "samples":
+                mean = torch.stack([each[f"sum.{metric.name}"] for each in said]).sum(0) / count
                 found[f"global_{metric.name}"] = float(mean if metric.finish is None else metric.finish(mean))
         losses = np.array([float(each["loss"]) for each in said])
         return found | {"global_loss": float(losses.sum() / count)}

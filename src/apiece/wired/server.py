@@ -187,7 +187,7 @@ class WiredClients(Clients):
         try:
             header, tensors = messages.unpack(answer)
         except UserError as error:
-            return self._unfit(asked, str(error).partition(":")[0]), measure({}, len(answer))
+            return self.unfit(asked, str(error).partition(":")[0]), measure({}, len(answer))
         return self._reply(asked, header, tensors), measure(tensors, len(answer))
 
     def close(self) -> None:
@@ -208,23 +208,31 @@ class WiredClients(Clients):
             forms["embed_back"] = embed_back(setup, Loop(), shared, each._replace(sent=forms["embed"].x)).message
         return forms
 
-    def _reply(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> Reply | BadClient:
+    def misfit(
+        self, asked: Header, header: Header, tensors: dict[str, Tensor], form: dict[str, Tensor], stopped: bool = False
+    ) -> BadClient | None:
+        """Why this is no answer to the message with the header `asked`, if it is none: it was refused there, or its own
+        header or its tensors are not as expected. `stopped`: the answer is that training became non-finite.
+        """
         if header.operation in (REFUSED, FAILED):
             return self._declined(asked, header, tensors)
-        stopped, form = header.operation == NOT_FINITE, self.forms[asked.operation]
         due = asked._replace(operation=NOT_FINITE) if stopped else asked
         for name in ("run", "operation", "client", "round", "accepted", "older", "newer"):
             if (found := getattr(header, name)) != (wanted := getattr(due, name)):
-                return self._unfit(asked, f"its {name} is {found!r} where {wanted!r} is expected")
-        if why := messages.misfit(tensors, {} if stopped else up(self.federated.setup, form, asked.round)):
-            return self._unfit(asked, why)
+                return self.unfit(asked, f"its {name} is {found!r} where {wanted!r} is expected")
+        why = messages.misfit(tensors, {} if stopped else form)
+        return self.unfit(asked, why) if why else None
+
+    def _reply(self, asked: Header, header: Header, tensors: dict[str, Tensor]) -> Reply | BadClient:
+        stopped, form = header.operation == NOT_FINITE, self.forms[asked.operation]
+        if bad := self.misfit(asked, header, tensors, up(self.federated.setup, form, asked.round), stopped):
+            return bad
         if stopped:
             return Reply((), (), {}, False)
-        most = self.federation.size(asked.client) if self.federated.setup.weighting == "samples" else 1
-        if not 0 < header.number <= most:
-            return self._unfit(
-                asked, f"its weight is {header.number:g} where more than 0 and at most {most} is expected"
-            )
+        size = self.federation.size(asked.client)
+        weight = self.federated.setup.weight(size) if hasattr(form, "weight") else 1.0
+        if header.number != weight:
+            return self.unfit(asked, f"its weight is {header.number:g} where {weight:g} is expected")
         if asked.operation == "train" and self.fresh:
             self.counts.remembered(asked.round, asked.client, header.memory)
         return Reply(received(self.federated.setup, tensors, form, asked.round, header.number), (), {}, True)
@@ -243,7 +251,8 @@ class WiredClients(Clients):
         bad.__cause__ = RuntimeError("\n".join(said))
         return bad
 
-    def _unfit(self, asked: Header, why: str) -> BadClient:
+    def unfit(self, asked: Header, why: str) -> BadClient:
+        """That what a client sent is no answer to the message with this header, and why."""
         return BadClient(
             f"{self._named(asked.client)} sent what is no answer to {asked.operation!r} in round {asked.round + 1}, as "
             f"{why}: {self._cure('find out what changes its messages')}"
