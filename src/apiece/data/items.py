@@ -208,6 +208,8 @@ def _targets(where: str, values: Sequence[Any], columns: Columns) -> Any:
     """The target of each item: never resized."""
     if columns.resize is not None:
         refuse_masks(where, values)
+    if is_image(values[0]):
+        return stacked(where, values, masks=True)
     return _array(where, values, columns._replace(resize=None))
 
 
