@@ -84,7 +84,7 @@ def resized(where: str, x: Any, y: Any, size: tuple[int, int] | None) -> Any:
     refuse_masks(where, y)
     if isinstance(x, (dict, tuple)):
         raise UserError(f"{where}: resize is for images, and samples have several parts: resize them before.")
-    ragged = isinstance(x, list) and len({np.shape(one) for one in x}) > 1
+    ragged = isinstance(x, list) and len({sound.as_array(one).shape for one in x}) > 1
     parts = [sound.samples(where, "given", [one])[0] for one in x] if ragged else [*sound.samples(where, "given", x)]
     odd = next((one.shape for one in parts if one.ndim not in (2, 3)), None)
     if odd is not None:
