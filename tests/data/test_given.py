@@ -161,6 +161,7 @@ LISTS = [
     ([[0.5], [1]], "whole numbers"),
     ([[[0]], [1]], "whole numbers"),
     ({1: [0], "1": [1]}, "2 lists of 1 clients"),
+    ({"a": [0], "b\udcff": [1]}, "client .b.udcff. has a character that no file can hold"),
 ]
 
 
@@ -264,7 +265,7 @@ MISTAKES = {
     "bfloat16 labels": ((X, torch.from_numpy(X[:, 0]).bfloat16()), "a tensor of torch.bfloat16"),
     "bfloat16 at a client": ({"a": (torch.from_numpy(X).bfloat16(), Y)}, "a tensor of torch.bfloat16"),
     "bfloat16 in items": (Own((torch.ones(2, dtype=torch.bfloat16), 1)), "a tensor of torch.bfloat16"),
-    "sparse": ((torch.from_numpy(X).to_sparse(), Y), r"torch.sparse_coo, does not become an array: give x.to_dense\(\)"),
+    "sparse": ((torch.from_numpy(X).to_sparse(), Y), "torch.sparse_coo, does not become an array: give x.to_de"),
     "sparse at a client": ({"a": (torch.from_numpy(X).to_sparse(), Y)}, "torch.sparse_coo, does not become"),
     "clients by number and text": (TABLE.assign(client=[1, "1", 2] * 30), "'1' names a client as a number and as a t"),
     "the same in items by client": (
@@ -275,6 +276,8 @@ MISTAKES = {
     "test targets alone": ((X, Y, None, Y), "there are test targets without test samples: give both or neither"),
     "test samples alone as a part": ({"train": (X, Y), "test": (X, None)}, "test samples without test targets"),
     "test parts alone": (({"u": X}, Y, {"u": X}, None), "test samples without test targets"),
+    "half a character in a client's name": ({"a": (X, Y), "b\udcff": (X, Y)}, "client 'b.udcff' has a character that"),
+    "half a character in a label": ((X, np.array(["a", "b", "c\udcff"])[Y]), "label 'c.udcff' has a character that no"),
     "unlike tests": ({"train": TABLE, "test": TABLE.drop(columns="x0")}, "other columns"),
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,14 @@ def test_other_folders_are_refused(make, said, tmp_path):
 def test_a_path_as_a_part_is_refused_with_what_to_do(data):
     with pytest.raises(UserError, match="is a part of data, and paths and names are read as a whole: give one"):
         federate("mlp", data, rounds=1, steps=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("path, what", [(b"be\xff", "label"), (b"b\xff/bee", "client")], ids=["class", "client"])
+def test_folders_whose_names_are_no_text_are_refused(path, what, tmp_path):
+    draw(tmp_path / "own" / os.fsdecode(path), 1, 2, 3)
+    with pytest.raises(UserError, match=rf"own[^\n]*: the {what} 'be?\\udcff' has a character that no file can hold"):
+        load(str(tmp_path / "own"))
 
 
 # --- modes and damage ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from apiece.data import sound
 from apiece.data.archives import archive
 from apiece.data.dealing import Parts, owned
 from apiece.errors import UserError, meant
@@ -77,6 +78,7 @@ class Listed:
         """The splitter of lists of indices, or masks, one for each client; raises UserError for anything else."""
         pairs = lists.items() if isinstance(lists, Mapping) else ((f"client-{i}", own) for i, own in enumerate(lists))
         named = {str(name): _indices(str(name), own) for name, own in pairs}
+        sound.refuse_unwritable("split", "the client", named)
         if not named or len(named) < len(lists):
             raise UserError(f"split has {len(lists)} lists of {len(named)} clients: give each client one.")
         return cls(tuple(named), tuple(named.values()))

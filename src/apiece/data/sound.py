@@ -80,6 +80,7 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
     if y.dtype.kind not in "buifOUSMm":
         raise UserError(f"{where}: their type is {y.dtype}; give whole numbers or texts.")
     present(where, y)
+    refuse_unwritable(where, "the label", y if texts(y) else ())
     if y.dtype.kind == "f" and (np.abs(y) > 2**53).any():
         raise UserError(f"{where}: one of them is {np.abs(y).max():g}, which is too large for a float; give integers.")
     if np.issubdtype(y.dtype, np.floating) and (y != np.rint(y)).any():
@@ -144,6 +145,8 @@ def owners(name: str, *parts: Any) -> list[np.ndarray | None]:
     if (odd := next((array for array in arrays if array is not None and array.ndim != 1), None)) is not None:
         raise UserError(f"{name}: the clients of samples have the shape {list(odd.shape)}; give one for each sample.")
     given = [array[~missing(array)] for array in arrays if array is not None]
+    for array in given:
+        refuse_unwritable(name, "the client", array if array.dtype.kind in "OU" else ())
     some = [array if array.dtype == object else array[:1] for array in given]
     if len({isinstance(owner, (str, bytes)) for array in some for owner in array}) < 2:
         return arrays
@@ -156,6 +159,13 @@ def _words(owners: np.ndarray) -> np.ndarray:
     words = owners.astype(str).astype(object)
     words[missing(owners)] = None
     return words
+
+
+def refuse_unwritable(where: str, what: str, words: Iterable[Any]) -> None:
+    """Raise UserError if a name has a character that UTF-8 does not have, as what a folder's odd bytes are read as."""
+    for word in words:
+        if isinstance(word, str) and not word.isascii() and word.encode(errors="replace").decode() != word:
+            raise UserError(f"{where}: {what} {str(word)!r} has a character that no file can hold: name it without it.")
 
 
 def refuse_alike(where: str, owners: Iterable[Any]) -> None:

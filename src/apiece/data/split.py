@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,11 @@ def split_over_clients(
     0 or the values that it was made with. Without a number of clients, all that a splitter knows of are taken.
     """
     _refuse_others(dataset, splitter)
+    if clients is not None and (not isinstance(clients, Integral) or isinstance(clients, bool)):
+        raise UserError(f"clients={clients!r} must be a whole number of 1 or more.")
+    for name, value in (("unseen", unseen), ("validation", validation)):
+        if not isinstance(value, Real) or not np.isfinite(float(value)):
+            raise UserError(f"{name}={value!r} must be a number of 0 or more.")
     if isinstance(splitter, Listed):
         splitter = splitter.within(dataset.held)
     if clients is None:
