@@ -1,9 +1,10 @@
 """Ready clients whose parts do not fit each other are refused in one sentence that names the part."""
 
+import numpy as np
 import pytest
 import torch
 
-from apiece import Federation, federate
+from apiece import Federation, MadeFederation, federate
 from apiece.errors import UserError
 
 X, Y = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
@@ -45,6 +46,10 @@ MISFITS = {
     "unseen below": ({"unseen": (-1,)}, "unseen=-1 is no client", "0 to 1"),
     "unseen by name": ({"unseen": ("a",)}, "unseen='a' is no client", "0 to 1"),
     "labels of bytes": ({"pool": (X, Y.to(torch.uint8))}, "torch.uint8", "torch.int64"),
+    "tests of another type": ({"test_pool": (X.double(), Y)}, "torch.float32 of 2 axes", "torch.float64 of 2 axes"),
+    "tests of more axes": ({"test_pool": (X[..., None], Y)}, "torch.float32 of 2 axes", "torch.float32 of 3 axes"),
+    "tests of other parts": ({"test_pool": ({"x": X, "y": X}, Y)}, "pool is torch.float32", "make them alike"),
+    "half a character": ({"names": ["a", "b\udcff"]}, "client 'b\\udcff' has a character that no file can hold"),
     "one class": ({"pool": (X, Y * 0), "test_pool": (X, Y * 0)}, "all labels are of one class"),
     "single numbers": ({"pool": (X[:, 0], Y), "test_pool": (X[:, 0], Y)}, "samples of shape []"),
 }
@@ -57,6 +62,41 @@ def test_parts_that_do_not_fit_are_refused(case):
     with pytest.raises(UserError) as refusal:
         federate(clients=Federation(**FITTING | parts), rounds=1, steps=1)
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+def made(client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return X[:20] + client, Y[:20]
+
+
+MADE = {"make": made, "count": 4, "samples_each": 20, "test_pool": (X, Y)}
+UNMADE = {
+    "a name twice": ({"names": ["a", "b", "a", "c"]}, "2 clients are named 'a'"),
+    "numbers for names": ({"names": [1, 2, 3, 4]}, "names must be texts"),
+    "too few names": ({"names": ["a", "b"]}, "count=4, and 2 clients have names"),
+    "unseen beyond": ({"unseen": (4,)}, "unseen=4 is no client", "0 to 3"),
+    "no count": ({"count": "4"}, "count='4' of a MadeFederation must be a whole number"),
+    "no samples": ({"samples_each": 0}, "samples_each=0 of a MadeFederation must be a whole number"),
+    "no test pool": ({"test_pool": X}, "test_pool is a Tensor", "pair"),
+    "too few samples": ({"make": lambda client: (X[:19], Y[:19])}, "gives [19, 5]", "samples_each=20 rows"),
+    "samples alone": ({"make": lambda client: X[:20]}, "gives a Tensor", "a pair (x, y)"),
+    "arrays": ({"make": lambda client: (X[:20].numpy(), Y[:20])}, "gives a ndarray"),
+    "another width": ({"make": lambda client: (X[:20, : 5 - client % 2], Y[:20])}, "of shape [4]", "of shape [5]"),
+    "another type": ({"make": lambda client: (X[:20].double(), Y[:20])}, "float64 of shape [5]", "make them alike"),
+}
+
+
+@pytest.mark.parametrize("case", UNMADE)
+def test_clients_that_are_made_and_do_not_fit_are_refused(case):
+    parts, *words = UNMADE[case]
+    with pytest.raises(UserError) as refusal:
+        federate(clients=MadeFederation(**MADE | parts), cohort=1.0, rounds=1, steps=1)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+def test_clients_that_are_made_may_be_counted_by_numpy_and_have_spare_rows():
+    spare = lambda client: (X[: 20 + client], Y[: 20 + client])
+    fitting = MADE | {"count": np.int64(4), "unseen": (np.int64(1),), "make": spare}
+    assert federate(clients=MadeFederation(**fitting), cohort=1.0, rounds=1, steps=1).metrics
 
 
 def test_a_client_may_lack_samples_or_tests_and_draw_a_row_twice():

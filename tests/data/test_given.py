@@ -161,6 +161,7 @@ LISTS = [
     ([[0.5], [1]], "whole numbers"),
     ([[[0]], [1]], "whole numbers"),
     ({1: [0], "1": [1]}, "2 lists of 1 clients"),
+    ({"a": [0], "b\udcff": [1]}, "client .b.udcff. has a character that no file can hold"),
 ]
 
 
@@ -217,6 +218,7 @@ class Own:
         return self.items[i]
 
 
+WORDS = TABLE.drop(columns="label").assign(word=["u", "v", "w"] * 30)
 MISTAKES = {
     "a stream": (Stream(), "stream without a length"),
     "a generator": ((pair for pair in [(X, Y)]), "read only once"),
@@ -246,6 +248,36 @@ MISTAKES = {
     "no target at all": (TABLE.assign(label=None), "no value at all"),
     "dates": (TABLE.assign(when=pandas.Timestamp("2026-01-01")), "'when': it has dates"),
     "several kinds": (TABLE.assign(odd=[1, "a"] * 45), "values of type int, str"),
+    "labels of other axes by client": (
+        {"a": (X, Y), "b": (X, Y[:, None])},
+        r"targets of client 'a' are int64 of shape \[\], those of 'b' int64 of shape \[1\]: make them alike",
+    ),
+    "targets of other width for testing": ((X, X[:, :2], X, X[:, :3]), r"targets are \[2\], test targets \[3\]; make"),
+    "lists of unequal lengths in lists": (([[[1.0, 2.0], [3.0]], [[1.0]]] * 45, Y), "lists in lists have unequal"),
+    "the same at a client": ({"a": ([[[1.0, 2.0], [3.0]]] * 90, Y)}, "lists in lists have unequal lengths"),
+    "the same in items": (Own(*[([[1.0, 2.0], [3.0]], 1)] * 9), "lists in lists have unequal lengths"),
+    "the same in parts": (({"u": [[[1.0], [1.0, 2.0]]] * 90}, Y), "lists in lists have unequal lengths"),
+    "the same as labels": ({"a": (X, [[[1], [1, 2]]] * 90)}, "lists in lists have unequal lengths"),
+    "a frame without labels": ((WORDS, None), "the labels of the frame are of type NoneType: give a list or an array"),
+    "a frame with one label": ((WORDS, 3), "the labels of the frame are of type int"),
+    "a frame with rows of labels": ((WORDS, np.stack([Y, Y], 1)), "the labels of the frame have 2 axes"),
+    "bfloat16": ((torch.from_numpy(X).bfloat16(), Y), "a tensor of torch.bfloat16, .* does not become an array: give"),
+    "bfloat16 labels": ((X, torch.from_numpy(X[:, 0]).bfloat16()), "a tensor of torch.bfloat16"),
+    "bfloat16 at a client": ({"a": (torch.from_numpy(X).bfloat16(), Y)}, "a tensor of torch.bfloat16"),
+    "bfloat16 in items": (Own((torch.ones(2, dtype=torch.bfloat16), 1)), "a tensor of torch.bfloat16"),
+    "sparse": ((torch.from_numpy(X).to_sparse(), Y), "torch.sparse_coo, does not become an array: give x.to_de"),
+    "sparse at a client": ({"a": (torch.from_numpy(X).to_sparse(), Y)}, "torch.sparse_coo, does not become"),
+    "clients by number and text": (TABLE.assign(client=[1, "1", 2] * 30), "'1' names a client as a number and as a t"),
+    "the same in items by client": (
+        Own({"x": 1.0, "y": 0, "client": 1}, {"x": 2.0, "y": 1, "client": "1"}),
+        "'1' names a client as a number and as a text: write it in one way",
+    ),
+    "test samples alone": ((X, Y, X, None), "there are test samples without test targets: give both or neither"),
+    "test targets alone": ((X, Y, None, Y), "there are test targets without test samples: give both or neither"),
+    "test samples alone as a part": ({"train": (X, Y), "test": (X, None)}, "test samples without test targets"),
+    "test parts alone": (({"u": X}, Y, {"u": X}, None), "test samples without test targets"),
+    "half a character in a client's name": ({"a": (X, Y), "b\udcff": (X, Y)}, "client 'b.udcff' has a character that"),
+    "half a character in a label": ((X, np.array(["a", "b", "c\udcff"])[Y]), "label 'c.udcff' has a character that no"),
     "unlike tests": ({"train": TABLE, "test": TABLE.drop(columns="x0")}, "other columns"),
 }
 
@@ -270,3 +302,15 @@ def test_columns_that_are_named_wrongly():
         as_dataset((X, Y), Columns(input=("x0",)))
     with pytest.raises(UserError, match="target_column"):
         ran(TABLE, target="label")
+
+
+def test_clients_that_are_named_by_numbers_and_by_texts_keep_apart():
+    data = as_dataset(TABLE.assign(client=np.array([1, "b", None] * 30, dtype=object)), Columns(target="label"))
+    assert data.natural_train is not None and {*data.natural_train} == {"1", "b", None}
+    with pytest.raises(UserError, match="'1' names a client as a number and as a text"):
+        from_arrays("own", X, Y, X, Y, np.array([1, 2, 3] * 30), np.array(["1", "2", "3"] * 30))
+    with pytest.raises(UserError, match=r"the clients of samples have the shape \[90, 2\]"):
+        from_arrays("own", X, Y, natural_train=np.stack([Y, Y], 1))
+    numbers = np.array([1, 2, 3] * 30)
+    data = from_arrays("own", X, Y, natural_train=numbers)
+    assert data.natural_train is not None and data.natural_train.dtype == numbers.dtype

@@ -1,13 +1,19 @@
-"""Folders of images: one folder a class, or one a client with one a class in it."""
+"""Images: in folders by class, or by client and class, and of all modes; damaged ones."""
 
 from __future__ import annotations
 
+import io
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from apiece import federate
+from apiece.data.given import as_dataset
 from apiece.data.sources import load
 from apiece.errors import UserError
 
@@ -84,3 +90,112 @@ def test_other_folders_are_refused(make, said, tmp_path):
 def test_a_path_as_a_part_is_refused_with_what_to_do(data):
     with pytest.raises(UserError, match="is a part of data, and paths and names are read as a whole: give one"):
         federate("mlp", data, rounds=1, steps=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("path, what", [(b"be\xff", "label"), (b"b\xff/bee", "client")], ids=["class", "client"])
+def test_folders_whose_names_are_no_text_are_refused(path, what, tmp_path):
+    draw(tmp_path / "own" / os.fsdecode(path), 1, 2, 3)
+    with pytest.raises(UserError, match=rf"own[^\n]*: the {what} 'be?\\udcff' has a character that no file can hold"):
+        load(str(tmp_path / "own"))
+
+
+# --- modes and damage ------------------------------------------------------------------------------------------------
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), dtype=np.uint8)
+COLORED = [image.fromarray(pixels) for pixels in PIXELS]
+DEEP = {
+    "I;16": lambda pixels: image.fromarray(pixels[..., 0].astype(np.uint16) * 200),
+    "I": lambda pixels: image.fromarray(pixels[..., 0].astype(np.int32) * 2000),
+    "F": lambda pixels: image.fromarray(pixels[..., 0].astype(np.float32) / 255),
+}
+
+
+class Pairs:
+    """A dataset of these inputs, whose targets are 0 and 1 unless others are given."""
+
+    def __init__(self, inputs: Sequence[Any], targets: Sequence[Any] = ()):
+        self.pairs = list(zip(inputs, targets or [i % 2 for i in range(len(inputs))], strict=True))
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.pairs[i]
+
+
+def of_hugging_face(images: Sequence[Any]) -> Any:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=2)})
+    cells = [datasets.Image().encode_example(one) if hasattr(one, "mode") else one for one in images]
+    return datasets.Dataset.from_dict({"image": cells, "label": [i % 2 for i in range(len(cells))]}, features=features)
+
+
+def of_folder(folder: Path, images: Sequence[Any], ending: str) -> str:
+    for i, one in enumerate(images):
+        (folder / f"c{i % 2}").mkdir(parents=True, exist_ok=True)
+        one.save(folder / f"c{i % 2}" / f"{i // 2:02}{ending}")
+    return str(folder)
+
+
+@pytest.mark.parametrize("mode, ending", [("P", ".png"), ("LA", ".png"), ("CMYK", ".tiff")])
+def test_images_of_other_modes_are_those_of_their_colors(mode, ending, tmp_path):
+    own = [one.convert(mode) for one in COLORED]
+    colors = np.stack([np.asarray(one.convert("RGB")) for one in own])
+    for given in (Pairs(own), of_hugging_face(own) if mode != "CMYK" else Pairs(own)):
+        data, plain = as_dataset(given), as_dataset((colors, np.arange(20) % 2))
+        assert np.array_equal(data.x_train, plain.x_train) and data.mean == plain.mean
+    by_class = load(of_folder(tmp_path / "own", own, ending))
+    assert by_class.held is not None
+    assert np.array_equal(by_class.x_train, np.concatenate([colors[::2], colors[1::2]])[~by_class.held])
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "1"])
+def test_datasets_of_one_usual_mode_are_taken_as_they_are(mode):
+    own = [one.convert(mode) for one in COLORED]
+    plain = as_dataset((np.stack([np.asarray(one) for one in own]), np.arange(20) % 2))
+    for given in (Pairs(own), of_hugging_face(own)):
+        assert np.array_equal(as_dataset(given).x_train, plain.x_train)
+
+
+def test_modes_that_are_mixed_become_colored_and_masks_of_classes_stay():
+    mixed = [one.convert(("RGB", "RGBA", "LA", "L")[i % 4]) for i, one in enumerate(COLORED)]
+    assert as_dataset(Pairs(mixed)).x_train.shape == (16, 6, 5, 3)
+    masks = [one.convert("P") for one in COLORED]
+    data = as_dataset(Pairs(COLORED, masks))
+    assert data.task == "segmentation" and data.targets_train is not None and data.held is not None
+    assert np.array_equal(data.targets_train, np.stack([np.asarray(one) for one in masks])[~data.held])
+
+
+@pytest.mark.parametrize("mode", DEEP)
+def test_levels_of_more_than_8_bits_are_refused(mode, tmp_path):
+    own = [*COLORED[:3], DEEP[mode](PIXELS[3])]
+    path = of_folder(tmp_path / "own", own, ".tiff")
+    for read, where in (
+        (lambda: load(path), r"c1.01\.tiff"),
+        (lambda: as_dataset(Pairs(own)), r"your own, image 3 \(counted from 0\)"),
+        (lambda: as_dataset(of_hugging_face(own)), r"your own, image 3 \(counted from 0\)"),
+    ):
+        with pytest.raises(UserError, match=rf"{where}: its levels are of mode '{mode}', not of 8 bits: save it with"):
+            read()
+
+
+def test_damaged_images_are_named(tmp_path):
+    content = io.BytesIO()
+    image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 50, 3), dtype=np.uint8)).save(content, "PNG")
+    whole, broken = content.getvalue(), bytearray(content.getvalue())
+    broken[36] ^= 0x41  # here Pillow raises a SyntaxError
+    for damaged in (whole[:200], broken, b"nothing"):
+        (tmp_path / "own" / "ant").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / "ant" / "1.png").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"ant.1\.png cannot be read as an image \([^\n]*\): remove or mend it\.$"):
+            load(str(tmp_path / "own"))
+        cells = [{"bytes": one, "path": None} for one in (whole, bytes(damaged))]
+        with pytest.raises(UserError, match=r"own, image 1 \(counted from 0\) cannot be read as an image"):
+            as_dataset(of_hugging_face(cells))
+    late = [image.open(io.BytesIO(one)) for one in (whole, whole[:200])]  # read when their pixels are
+    for given in (Pairs(late), Pairs([whole[:1], whole[:1]], late)):
+        with pytest.raises(UserError, match=r"own, image 1 \(counted from 0\) cannot be read as an image"):
+            as_dataset(given)
+    for given in (Pairs([COLORED[0], None]), of_hugging_face([COLORED[0], None])):
+        with pytest.raises(UserError, match=r"image 1 \(counted from 0\): None is no image: give one"):
+            as_dataset(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,25 @@ def test_what_is_kept_is_read_back_bitwise(tmp_path):
     (tmp_path / "p.json").write_text("{")
     with pytest.raises(UserError, match="p.json is damaged"):
         Preparation.load(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize("place, value", [
+    ("encode", "other"), ("fit", "other"), ("fill", ["a", 1, 2]), ("fill", [1.0]), ("mean", None), ("scale", [0, 1, 1]),
+    ("parts", []), ("parts", {}), ("parts.name", 3), ("parts.width", "a"), ("parts.width", 0), ("parts.width", 10**15),
+    ("parts.categories", [1, 2]), ("parts.categories", []), ("parts.categories", ["u", "u"]),
+], ids=str)  # fmt: skip
+def test_what_is_kept_and_edited_is_refused(place, value, tmp_path):
+    path = tmp_path / "p.json"
+    from_frame(TABLE, "shops", COLUMNS).preparation.save(path)
+    made = json.loads(path.read_text())
+    *inner, field = place.split(".")
+    (made["parts"][0] if inner else made)[field] = value
+    path.write_text(json.dumps(made))
+    with pytest.raises(UserError, match=r"p\.json is damaged: put it back from a copy, or remove it"):
+        from_frame(TABLE, "shops", COLUMNS._replace(kept=path))
+    path.write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"p\.json is damaged"):
+        Preparation.load(path)
 
 
 @pytest.mark.slow

@@ -133,10 +133,18 @@ def test_saved_splits_that_do_not_fit_are_refused(tmp_path):
         Split.load(tmp_path / "absent.npz")
 
 
-@pytest.mark.parametrize(("unseen", "validation"), [(10, 0), (-1, 0), (2.5, 0), (0, 1.0), (0, -0.1)])
+@pytest.mark.parametrize(("unseen", "validation"), [
+    (10, 0), (-1, 0), (2.5, 0), (0, 1.0), (0, -0.1), (np.nan, 0), (np.inf, 0), ("2", 0), (0, np.nan), (0, "0.1"),
+], ids=str)  # fmt: skip
 def test_bad_shares_are_refused(unseen, validation):
-    with pytest.raises(UserError, match="unseen=|validation="):
+    with pytest.raises(UserError, match=r"(unseen|validation)=[^\n]*\.$"):
         make_split(DATA, Iid(), 10, 0, unseen=unseen, validation=validation)
+
+
+@pytest.mark.parametrize("clients", ["4", 4.0, True, [4]], ids=str)
+def test_a_number_of_clients_that_is_none_is_refused(clients):
+    with pytest.raises(UserError, match=r"clients=.* must be a whole number of 1 or more\.$"):
+        make_split(DATA, Iid(), clients, 0)
 
 
 def test_divide_by_hand():

@@ -178,6 +178,7 @@ def test_fields_have_usual_names_and_others_where_given(tmp_path):
         ('{"body": "x"}', "needs one named text"),
         ('{"text": "x", "label": 1}\n{"text": "y"}', "'label' is missing"),
         ('{"text": "x", "split": "test"}', "0 lines to train on and 1 to test on"),
+        ('{"text": "x", "client": 1}\n{"text": "y", "client": "1"}', "'1' names a client as a number and as a text"),
         (b"\xff\xfe", "cannot be read as text"),
     ],
 )

@@ -27,7 +27,7 @@ from apiece.config.settings import OBJECTS, Config, check
 from apiece.config.splitting import columns_of, on_validation, split_of
 from apiece.data.arrays import Dataset, as_task
 from apiece.data.catalog import OWN
-from apiece.data.federation import Federation
+from apiece.data.federation import Federation, MadeFederation
 from apiece.data.fingerprint import fingerprint
 from apiece.data.partitions import Splitter
 from apiece.data.parts import refuse_misfits
@@ -145,7 +145,7 @@ def assemble(
         split = split_of(config, dataset, splitter)
         measured = on_validation(dataset, split) if config.measure_on == "validation" else (dataset, split)
         clients = under_noise(config, *measured, dtype)
-    elif isinstance(clients, Federation):
+    elif isinstance(clients, Federation | MadeFederation):
         refuse_misfits(clients)
     shape = tuple(tree_leaves(clients.test_pool[0])[0].shape[1:])
     goal = goal_of(config, task_named(config, clients, dataset, loss, metric), loss, metric)

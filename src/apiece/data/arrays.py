@@ -102,12 +102,14 @@ def from_arrays(
     deviation of uint8 images are measured. Floats are read as [n, channels, H, W] where their shape leaves no doubt,
     else as [n, H, W, channels].
     """
+    natural_train, natural_test = sound.owners(name, natural_train, natural_test)
+    tested = sound.tested(name, x_test, y_test)
     x_train = sound.samples(name, "training", x_train)
     task, y_train, targets = _read(name, "training", x_train, y_train, task)
     held = None
     alike = len(x_train) == len(y_train) and (natural_train is None or len(natural_train) == len(x_train))
-    taken = alike and (x_test is None or y_test is None)
-    if x_test is not None and y_test is not None:
+    taken = alike and not tested
+    if tested:
         x_test = sound.samples(name, "test", x_test)
         _, y_test, held_targets = _read(name, "test", x_test, y_test, task, targets)
     elif taken:
@@ -130,6 +132,9 @@ def from_arrays(
         raise UserError(
             f"{name}: training samples are {x_train.shape[1:]}, test samples {x_test.shape[1:]}; make them alike."
         )
+    if targets is not None and held_targets is not None and targets.shape[1:] != held_targets.shape[1:]:
+        shapes = [list(part.shape[1:]) for part in (targets, held_targets)]
+        raise UserError(f"{name}: training targets are {shapes[0]}, test targets {shapes[1]}; make them alike.")
     numbers = classes if targets is None else int(max(y_train.max(), y_test.max())) + 1
     known, y = _classes(name, sound.together(name, y_train, y_test), numbers)
     if mean is None and x_train.dtype == np.uint8 and x_train.ndim > 2:

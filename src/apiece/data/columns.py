@@ -67,9 +67,7 @@ def chosen(
     """The columns that are read: those that the run names, otherwise the usual ones among `targets` and `clients`;
     those `beside` are no inputs unless they are named. Raises UserError if one does not exist or has two roles.
     """
-    refuse_twice(where, names)
-    if len(names) == 1 and (mark := next((mark for mark in (";", "\t", "|") if mark in names[0]), None)):
-        raise UserError(f"{where}: its columns are separated by {mark!r}: save it with commas between them.")
+    refuse_names(where, names)
     for setting, name in (
         ("target_column", columns.target),
         ("client_column", columns.client),
@@ -123,10 +121,13 @@ def _is_number(word: str) -> bool:
         return False
 
 
-def refuse_twice(where: str, names: Sequence[str]) -> None:
-    """Raise UserError if two columns have the same name."""
-    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
-        raise UserError(f"{where}: two columns are named {twice!r}: give each its own name.")
+def refuse_names(where: str, names: Sequence[str]) -> None:
+    """Raise UserError if two columns have the same name, or if names are not separated by commas."""
+    if len(names) == 1 and (mark := next((mark for mark in (";", "\t", "|") if mark in names[0]), None)):
+        raise UserError(f"{where}: its columns are separated by {mark!r}: save it with commas between them.")
+    if (twice := next((name for name, count in Counter(names).items() if count > 1), None)) is not None:
+        what = f"are named {twice!r}" if twice else "have no name"
+        raise UserError(f"{where}: two columns {what}: give each its own name.")
 
 
 def refuse_columns(where: str, columns: Columns, images: bool = False) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from apiece.data import sound
 from apiece.data.ahead import Ahead
@@ -18,6 +19,7 @@ from apiece.data.arrays import Dataset
 from apiece.data.batches import channels_first, normalize
 from apiece.data.samples import Samples
 from apiece.data.split import Split
+from apiece.errors import UserError
 from apiece.system.device import to_device, to_numpy
 
 Tree = Any
@@ -147,6 +149,9 @@ class MadeFederation:
     device: torch.device | str = "cpu"  # where the samples go once they are made
 
     def __post_init__(self) -> None:
+        for name, number in (("count", self.count), ("samples_each", self.samples_each)):
+            if not isinstance(number, Integral) or number < 1:
+                raise UserError(f"{name}={number!r} of a MadeFederation must be a whole number of 1 or more.")
         if not self.names:
             object.__setattr__(self, "names", Numbered(self.count))
 
@@ -173,8 +178,25 @@ class MadeFederation:
         return 0
 
     def samples(self, client: int) -> Samples:
-        made = Samples(self._ahead.take(client), torch.arange(self.samples_each), self.samples_each)
+        tree = self._ahead.take(client)
+        self._refuse_other(client, tree)
+        made = Samples(tree, torch.arange(self.samples_each), self.samples_each)
         return to_device(made, self.device)
+
+    def _refuse_other(self, client: int, tree: Tree) -> None:
+        """Raise UserError where a client's samples are too few, or other than those that all are tested on."""
+        if not isinstance(tree, tuple | list) or len(tree) != 2:
+            raise UserError(f"make({client}) gives a {type(tree).__name__}: let it give a pair (x, y) of tensors.")
+        leaves, tests = tree_leaves(tuple(tree)), tree_leaves(tuple(self.test_pool))
+        each = self.samples_each
+        odd = [leaf for leaf in leaves if not isinstance(leaf, Tensor) or not leaf.dim() or len(leaf) < each]
+        if odd:
+            what = f"{list(odd[0].shape)}" if isinstance(odd[0], Tensor) else f"a {type(odd[0]).__name__}"
+            raise UserError(f"make({client}) gives {what}: let it give tensors of samples_each={each} rows or more.")
+        found, wanted = ([(leaf.dtype, list(leaf.shape[1:])) for leaf in part] for part in (leaves, tests))
+        if tests and found != wanted:
+            one, other = (", ".join(f"{dtype} of shape {shape}" for dtype, shape in part) for part in (found, wanted))
+            raise UserError(f"make({client}) gives {one}, and test_pool is {other}: make them alike.")
 
     def expect(self, clients: Iterable[int]) -> None:
         """Announces clients whose data are asked for soon; a thread makes these data meanwhile."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 import logging
+from collections import deque
 from dataclasses import replace
 from numbers import Number
 from pathlib import Path
@@ -23,9 +23,9 @@ from apiece.data.columns import (
     chosen,
     incomplete,
     refuse_columns,
-    refuse_twice,
 )
 from apiece.data.preparing import UNKNOWN, Part, Preparation, refuse_many
+from apiece.data.separated import rows_of
 from apiece.errors import UserError, with_extra
 
 LISTS = (list, tuple, np.ndarray)
@@ -284,17 +284,13 @@ def _parts(
 
 
 def _table(path: Path) -> Any:
+    if path.suffix == ".csv":  # pandas renames columns, and takes a row with a cell too many in ways of its own
+        deque(rows_of(path), maxlen=0)
     try:
         import pandas
 
-        table = (pandas.read_parquet if path.suffix == ".parquet" else pandas.read_csv)(path)
+        return (pandas.read_parquet if path.suffix == ".parquet" else pandas.read_csv)(path)
     except ImportError as error:
         raise UserError(f"{path}: {error.name} is needed to read it: {with_extra('data')}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: its letters are not encoded as UTF-8: save it as UTF-8.") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: is no {path.suffix} table: {str(error).splitlines()[0]}.") from error
-    if path.suffix == ".csv":  # pandas would give a second column of the same name another one
-        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-            refuse_twice(str(path), next(csv.reader(file), []))
-    return table

@@ -7,6 +7,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any
 
+from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.catalog import OWN
 from apiece.data.columns import EVERYTHING, Columns, refuse_columns
@@ -95,9 +96,12 @@ def _whole(part: Any) -> Any:
 
 def _with_labels(frame: Any, labels: Any) -> Any:
     table = plain(frame)
+    if not isinstance(labels, list) and (axes := sound.as_array(labels).ndim) != 1:
+        found = f"have {axes} axes" if axes else f"are of type {type(labels).__name__}"
+        raise UserError(f"the labels of the frame {found}: give a list or an array of one label for each row.")
     if len(table) != len(labels):
         raise UserError(f"the frame has {len(table)} rows, for {len(labels)} labels: give one label for each.")
-    return table.assign(**{TARGET: labels.to_numpy() if hasattr(labels, "to_numpy") else labels})
+    return table.assign(**{TARGET: getattr(labels, "to_numpy", lambda: labels)()})
 
 
 def _refused(data: Any) -> UserError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import zlib
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apiece.data.columns import ODD, SPLIT, Columns, chosen, incomplete, like_free_text
+from apiece.data.separated import rows_of
 from apiece.errors import UserError, with_extra
 
 ROWS = 100_000  # so many rows are looked at
@@ -187,25 +187,7 @@ def glance(path: Path, columns: Columns) -> Glance:
 
 
 def _of_csv(path: Path) -> Rows:
-    where = str(path)
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            lines = ((reader.line_num, row) for row in reader if row)
-            _, first = next(lines, (0, []))
-            names = [name or f"Unnamed: {place}" for place, name in enumerate(first)]  # as pandas names it
-            found = list(islice(lines, ROWS))
-    except UnicodeDecodeError:
-        raise UserError(f"{where}: its letters are not encoded as UTF-8: save it as UTF-8.") from None
-    except (OSError, csv.Error) as error:
-        raise UserError(f"{where}: cannot be read as comma-separated values: {error}.") from None
-    if not names:
-        raise UserError(f"{where}: the file is empty: give a line of names, and one row for each sample.")
-    if wide := next(((line, row) for line, row in found if len(row) > len(names)), None):
-        raise UserError(
-            f"{where}, line {wide[0]}: it has {len(wide[1])} cells, and there are {len(names)} columns: put text that "
-            "has commas in double quotes."
-        )
+    (_, names), *found = islice(rows_of(path), 1 + ROWS)
     return Rows(names, found, "line")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.columns import CLIENTS, EVERYTHING, TARGETS, Columns, chosen
 from apiece.data.frames import from_frame
-from apiece.data.images import stacked
+from apiece.data.images import place, stacked, unreadable
 from apiece.errors import UserError
 
 
@@ -42,9 +42,13 @@ def from_huggingface(
         return from_frame(parts["train"].to_pandas(), name, given, test=held)
 
     def read(part: Any) -> list[Any]:
-        images = stacked(name, [row[pictures[0]] for row in part], columns.resize)
+        images = list[Any]()
+        try:
+            images.extend(row[pictures[0]] for row in part)
+        except Exception as error:  # the decoders of damaged images raise errors of many kinds
+            raise unreadable(f"{name}, {place(len(images))}", error) from error
         return [
-            images,
+            stacked(name, images, columns.resize),
             part[roles.target][:],
             np.asarray(part[roles.client]) if roles.client in part.features else None,
         ]

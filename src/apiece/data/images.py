@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,11 @@ import numpy as np
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.columns import EVERYTHING, Columns, refuse_columns
-from apiece.errors import UserError, with_extra
+from apiece.errors import UserError, said, with_extra
+
+AS_THEY_ARE = ("L", "RGB")  # modes of Pillow that files keep; all others become colored
+ALIKE = (*AS_THEY_ARE, "1", "RGBA")  # those that images of a dataset keep where all have the same
+DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")  # levels that a conversion would cut off at 255
 
 
 def from_folder(path: str | Path, columns: Columns = EVERYTHING) -> Dataset:
@@ -47,11 +51,17 @@ def _parts(path: Path, size: tuple[int, int] | None) -> dict[str, tuple[np.ndarr
     return {which: _read(path / which, size) for which in ("train", "test") if (path / which).is_dir()}
 
 
-def stacked(where: str, images: Sequence[Any], size: tuple[int, int] | None = None) -> np.ndarray:
+def stacked(
+    where: str, images: Sequence[Any], size: tuple[int, int] | None = None, masks: bool = False
+) -> np.ndarray:
     """Images of Pillow, or arrays of their pixels, as one array uint8 [n, H, W] or [n, H, W, channels]: each resized to
-    (H, W) = `size` (bilinear), if one is given. Gray images among colored ones become colored.
+    (H, W) = `size` (bilinear), if one is given. Images of Pillow keep their mode where all have the same of `ALIKE`;
+    otherwise gray ones stay gray, and the others become colored. Gray images among colored ones become colored. `masks`
+    are classes by pixel, which are never made colors.
     """
-    arrays = [_sized(image, size) for image in images]
+    modes = {getattr(image, "mode", "") for image in images}
+    kept = modes if masks else ALIKE if len(modes) == 1 else AS_THEY_ARE
+    arrays = [pixels(f"{where}, {place(i)}", image, size, kept) for i, image in enumerate(images)]
     if len({x.ndim for x in arrays}) > 1:
         arrays = [np.repeat(x[..., None], 3, axis=-1) if x.ndim == 2 else x for x in arrays]
     if size is None and len({x.shape[:2] for x in arrays}) > 1:
@@ -74,7 +84,7 @@ def resized(where: str, x: Any, y: Any, size: tuple[int, int] | None) -> Any:
     refuse_masks(where, y)
     if isinstance(x, (dict, tuple)):
         raise UserError(f"{where}: resize is for images, and samples have several parts: resize them before.")
-    ragged = isinstance(x, list) and len({np.shape(one) for one in x}) > 1
+    ragged = isinstance(x, list) and len({sound.as_array(one).shape for one in x}) > 1
     parts = [sound.samples(where, "given", [one])[0] for one in x] if ragged else [*sound.samples(where, "given", x)]
     odd = next((one.shape for one in parts if one.ndim not in (2, 3)), None)
     if odd is not None:
@@ -92,6 +102,35 @@ def refuse_masks(where: str, y: Any) -> None:
 def is_image(value: Any) -> bool:
     """Whether this is an image of Pillow."""
     return hasattr(value, "getbands") and hasattr(value, "resize")
+
+
+def pixels(where: str, image: Any, size: tuple[int, int] | None, kept: Collection[str] = AS_THEY_ARE) -> np.ndarray:
+    """The pixels of an image that is gray, or of another mode that is `kept`, or else becomes colored. Raises UserError
+    for what is no image, for one that is damaged, and for levels of more than 8 bits.
+    """
+    if not is_image(image):
+        if np.ndim(image) not in (2, 3):
+            raise UserError(f"{where}: {image!r:.60} is no image: give one, or leave this sample out.")
+        return _sized(image, size)
+    if image.mode in DEEP and image.mode not in kept:
+        raise UserError(
+            f"{where}: its levels are of mode {image.mode!r}, not of 8 bits: save it with levels from 0 to 255, or "
+            "give arrays of floats."
+        )
+    try:
+        return _sized(image if image.mode in kept else image.convert("RGB"), size)
+    except Exception as error:  # the decoders of damaged files raise errors of many kinds
+        raise unreadable(where, error) from error
+
+
+def place(number: int) -> str:
+    """Which image of a dataset this is, in words."""
+    return f"image {number} (counted from 0)"
+
+
+def unreadable(where: str, error: Exception) -> UserError:
+    """The error for an image that a decoder fails at."""
+    return UserError(f"{where} cannot be read as an image ({said(error)}): remove or mend it.")
 
 
 def _sized(image: Any, size: tuple[int, int] | None) -> np.ndarray:
@@ -118,7 +157,7 @@ def _pillow(pixels: np.ndarray) -> Any:
 def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """(images, classes, clients) of FOLDER/CLASS/IMAGE, without clients, or of FOLDER/CLIENT/CLASS/IMAGE."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError as error:
         raise UserError(f"{path}: {error.name} is needed to read images: {with_extra('data')}.") from None
 
@@ -127,10 +166,11 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndar
     def read(files: Sequence[Path]) -> Iterator[np.ndarray]:
         for file in files:
             try:
-                with Image.open(file) as image:
-                    yield _sized(image if image.mode in ("L", "RGB") else image.convert("RGB"), size)
-            except (UnidentifiedImageError, OSError) as error:
-                raise UserError(f"{file} cannot be read as an image ({error}): remove or mend it.") from None
+                image = Image.open(file)
+            except Exception as error:  # as above
+                raise unreadable(str(file), error) from error
+            with image:
+                yield pixels(str(file), image, size)
 
     flat, deep = (
         [file for file in sorted(path.glob(pattern)) if file.suffix.lower() in endings] for pattern in ("*/*", "*/*/*")

@@ -14,9 +14,8 @@ from apiece.data import sound
 from apiece.data.columns import CLIENTS, TARGETS, Columns, chosen, refuse_columns
 from apiece.data.frames import is_frame
 from apiece.data.images import is_image, refuse_masks, resized, stacked
-from apiece.data.trees import as_array, is_tree, joined, rows
+from apiece.data.trees import is_tree, joined, rows
 from apiece.errors import UserError, said
-from apiece.system.device import to_numpy
 
 
 class Given(NamedTuple):
@@ -45,7 +44,7 @@ def given(where: str, data: Any, columns: Columns) -> Given:
         return _of_items(where, read_items(where, data), columns)
     if isinstance(data, (tuple, list)) and len(data) in (2, 4):
         refuse_columns(where, columns, images=True)
-        x, y, *test = (to_numpy(a) if isinstance(a, Tensor) else a for a in data)
+        x, y, *test = (sound.as_array(a) if isinstance(a, Tensor) else a for a in data)
         x_test, y_test = test or (None, None)
         x, x_test = (resized(where, *part, columns.resize) for part in ((x, y), (x_test, y_test)))
         return Given(x, y, x_test=x_test, y_test=y_test)
@@ -126,13 +125,15 @@ def _joined(where: str, parts: Mapping[str, tuple[Any, Any]]) -> Given:
     if _are_trees(x) or _are_trees(y):
         whose = [[f"the {what} of client {name!r}" for name in parts] for what in ("inputs", "targets")]
         return Given(joined(x, whose[0]), joined(y, whose[1]), owner)
-    x, y = [np.asarray(own) for own in x], [np.asarray(own) for own in y]
-    for (one, a), (two, b) in pairwise(zip(parts, x, strict=True)):
-        if a.shape[1:] != b.shape[1:] or (a.dtype == np.uint8) != (b.dtype == np.uint8):
-            first, other = (f"{own.dtype} of shape {list(own.shape[1:])}" for own in (a, b))
-            raise UserError(
-                f"{where}: samples of client {one!r} are {first}, those of {two!r} {other}: make them alike."
-            )
+    x, y = [sound.as_array(own) for own in x], [sound.as_array(own) for own in y]
+    for what, each in (("samples", x), ("targets", y)):
+        for (one, a), (two, b) in pairwise(zip(parts, each, strict=True)):
+            other_kind = each is x and (a.dtype == np.uint8) != (b.dtype == np.uint8)
+            if a.shape[1:] != b.shape[1:] or other_kind:
+                first, other = (f"{own.dtype} of shape {list(own.shape[1:])}" for own in (a, b))
+                raise UserError(
+                    f"{where}: {what} of client {one!r} are {first}, those of {two!r} {other}: make them alike."
+                )
     for name, own in zip(parts, x, strict=True):
         if own.dtype.kind == "f":  # a row is told by its client
             sound.finite(f"{where}, client {name!r}", own)
@@ -150,7 +151,7 @@ def _client(where: str, part: Any, columns: Columns) -> Given:
     for x, y in ((found.x, found.y), (found.x_test, found.y_test)):
         if x is None or is_tree(x) or is_tree(y):
             continue
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = sound.as_array(x), sound.as_array(y)
         if not x.ndim or not y.ndim or not len(x) or len(x) != len(y):
             count = (
                 "no sample" if not x.ndim or not len(x) else f"{len(x)} samples and {len(y) if y.ndim else 1} labels"
@@ -200,7 +201,9 @@ def _of_fields(where: str, items: Sequence[Mapping[str, Any]], columns: Columns)
         x = dict(zip(roles.input, inputs, strict=True)) if len(inputs) > 1 else x
     elif len(inputs) > 1:
         x = np.concatenate([part.reshape(len(items), -1) for part in inputs], axis=1)
-    owner = None if roles.client is None else np.array([str(item[roles.client]) for item in items])
+    owners = [] if roles.client is None else [item[roles.client] for item in items]
+    sound.refuse_alike(where, owners)
+    owner = np.array([str(one) for one in owners]) if owners else None
     return Given(x, _targets(where, fields[roles.target], columns), owner)
 
 
@@ -208,6 +211,8 @@ def _targets(where: str, values: Sequence[Any], columns: Columns) -> Any:
     """The target of each item: never resized."""
     if columns.resize is not None:
         refuse_masks(where, values)
+    if is_image(values[0]):
+        return stacked(where, values, masks=True)
     return _array(where, values, columns._replace(resize=None))
 
 
@@ -218,8 +223,8 @@ def _array(where: str, values: Sequence[Any], columns: Columns) -> Any:
     if is_image(values[0]):
         return stacked(where, values, columns.resize)
     if columns.resize is not None and np.ndim(values[0]):
-        return resized(where, [as_array(value) for value in values], None, columns.resize)
-    arrays = [as_array(value) for value in values]
+        return resized(where, [sound.as_array(value) for value in values], None, columns.resize)
+    arrays = [sound.as_array(value) for value in values]
     shapes = sorted({a.shape for a in arrays})
     if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1 and len(shapes[0]) in (1, 2):
         return arrays

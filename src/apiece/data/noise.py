@@ -29,16 +29,6 @@ def draw(
     return Noise(rgb * rng.standard_normal((clients, channels)), brightness * rng.standard_normal(classes))
 
 
-def client_rgb(images: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """clip(x_c (1 + a_c), 0, 1): one client's images with its gain [channels]."""
-    return noisy(images, np.zeros(len(images), dtype=int), gain, np.zeros(1))
-
-
-def class_brightness(images: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """clip(x + b_y, 0, 1): images with the offset of their class, offsets [C]."""
-    return noisy(images, labels, np.zeros(_channels(images)), offsets)
-
-
 def noisy(images: np.ndarray, labels: np.ndarray, gain: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """clip(x_c (1 + a_c) + b_y, 0, 1) for one client. images: [n, H, W] or [n, H, W, channels] -> a new array.
 

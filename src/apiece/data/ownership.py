@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from apiece.data import sound
 from apiece.data.archives import archive
 from apiece.data.dealing import Parts, owned
 from apiece.errors import UserError, meant
 
+PARTS = ("train", "validation", "test")  # of a split: which samples a client has
+OLDER = ("data", "samples")  # what the files of earlier versions do not say
 OTHERWISE = "use another split, such as dirichlet"
 
 
@@ -76,6 +79,7 @@ class Listed:
         """The splitter of lists of indices, or masks, one for each client; raises UserError for anything else."""
         pairs = lists.items() if isinstance(lists, Mapping) else ((f"client-{i}", own) for i, own in enumerate(lists))
         named = {str(name): _indices(str(name), own) for name, own in pairs}
+        sound.refuse_unwritable("split", "the client", named)
         if not named or len(named) < len(lists):
             raise UserError(f"split has {len(lists)} lists of {len(named)} clients: give each client one.")
         return cls(tuple(named), tuple(named.values()))
@@ -132,6 +136,49 @@ def refuse_absent(path: str | Path, called: str) -> None:
         raise UserError(f"{called}: there is no such file; {what}.")
 
 
+def stored(path: str | Path, called: str = "") -> dict[str, Any]:
+    """The fields of the split that `Split.save` wrote into this file, by their names. Raises UserError for a file that
+    is absent, damaged or edited, or holds something else; `called` is what its sentence begins with.
+    """
+    called = called or str(path)
+    refuse_absent(path, called)
+    needed = {f"{part}{end}" for part in PARTS for end in ("", "_sizes")} | {"names", "unseen", "recipe"}
+    with archive(path) as file:
+        if missing := sorted(needed.difference(file.files)):
+            raise UserError(
+                f"{called}: no split, it lacks {', '.join(missing)}; give a split.npz that a run or Split.save wrote."
+            )
+        found = {name: file[name] for name in needed.union(OLDER).intersection(file.files)}
+
+    def refuse(wrong: Any, what: str) -> None:
+        if wrong:
+            raise UserError(f"{called}: the split is damaged, for {what}: give one as a run or Split.save wrote it.")
+
+    for name, array in found.items():
+        text = name in ("names", "recipe", "data")
+        refuse(array.ndim != (name not in ("recipe", "data")), f"{name!r} has the shape {list(array.shape)}")
+        refuse(array.size and array.dtype.kind not in ("U" if text else "iu"), f"{name!r} is of type {array.dtype}")
+        refuse(not text and (array < 0).any(), f"{name!r} has numbers below 0")
+    parts, clients = dict[str, Any](), len(found["names"])
+    samples = tuple(found.get("samples", np.zeros(0, int)).tolist())
+    refuse(len(samples) not in (0, 2), f"'samples' has {len(samples)} numbers")
+    refuse(not clients, "it has no client")
+    for part in PARTS:
+        rows, sizes = found[part], found[f"{part}_sizes"]
+        refuse(len(sizes) != clients, f"{part!r} is of {len(sizes)} clients, and {clients} have names")
+        refuse(sizes.sum() != len(rows), f"{part!r} has {len(rows)} samples, and its clients {sizes.sum()}")
+        known = rows.max(initial=0) + 1 if not samples else samples[part == "test"]
+        refuse((rows >= known).any(), f"{part!r} has numbers up to {rows.max(initial=0)}, and the data {known} samples")
+        parts[part] = np.split(rows, np.cumsum(sizes)[:-1])
+    twice = [own for own in parts["test"] if len(np.unique(own)) < len(own)]  # training samples may repeat
+    refuse(twice, "a client has a test sample twice")
+    refuse(np.isin(found["train"], found["validation"]).any(), "a sample both trains and validates")
+    unseen = found["unseen"].tolist()
+    refuse(len({*unseen}) < len(unseen) or max(unseen, default=0) >= clients, f"'unseen' is {unseen} of {clients}")
+    about = {"recipe": str(found["recipe"]), "data": str(found.get("data", "")), "samples": samples}
+    return parts | {"names": found["names"].tolist(), "unseen": tuple(unseen)} | about
+
+
 @dataclass(frozen=True)
 class Saved:
     """A split that was saved before, taken sample by sample.
@@ -142,14 +189,11 @@ class Saved:
     path: str
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
-        refuse_absent(self.path, str(self))
-        with archive(self.path) as stored:
-            if not {"train", "train_sizes"} <= set(stored.files):
-                raise UserError(f"{self}: the file holds no split; give a split.npz that a run or Split.save wrote.")
-            parts = np.split(stored["train"], np.cumsum(stored["train_sizes"])[:-1])
+        split = stored(self.path, str(self))
+        parts = split["train"]
         if len(parts) != clients:
             raise UserError(f"{self}: the file holds {len(parts)} clients, not {clients}; ask for {len(parts)}.")
-        if max(int(part.max(initial=-1)) for part in parts) >= len(labels):
+        if max(int(part.max(initial=-1)) for part in (*parts, *split["validation"])) >= len(labels):
             raise UserError(
                 f"{self}: the file was made for more than these {len(labels)} samples; load the same data set."
             )

@@ -48,6 +48,22 @@ class Preparation:
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
 
+    def _whole(self) -> bool:
+        """Whether its fields fit each other, as those of a file that nobody has edited do."""
+        for part in self.parts:
+            words = part.categories
+            if not isinstance(part.name, str) or type(part.width) is not int or part.width < 1:
+                return False
+            if words is not None and not (
+                words and part.width == 1 and len({*words}) == len(words) and all(type(word) is str for word in words)
+            ):
+                return False
+        count = sum(part.width for part in self.parts) if self.fit == "pooled" else 0
+        fitted = np.array([self.fill, self.mean, self.scale])
+        known = self.encode in ("onehot", "ordinal") and self.fit in ("pooled", "client")
+        numbers = fitted.shape == (3, count) and fitted.dtype.kind in "iuf"
+        return bool(self.parts) and known and numbers and bool(np.isfinite(fitted).all() and (fitted[2] > 0).all())
+
     @property
     def text(self) -> np.ndarray:
         """Which codes are of text: a mask [c]."""
@@ -93,8 +109,11 @@ class Preparation:
             plain: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in table.items()
             }
-            return cls(parts=tuple(Part(**part) for part in parts), **plain)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            made = cls(parts=tuple(Part(**part) for part in parts), **plain)
+            if not made._whole():
+                raise ValueError("a number or a word that no preparation has")
+            return made
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise UserError(
                 f"{path} is damaged: put it back from a copy, or remove it, and it is fitted again on the run's data."
             ) from None

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from apiece.errors import UserError
+from apiece.system.device import to_numpy
 
 _CHANNELS = {1, 3, 4}  # of gray, colored and part-transparent images
+
+
+def as_array(one: Any) -> np.ndarray:
+    """One sample, or one part of all samples, as an array; UserError for what NumPy makes none of."""
+    try:
+        return to_numpy(one) if isinstance(one, Tensor) else np.asarray(one)
+    except (TypeError, ValueError, RuntimeError):
+        if isinstance(one, Tensor):
+            raise UserError(
+                f"data: a tensor of {one.dtype}, {one.layout}, does not become an array: give x.to_dense() of a sparse "
+                "one, and x.float() of others."
+            ) from None
+        raise UserError("data: lists in lists have unequal lengths, so they form no array: make them alike.") from None
 
 
 def samples(name: str, part: str, x: Any) -> np.ndarray:
@@ -18,7 +34,7 @@ def samples(name: str, part: str, x: Any) -> np.ndarray:
         x = numbers(x)
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
             x = x if x.dtype == np.uint8 else np.asarray(x, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{where}: they must be numbers in one array ({error}); give each the same shape.") from None
     if not x.ndim:
         raise UserError(f"{where}: there is one value instead of an array of numbers; give [n, ...].")
@@ -39,12 +55,20 @@ def numbers(x: Any) -> np.ndarray:
     return x
 
 
+def tested(name: str, x: Any, y: Any) -> bool:
+    """Whether there are test samples; UserError for these without their targets, or the other way round."""
+    if (x is None) != (y is None):
+        given, lacking = ("targets", "samples") if x is None else ("samples", "targets")
+        raise UserError(f"{name}: there are test {given} without test {lacking}: give both or neither.")
+    return x is not None
+
+
 def labels(name: str, part: str, y: Any) -> np.ndarray:
     """Labels [n], one class for each sample, of any type that sorts; a column [n, 1] becomes [n]."""
     where = f"{name}, {part} labels"
     try:
         y = np.asarray(y)
-    except ValueError as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{where}: they do not form one array ({error}); give one class a sample.") from None
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim != 1:
@@ -56,6 +80,7 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
     if y.dtype.kind not in "buifOUSMm":
         raise UserError(f"{where}: their type is {y.dtype}; give whole numbers or texts.")
     present(where, y)
+    refuse_unwritable(where, "the label", y if texts(y) else ())
     if y.dtype.kind == "f" and (np.abs(y) > 2**53).any():
         raise UserError(f"{where}: one of them is {np.abs(y).max():g}, which is too large for a float; give integers.")
     if np.issubdtype(y.dtype, np.floating) and (y != np.rint(y)).any():
@@ -77,7 +102,7 @@ def plain(y: Any) -> np.ndarray | None:
     """Targets as one array, a column [n, 1] and masks of one channel without that axis; None where they form none."""
     try:
         y = np.asarray(y)
-    except ValueError:
+    except (TypeError, ValueError, RuntimeError):
         return None
     if y.ndim == 2 and y.shape[1] == 1:
         return y[:, 0]
@@ -110,6 +135,45 @@ def together(name: str, *parts: np.ndarray) -> np.ndarray:
     if len({texts(part) for part in parts}) > 1:
         raise UserError(f"{name}: some parts have numbers for labels and others texts; give one kind of them.")
     return np.concatenate(parts)
+
+
+def owners(name: str, *parts: Any) -> list[np.ndarray | None]:
+    """The owner of each sample of all parts that have any, as arrays [n]. Where some are numbers and others texts, all
+    become texts; UserError if two become the same.
+    """
+    arrays = [None if part is None else as_array(part) for part in parts]
+    if (odd := next((array for array in arrays if array is not None and array.ndim != 1), None)) is not None:
+        raise UserError(f"{name}: the clients of samples have the shape {list(odd.shape)}; give one for each sample.")
+    given = [array[~missing(array)] for array in arrays if array is not None]
+    for array in given:
+        refuse_unwritable(name, "the client", array if array.dtype.kind in "OU" else ())
+    some = [array if array.dtype == object else array[:1] for array in given]
+    if len({isinstance(owner, (str, bytes)) for array in some for owner in array}) < 2:
+        return arrays
+    refuse_alike(name, [owner for array in given for owner in array.tolist()])
+    return [array if array is None else _words(array) for array in arrays]
+
+
+def _words(owners: np.ndarray) -> np.ndarray:
+    """The same as texts, None where one is missing."""
+    words = owners.astype(str).astype(object)
+    words[missing(owners)] = None
+    return words
+
+
+def refuse_unwritable(where: str, what: str, words: Iterable[Any]) -> None:
+    """Raise UserError if a name has a character that UTF-8 does not have, as what a folder's odd bytes are read as."""
+    for word in words:
+        if isinstance(word, str) and not word.isascii() and word.encode(errors="replace").decode() != word:
+            raise UserError(f"{where}: {what} {str(word)!r} has a character that no file can hold: name it without it.")
+
+
+def refuse_alike(where: str, owners: Iterable[Any]) -> None:
+    """Raise UserError if a number and a text that name clients are the same word, as 1 and "1"."""
+    words = dict[str, Any]()
+    for owner in owners:
+        if isinstance(words.setdefault(str(owner), owner), str) != isinstance(owner, str):
+            raise UserError(f"{where}: {str(owner)!r} names a client as a number and as a text: write it in one way.")
 
 
 def finite(where: str, x: np.ndarray) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apiece.data.archives import archive
 from apiece.data.catalog import SOURCES
 from apiece.data.dealing import owned, systematic
-from apiece.data.ownership import Given, Listed, Natural, Saved, refuse_absent
+from apiece.data.ownership import PARTS, Given, Listed, Natural, Saved, stored
 from apiece.data.partitions import (
     Classes,
     Dirichlet,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _OTHERWISE = "take another split"
 _BY_LABEL = (Classes, Dirichlet, DirichletCapped, DirichletPrior, DirichletRefill)
-_PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +66,7 @@ class Split:
     def save(self, path: str | Path) -> None:
         """Write the split as one .npz file of plain arrays."""
         arrays = {}
-        for part in _PARTS:
+        for part in PARTS:
             each = getattr(self, part)
             arrays[part] = np.concatenate(each)
             arrays[f"{part}_sizes"] = np.array([len(own) for own in each])
@@ -80,27 +79,12 @@ class Split:
 
     @classmethod
     def load(cls, path: str | Path) -> Split:
-        """Read what `save` wrote; a UserError if the file is absent or holds something else."""
-        refuse_absent(path, str(path))
-        with archive(path) as stored:
-            missing = {f"{part}{end}" for part in _PARTS for end in ("", "_sizes")} | {"names", "unseen", "recipe"}
-            missing -= set(stored.files)
-            if missing:
-                raise UserError(
-                    f"{path}: no split, it lacks {', '.join(sorted(missing))}; give a file that Split.save wrote."
-                )
-            train, validation, test = (
-                np.split(stored[part], np.cumsum(stored[f"{part}_sizes"])[:-1]) for part in _PARTS
-            )
-            names, unseen = stored["names"].tolist(), tuple(stored["unseen"].tolist())
-            made = cls(train, validation, test, names, unseen, str(stored["recipe"]))
-            if not {"data", "samples"} <= set(stored.files):  # an older file, without these
-                return made
-            return replace(made, data=str(stored["data"]), samples=tuple(stored["samples"].tolist()))
+        """Read what `save` wrote; a UserError if the file is absent, damaged or holds something else."""
+        return cls(**stored(path))
 
     def __str__(self) -> str:
         lines = [f"{len(self.train)} clients, {len(self.unseen)} of them unseen", self.recipe]
-        for part in _PARTS:
+        for part in PARTS:
             sizes = np.array([len(own) for own in getattr(self, part)])
             spread = f"{sizes.min()} to {sizes.max()} a client, median {np.median(sizes):g}"
             lines.append(f"{part:<10} {sizes.sum()} samples: {spread}")
@@ -136,6 +120,11 @@ def split_over_clients(
     0 or the values that it was made with. Without a number of clients, all that a splitter knows of are taken.
     """
     _refuse_others(dataset, splitter)
+    if clients is not None and (not isinstance(clients, Integral) or isinstance(clients, bool)):
+        raise UserError(f"clients={clients!r} must be a whole number of 1 or more.")
+    for name, value in (("unseen", unseen), ("validation", validation)):
+        if not isinstance(value, Real) or not np.isfinite(float(value)):
+            raise UserError(f"{name}={value!r} must be a number of 0 or more.")
     if isinstance(splitter, Listed):
         splitter = splitter.within(dataset.held)
     if clients is None:

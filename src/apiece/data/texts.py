@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from apiece.data import sound
 from apiece.data.arrays import TEST_SHARE, Dataset, held_out, numbered
 from apiece.data.tokens import Reading, Rows
 from apiece.errors import UserError, said
@@ -116,6 +117,8 @@ class _Columns:
         found = self.find(field, usual)
         if found is None:
             return None
+        if usual is CLIENT:
+            sound.refuse_alike(self.path, [record.get(found) for record in self.records])
         numbers = all(type(record.get(found)) is int for record in self.records)
         return np.array([record[found] for record in self.records]) if numbers else self.texts(found)
 

@@ -11,14 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays, unread
 from apiece.data.tokens import IGNORED
 from apiece.errors import UserError
-from apiece.system.device import to_numpy
 
 Tree = Any
 PARTS = ("the training samples", "the test samples")
@@ -39,12 +37,12 @@ def from_trees(
     not fit. `owner` and `owner_test` name each sample's client. The first part of the targets divides the samples,
     where it is one label a sample.
     """
-    tested = x_test is not None and y_test is not None
+    tested = sound.tested(name, x_test, y_test)
     size = rows(f"{name}, training samples", x, y)
     held = rows(f"{name}, test samples", x_test, y_test) if tested else 0
     inputs = _arrays(name, joined([x, x_test], PARTS) if tested else x, 0)
     y = joined([y, y_test], PARTS) if tested else y
-    targets = as_array(y) if _are_texts(y) else _arrays(name, y, IGNORED)
+    targets = sound.as_array(y) if _are_texts(y) else _arrays(name, y, IGNORED)
     if isinstance(inputs, dict):
         _refuse_other_masks(name, inputs)
     label = _label(targets)
@@ -78,14 +76,9 @@ def _is_whole(part: Any) -> bool:
     return isinstance(part, dict) or is_tree(part) or bool(getattr(part, "shape", ()))
 
 
-def as_array(one: Any) -> np.ndarray:
-    """One sample, or one part of all samples, as an array."""
-    return to_numpy(one) if isinstance(one, Tensor) else np.asarray(one)
-
-
 def _are_texts(y: Tree) -> bool:
     """Whether the targets are one text a sample."""
-    return is_part(y) and as_array(y[:1]).dtype.kind in "US"
+    return is_part(y) and sound.as_array(y[:1]).dtype.kind in "US"
 
 
 def is_part(tree: Any) -> bool:
@@ -122,7 +115,7 @@ def joined(trees: Sequence[Tree], whose: Sequence[str]) -> Tree:
         return tuple(joined(parts, whose) for parts in zip(*trees, strict=True))
     if any(isinstance(part, list) for part in trees):
         return [row for part in trees for row in part]
-    arrays = [as_array(part) for part in trees]
+    arrays = [sound.as_array(part) for part in trees]
     if (odd := next((i for i, one in enumerate(arrays) if one.shape[1:] != arrays[0].shape[1:]), None)) is not None:
         shapes = [list(one.shape[1:]) for one in (arrays[0], arrays[odd])]
         raise UserError(f"{whose[0]} are {shapes[0]}, {whose[odd]} {shapes[1]}: make them alike.")
@@ -152,9 +145,9 @@ def _arrays(name: str, tree: Tree, fill: int) -> Tree:
     if isinstance(tree, tuple):
         return tuple(_arrays(name, part, fill) for part in tree)
     if isinstance(tree, list) and _ragged(tree):
-        values, mask = _padded(name, [as_array(one) for one in tree], fill)
+        values, mask = _padded(name, [sound.as_array(one) for one in tree], fill)
         return values if fill and values.dtype.kind == "i" else (values, mask)
-    return _sound(name, as_array(tree))
+    return _sound(name, sound.as_array(tree))
 
 
 def _padded(name: str, rows: list[np.ndarray], fill: int) -> tuple[np.ndarray, np.ndarray]:
