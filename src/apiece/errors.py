@@ -77,6 +77,12 @@ def typed(error: BaseException) -> str:
     return text if text == kind else f"{kind}: {text}"
 
 
+def refuse_other(what: str, given: object, *allowed: str) -> None:
+    """Raise UserError unless what is given is one of the allowed words."""
+    if given not in allowed:
+        raise UserError(f"{what} {given!r} is unknown: use {' or '.join(map(repr, allowed))}.")
+
+
 def with_extra(extra: str) -> str:
     """How to install the packages of an extra: the advice where one of them is missing."""
     return f'run pip install ".[{extra}]" in a clone of apiece'

@@ -221,6 +221,24 @@ def test_masks_are_each_clients_rounds_steps_and_places_own():
 
 
 @dataclass(frozen=True)
+class Beside(Piece):
+    """Trains elsewhere before the round's own steps, and throws it away."""
+
+    def objective(self, view: View, loss: Any):
+        view.descend(view.sent, batches=[view.data.index.new_zeros(2)] * 5)
+        return loss
+
+
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(3)], ids=lambda lift: type(lift).__name__)
+def test_a_training_beside_the_rounds_own_leaves_its_masks_alone(lift):
+    """Also where it comes first, and takes another number of steps."""
+    subjects = named.fedavg(), algorithm(Beside(), name="beside")
+    data, work = clusters((12,) * 3), Work(3, None, 4)
+    one, other = (run(engine(s, drawing()), data, work, [range(3)] * 2, lift=lift) for s in subjects)
+    assert gap(one.last, other.last) == 0
+
+
+@dataclass(frozen=True)
 class After(Piece):
     """Says a gradient that it takes when all steps are taken."""
 

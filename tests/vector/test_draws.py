@@ -64,21 +64,10 @@ def streams() -> dict[str, Tensor]:
         "seeds": [torch.from_numpy(generator(k, "model", 0, "a").integers(2**32, size=2)) for k in range(64)],
     }
     stream = Stream(KEY)
-    stream.begin(64)
-    taken["steps"] = [_at(stream, k) for k in range(64)]
-    taken["trainings"] = [_begun(stream) for _ in range(64)]
+    taken["steps"] = list(map(stream.steps(64), range(64)))
+    taken["trainings"] = [stream.steps(1)(0) for _ in range(64)]
     rows = {what: torch.stack([bits(key, 1, 4096) for key in keys]) for what, keys in taken.items()}
     return rows | {"places": torch.stack([bits(KEY, place, 4096) for place in range(1, 65)])}
-
-
-def _at(stream: Stream, k: int) -> Tensor:
-    stream.step(k)
-    return stream.drawing().draws.key
-
-
-def _begun(stream: Stream) -> Tensor:
-    stream.begin(1)
-    return _at(stream, 0)
 
 
 @pytest.mark.parametrize("what", ["clients", "rounds", "seeds", "steps", "trainings", "places"])

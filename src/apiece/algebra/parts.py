@@ -8,7 +8,7 @@ from typing import Any
 
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.periods import NEVER
-from apiece.errors import UserError
+from apiece.errors import UserError, refuse_other
 from apiece.vector.space import Selector
 
 
@@ -177,6 +177,9 @@ class Cohort:
 
     rule: str
 
+    def __post_init__(self) -> None:
+        refuse_other("Cohort", self.rule, "held", "redrawn")
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -192,3 +195,6 @@ class Phase:
     """
 
     rule: str
+
+    def __post_init__(self) -> None:
+        refuse_other("Phase", self.rule, "last_step", "first_step")

@@ -19,6 +19,7 @@ from apiece.algebra.place import Answer, Shared, Traffic
 from apiece.data.federation import Owners
 from apiece.data.samples import Samples
 from apiece.engine import row
+from apiece.engine.cohorts import different
 from apiece.engine.federated import Federated
 from apiece.engine.operations import Operation, operations
 from apiece.engine.reduce import Totals
@@ -88,11 +89,9 @@ class Clients:
         return len(self.federation.participants)
 
     def at(self, cohort: Iterable[int], absent: frozenset[int], round: int) -> Place:
-        """The clients of a round, of whom those absent will not answer; what an earlier round staged and gave up is
-        forgotten.
-        """
-        self.rows.unstage()
-        return Place(self, list(cohort), absent, round)
+        """The clients of a round, of whom those absent will not answer; raises UserError for what is no cohort."""
+        self.rows.unstage()  # what an earlier round staged and gave up
+        return Place(self, different(cohort, len(self.federation.names)), absent, round)
 
     def expect(self, clients: list[int]) -> None:
         """These clients are asked next: their rows are fetched, and their data made, while others train."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from reprlib import repr as cut
 from typing import Any
@@ -21,6 +21,14 @@ def in_order(names: Sequence[str], among: Sequence[int]) -> Sequence[int]:
     """
     ascending = getattr(names, "ascending", False) and isinstance(among, range)
     return among if ascending else sorted(among, key=names.__getitem__)
+
+
+def different(clients: Iterable[int], registered: int) -> list[int]:
+    """These clients as a list; raises UserError where one stands twice, or is not registered."""
+    chosen = list(clients)
+    if len(set(chosen)) < len(chosen) or not all(0 <= client < registered for client in chosen):
+        raise UserError(f"{cut(chosen)} is no cohort: give different clients, by numbers from 0 to {registered - 1}.")
+    return chosen
 
 
 def cohort(seed: int, round: int, names: Sequence[str], among: Sequence[int], size: int) -> list[int]:

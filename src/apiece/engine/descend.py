@@ -66,7 +66,8 @@ def descend(
     def step(here: Local, k: Any, active: Any) -> Local:
         batch, number = feed(k), k.value if isinstance(k, Number) else k
         passes.buffers, passes.step = here.buffers, number
-        passes.stream.step(k)
+        if passes.keys is not None:
+            passes.stream.key = passes.keys(k)
         g, loss, buffers = stepping.differentiate(passes.with_buffers(objective, batch), here.theta)
         if recipe.clip is not None:
             g = clip(g, recipe.clip)
@@ -83,6 +84,7 @@ def descend(
             count = here.steps + mask.to(here.steps.dtype)
         return select(active, Local(theta, buffers, optimizer, tuple(scratch), count, total, here.loss + loss), here)
 
+    key = passes.stream.key  # of the round, or of another descent's step that this one is a part of
     last = stepping.loop(step, first, steps)
-    passes.stream.leave()
+    passes.stream.key = key
     return last

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from apiece.algebra.message import MARKS, Message, PerClient, Sum, Uniform, Weighted
+from apiece.algebra.trees import alike, described
+from apiece.errors import UserError
 from apiece.system.ranks import Ranks
 from apiece.system.typed import divided, map_tree, map_trees
 
@@ -57,7 +59,12 @@ class Totals:
             self._sums = [() if isinstance(leaf, PerClient) else map_tree(_zeros_like, leaf.x) for leaf in leaves]
         self.answered.append(client)
         self.weight += weight
-        for total, leaf in zip(self._sums, leaves, strict=True):
+        for total, leaf, like in zip(self._sums, leaves, self._like, strict=True):
+            if not alike(leaf.x, like):
+                raise UserError(
+                    f"a client sent a {type(leaf).__name__} of {described(leaf.x)}, and another one of "
+                    f"{described(like)}: give a report the same shape and type at every client."
+                )
             factor = weight if isinstance(leaf, Weighted) else 1.0
             if isinstance(total, Tensor):
                 total.add_(leaf.x, alpha=factor)  # computed in float64
@@ -92,14 +99,15 @@ class Totals:
         """The tree of means and sums, with its marks, in the type that was said; `()` where nobody answered."""
         if self._spec is None:
             return ()
-        scale = {Uniform: len(self.answered), Weighted: self.weight, Sum: 1.0}
+        scale = {Uniform: len(self.answered), Weighted: self.weight}
         out: list[Any] = []
         for mark, total, like in zip(self._marks, self._sums, self._like, strict=True):
             by = scale.get(mark, 1.0)
             if mark is PerClient:
                 out.append(PerClient(()))
             else:
-                out.append(mark(map_trees(partial(_divide, by), total, like)))
+                divide = _as_said if mark is Sum else partial(_divide, by)
+                out.append(mark(map_trees(divide, total, like)))
         return tree_unflatten(out, self._spec)
 
 
@@ -130,7 +138,13 @@ def _add(factor: float, total: Tensor, x: Tensor) -> Tensor:
 
 
 def _divide(by: float, total: Tensor, like: Tensor) -> Tensor:
-    return (total / by if by != 1.0 else total).to(like.dtype)
+    """The mean in the type that was said; that of whole numbers is none, and stays float64."""
+    mean = total / by if by != 1.0 else total
+    return mean.to(like.dtype) if like.is_floating_point() else mean
+
+
+def _as_said(total: Tensor, like: Tensor) -> Tensor:
+    return total.to(like.dtype)
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ from apiece.algebra.periods import NEVER, Mask, Schedule
 from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Descent
 from apiece.engine.descend import Recipe
-from apiece.errors import UserError
+from apiece.errors import UserError, refuse_other
 from apiece.system.typed import distinct
 from apiece.vector.groups import EVERYTHING, Selector
 from apiece.vector.task import Task
@@ -72,6 +72,13 @@ class Setup:
     setting: FederationFacts | None = None
     equal_work: bool = False
     lr_by_client: Callable[[str], float] | None = None
+
+    def __post_init__(self) -> None:
+        refuse_other("optimizer_state", self.optimizer_state, "fresh", "kept")
+        if not callable(self.weighting):
+            refuse_other("weighting", self.weighting, "samples", "uniform")
+        for name in self.watch:
+            refuse_other("watch", name, "drift", "divergence")
 
     def __repr__(self) -> str:
         return f"Setup({self.algorithm.name!r}, parameters={self.task.space.size}, weighting={self.weighting!r})"

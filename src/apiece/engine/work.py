@@ -33,8 +33,10 @@ class Between:
     high: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high:
-            raise UserError(f"uniform({self.low},{self.high}) is no range of local steps: give 0 <= low <= high.")
+        if not _whole(self.low, least=0) or not _whole(self.high, least=self.low):
+            raise UserError(
+                f"uniform({self.low},{self.high}) is no range of local steps: give whole numbers, 0 <= low <= high."
+            )
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,11 @@ def asked(setting: str, given: Callable[[str], Any], name: str) -> Any:
         ) from error
 
 
+def _whole(given: object, least: int) -> bool:
+    """Whether this is a whole number, and none below `least`."""
+    return isinstance(given, Integral) and not isinstance(given, bool) and given >= least
+
+
 @dataclass(frozen=True)
 class Work:
     """Local work of a round: `steps` batches (a number or Between), or `epochs` passes over the client's samples.
@@ -96,6 +103,15 @@ class Work:
     steps: int | Between | ByClient | None = 50
     epochs: int | None = None
     batch: int = 32
+
+    def __post_init__(self) -> None:
+        drawn = isinstance(self.steps, Between | ByClient) and self.epochs is None
+        if not drawn and not _whole(self.steps if self.epochs is None else self.epochs, least=0):
+            raise UserError(
+                f"steps={self.steps!r} and epochs={self.epochs!r} are no work: give a whole number of one, 0 or more."
+            )
+        if not _whole(self.batch, least=1):
+            raise UserError(f"a batch of {self.batch!r} samples is none: give a whole number, 1 or more.")
 
     @property
     def equal(self) -> bool:

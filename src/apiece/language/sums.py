@@ -44,11 +44,8 @@ def fedals(
     Use it where communication is what counts and the body is much larger than the head: the body crosses once in alpha
     rounds. Accuracy may fall as alpha grows.
     """
-    if alpha < 1 or cohort not in ("held", "redrawn") or phase not in ("last_step", "first_step"):
-        raise UserError(
-            f"fedals(alpha={alpha}, cohort={cohort}, phase={phase}) is impossible: alpha is 1 or more, cohort held or "
-            "redrawn, phase last_step or first_step."
-        )
+    if alpha < 1:
+        raise UserError(f"fedals(alpha={alpha}) is impossible: alpha is 1 or more.")
     body = head if isinstance(head, int) else "body" if head is None else f"!{head}"
     parts = [Period(body, alpha)] if alpha > 1 else []
     named = f"fedals(alpha={alpha}{changed(fedals, cohort=cohort, phase=phase)})"

@@ -251,7 +251,8 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
         return {name: _stack([tree[name] for tree in trees], like) for name in first}
     if isinstance(first, tuple):
         return _like(first, [_stack(parts, like) for parts in zip(*trees, strict=True)])
-    return to_device(torch.tensor(trees), like.device)
+    dtype = torch.float64 if isinstance(first, float) else None  # as clients one by one count it
+    return to_device(torch.tensor(trees, dtype=dtype), like.device)
 
 
 def replies(stack: Any, count: int, device: torch.device) -> Crossing:

@@ -10,13 +10,13 @@ from torch import Tensor
 from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.draws import Draw, draw
 from apiece.algebra.message import PerClient
-from apiece.algebra.optim import AdamW, OnServer, Optimizer
+from apiece.algebra.optim import AdamWTogether, OnServer, Optimizer
 from apiece.errors import UserError
 from apiece.pieces.feature_generator import Generator, Learnt, Network, Teachers, taught
 from apiece.system.device import to_device
 from apiece.vector.space import Space, seeded
 
-ADAM = AdamW(weight_decay=0.0)
+ADAM = AdamWTogether(weight_decay=0.0)
 
 
 class Classifier(NamedTuple):

@@ -22,7 +22,7 @@ from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm, Client, algorithm, changed
 from apiece.algebra.generators import GENERATED, AllSamples, FirstBatch, Frozen, OwnBatch, Pipeline
 from apiece.algebra.message import PerClient
-from apiece.algebra.optim import AdamW, OnServer, Sgd
+from apiece.algebra.optim import AdamWTogether, OnServer, Sgd
 from apiece.algebra.papers import paper
 from apiece.errors import UserError
 from apiece.networks.hypernetwork import SMALLEST, WIDTH, Hypernetwork, embedding
@@ -169,7 +169,7 @@ class Pefll:
             networks.initial,
             split,
             Frozen(),
-            OnServer(AdamW(weight_decay=decay) if adam else Sgd(), lr, self.clip),
+            OnServer(AdamWTogether(weight_decay=decay) if adam else Sgd(), lr, self.clip),
             networks.named,
             DESCRIBED[self.descriptor],
             None if adam else decay,

@@ -32,7 +32,8 @@ class Scaffold(Piece):
     c_i' by option II: c_i' = c_i - c + (start - end) / (K lr) (line 12). `control="difference"`: that line as it
     stands, by the step size of the round in which c_i' is sent; a parameter whose step size is 0 keeps its c_i.
     `control="mean_gradient"`: the mean of the K gradients, which is what the line gives under plain SGD. It stays right
-    under momentum, weight decay, clipping and a changing step size, where the difference does not. The mean for c is
+    under momentum, weight decay, clipping and a changing step size, where the difference does not. A parameter that
+    took no step keeps its c_i. The mean for c is
     over all N clients, of which S answered. Stored: c_i [D] on a client, c on the server. Sent: c down and c_i' - c_i
     up, beside the model each way. An unseen client uses the global model.
     """
@@ -74,9 +75,10 @@ class Scaffold(Piece):
 
     def _variate(self, view: View) -> Tensor:
         """c_i' [D]."""
+        old = view.client.variate
         if self.control == "mean_gradient":
-            return view.gradient
-        length, old = view.steps * view.lr, view.client.variate  # numbers, or [D] where groups differ
+            return torch.where(view.steps > 0, view.gradient, old)
+        length = view.steps * view.lr  # numbers, or [D] where groups differ
         moved = (view.start - view.end) / torch.where(length > 0, length, 1.0)
         return torch.where(length > 0, old - view.server.variate + moved, old)
 

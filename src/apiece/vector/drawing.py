@@ -14,6 +14,8 @@ from apiece.system.numbered import Number, by_number
 from apiece.vector.drawn import OPENED, WRITTEN
 from apiece.vector.draws import Draws, bits
 
+Keys = Callable[[int | Number], Any]  # the number of a local step -> the key of its draws
+
 
 class Drawing(TorchFunctionMode):
     """Within it, in this thread, the functions in `drawn.py` replace torch's and draw from the stream of a key.
@@ -41,26 +43,18 @@ class Stream:
     """
 
     def __init__(self, key: Tensor):
-        self._root, self._key, self._descents = key, key, 0
-        self._keys: Callable[[Any], Tensor] = lambda k: key
+        self._root, self._descents = key, 0
+        self.key = key  # of the draws that follow: the round's, but within a step that step's
 
-    def begin(self, steps: int) -> None:
-        """The local steps of another descent follow; their keys are made before all steps, so that these are alike."""
+    def steps(self, number: int) -> Keys:
+        """The keys of another descent's local steps; they are made before all steps, so that these are alike."""
         self._descents += 1
-        words = (bits(self._root, -2 * self._descents + word, steps) for word in (0, 1))
-        self._keys = by_number(torch.stack([*words], 1))
-
-    def step(self, k: int | Number) -> None:
-        """The draws of step k follow."""
-        self._key = self._keys(k)
-
-    def leave(self) -> None:
-        """No step follows: draws are the round's."""
-        self._key = self._root
+        words = (bits(self._root, -2 * self._descents + word, number) for word in (0, 1))
+        return by_number(torch.stack([*words], 1))
 
     def drawing(self) -> Drawing:
         """The context of one forward pass."""
-        return Drawing(self._key)
+        return Drawing(self.key)
 
     def within(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The forward pass, with its draws from this stream."""
@@ -75,11 +69,10 @@ class Stream:
 class Still:
     """The stream of a module that draws nothing."""
 
-    def begin(self, steps: int) -> None: ...
+    key: Any = None
 
-    def step(self, k: int | Number) -> None: ...
-
-    def leave(self) -> None: ...
+    def steps(self, number: int) -> Keys:
+        return lambda k: None
 
     def within(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         return forward

@@ -114,8 +114,7 @@ class Passes:
         self.step: int | Tensor = 0
         self.stream = stream or task.stream()
         self.forward = self.stream.within(task.space.training_outputs)
-        if steps:
-            self.stream.begin(steps)
+        self.keys = self.stream.steps(steps) if steps else None
 
     def loss(self, theta: Tensor, batch: Any) -> Tensor:
         x, y = batch
