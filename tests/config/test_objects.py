@@ -51,6 +51,24 @@ def test_an_object_is_what_its_text_is(name):
     assert not torch.equal(one.server.params, made().server.params)
 
 
+FAILING = [
+    ("schedule", len, "schedule fails for round 0 of 4: TypeError: "),
+    ("schedule", lambda t, rounds: None, "schedule fails for round 0 of 4: TypeError: "),
+    ("weighting", len, "weighting fails for 360 samples: TypeError: "),
+    ("augment", lambda x: x[:, :, :3], "or what it makes of a batch is none for the model: RuntimeError: mat1"),
+    ("augment", lambda x: x.nothing, "none for the model: AttributeError: "),
+    ("drift", np.array([1, 2]), "drift=array([1, 2]) is not allowed"),
+    ("metrics", np.array([1, 2]), "a metric is array([1, 2]), which cannot be called"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "thing", "said"), FAILING)
+def test_a_function_that_fails_is_said_before_the_first_round(name, thing, said):
+    with pytest.raises(UserError) as caught:
+        made(split="iid", **{name: thing})
+    assert said in str(caught.value), str(caught.value)
+
+
 def test_steps_by_client():
     counts = [1, 2, 3, 0]
     by_name = {f"client-{i}": count for i, count in enumerate(counts)}

@@ -69,6 +69,12 @@ def test_a_file_of_data_that_changed_is_refused(tmp_path, no_report):
     sentence(cli("export", tmp_path / "run", *served[2:]), "a run on other data")
 
 
+def test_a_run_toml_with_a_number_for_words_is_one_sentence(tmp_path):
+    (tmp_path / "run.toml").write_text("[config]\nalgorithm = 5\nserver = [1]\n")
+    for words in (["resume"], ["export", "--out", tmp_path / "model.safetensors"]):
+        sentence(cli(words[0], tmp_path, *words[1:]), "run.toml: server=[1] is not allowed")
+
+
 # --- the log ---------------------------------------------------------------------------------------------------------
 def spoilt(folder: Path, line: int) -> Path:
     """The log of a run of four rounds, with a line that is none."""

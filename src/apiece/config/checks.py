@@ -83,14 +83,14 @@ def check_outputs(
     samples = clients.samples(client)
     x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
     advice = lambda error: _meant_as_tokens(task, theta, buffers, x) or _as_wide(x, error)
-    with _tried(f"the model does not take samples {_shapes(x)}", advice):
+    with tried(f"the model does not take samples {_shapes(x)}", advice):
         outputs = task.space.outputs(theta, x, buffers)
     if usual:
         refuse_outputs(task.name, outputs, y, classes)
     task = replace(task, loss=fitting_shape(task.loss, outputs, y))
     shapes = [list(part.shape) for part in (outputs, y) if isinstance(part, torch.Tensor)]
     took = "outputs {} and labels {}".format(*shapes) if len(shapes) == 2 else "the model's outputs"
-    with _tried(f"the loss does not take {took}"):
+    with tried(f"the loss does not take {took}"):
         loss = task.loss(outputs, y)
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
@@ -99,17 +99,17 @@ def check_outputs(
         raise UserError("all labels are of one class, and there is nothing to learn: give two classes or more.")
     rows = torch.arange(MEASURED, device=samples.index.device) % clients.size(client)
     batch = samples.batch(rows)
-    with _tried(f"the model does not take {MEASURED} samples {_shapes(x)}"):
+    with tried(f"the model does not take {MEASURED} samples {_shapes(x)}"):
         predicted = task.space.outputs(theta, batch[0], buffers)
     task = replace(
         task, metrics=tuple(fitting_metric(metric, predicted, batch[1], MEASURED) for metric in task.metrics)
     )
-    with _tried(f"the model cannot be trained on samples {_shapes(x)}", _as_constant):
+    with tried(f"the model cannot be trained on samples {_shapes(x)}", _as_constant):
         return settled(task, theta, buffers, samples)
 
 
 @contextmanager
-def _tried(problem: str, advice: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
+def tried(problem: str, advice: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
     """Raise UserError, which says the problem first, for whatever a program's model or loss raises in this context."""
     try:
         yield
@@ -192,7 +192,7 @@ def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, 
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:
-        with _tried("the model cannot be trained on a batch of one sample"):
+        with tried("the model cannot be trained on a batch of one sample"):
             task.stream().within(task.space.training_outputs)(theta, x, buffers)
     except UserError as error:
         for client, name in enumerate(clients.names):

@@ -109,7 +109,7 @@ def given_metrics(metric: Any, metrics: Any) -> tuple[tuple[str, ...], Any]:
     if metric is not None and metrics is not None:
         raise UserError("metric and metrics are both given: give all in metrics.")
     given: Any = [metric] if metric is not None else [metrics] if isinstance(metrics, str) else metrics
-    if given and isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
+    if isinstance(given, (list, tuple)) and given and all(isinstance(name, str) for name in given):
         return tuple(given), None
     return (), given
 

@@ -10,6 +10,7 @@ from typing import Any
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.server_optim import Descent
 from apiece.config.assemble import Experiment
+from apiece.config.checks import tried
 from apiece.config.settings import Config, shown
 from apiece.data.batches import Augmentation
 from apiece.data.catalog import OWN
@@ -59,6 +60,7 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         if experiment.config.epochs is not None:
             raise UserError("steps and epochs are both given: leave one out.")
         work = replace(work, steps=ByClient(one_each("steps", objects["steps"], names)), epochs=None)
+    _try_functions(experiment, objects)
     task = replace(setup.task, augment=objects["augment"]) if "augment" in objects else setup.task
     changed = replace(
         setup,
@@ -77,6 +79,23 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         schedule=objects.get("schedule", experiment.schedule),
         **(sampled(objects["sampling"], experiment) if "sampling" in objects else {}),
     )
+
+
+def _try_functions(experiment: Experiment, objects: Mapping[str, Any]) -> None:
+    """Call a program's functions once, so that one that fails is said before the first round."""
+    setup, place, rounds = experiment.federated.setup, experiment.training, experiment.config.rounds
+    client = next(c for c in place.participants if place.size(c))
+    if "schedule" in objects:
+        with tried(f"schedule fails for round 0 of {rounds}"):
+            float(objects["schedule"](0, rounds))
+    if "weighting" in objects:
+        with tried(f"weighting fails for {place.size(client)} samples"):
+            float(objects["weighting"](place.size(client)))
+    if isinstance(given := objects.get("augment"), Given):
+        samples = place.samples(client)
+        x, _ = samples.batch(samples.index[:2] * 0)
+        with tried("augment fails, or what it makes of a batch is none for the model"):
+            setup.task.space.outputs(setup.initial, given(x, ()), setup.initial_buffers)
 
 
 def one_each(setting: str, given: OneEach, names: Sequence[str]) -> Callable[[str], Any]:

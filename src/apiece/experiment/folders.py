@@ -169,7 +169,8 @@ def _written(folder: Path) -> Config:
 def spelled(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
     """The settings with these words of their expressions replaced."""
     each = re.compile(rf"\b({'|'.join(words)})\b")
-    return {k: each.sub(lambda word: words[word[0]], v) if k in WORDED else v for k, v in table.items()}
+    worded = {k: v for k, v in table.items() if k in WORDED and isinstance(v, str)}
+    return dict(table) | {k: each.sub(lambda word: words[word[0]], v) for k, v in worded.items()}
 
 
 def read_config(folder: Path, plugin: Sequence[str] = ()) -> Config:

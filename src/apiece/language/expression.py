@@ -185,7 +185,7 @@ def fit(value: Any, kind: Any, known: Functions = types.MappingProxyType({})) ->
         return fit(value, options[0], options[1] if isinstance(options[1], Mapping) else known)
     if origin in (typing.Union, types.UnionType):
         return value if type(value) in options else _first_fit(value, options, known)
-    if origin is typing.Literal and any(value == option and type(value) is type(option) for option in options):
+    if origin is typing.Literal and any(type(value) is type(option) and value == option for option in options):
         return value
     if kind is float and type(value) is int:
         return float(value)
