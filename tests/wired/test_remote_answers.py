@@ -124,12 +124,9 @@ LIES: dict[str, tuple[Change, str]] = {
     "a count that is no whole number": (tensors(count=lambda n: n.double()), "its tensor 'count' is float64 []"),
     "no loss": (without("loss"), "it holds the tensors ['count', 'defined', 'sum.accuracy', 'sum.f1', 'values']"),
     "loss nan": (tensors(loss=filled(float("nan"))), "its tensor 'loss' holds a number that is not finite"),
-    "loss -1": (tensors(loss=filled(-1.0)), "its loss is -1 where 0 or more is expected"),
     "two losses": (tensors(loss=lambda x: x.expand(2)), "its tensor 'loss' is float64 [2] where float64 [] is"),
     "no sum": (without("sum.f1"), "it holds the tensors ['count', 'defined', 'loss', 'sum.accuracy', 'values']"),
     "sum of another shape": (tensors(**{"sum.f1": lambda x: x[:, :2]}), "its tensor 'sum.f1' is float64 [3, 2]"),
-    "a sum too large": (tensors(**{"sum.accuracy": filled(1e9)}), "its accuracy is ["),
-    "a share of 7": (tensors(values=filled(7.0)), "its accuracy is [7.0, "),
     "one more key": (lambda h, t: (h, t | {"more": torch.zeros(1)}), "it holds the tensors ['count', 'defined', 'lo"),
     "defined as numbers": (tensors(defined=lambda x: x.double()), "its tensor 'defined' is float64 [1, 2] where bool"),
     "another round": (header(round=5), "its round is 5 where 0 is expected"),
@@ -157,7 +154,7 @@ def test_a_node_that_fails_or_refuses_to_measure_is_told_of(scene):
     assert said == ["client 'south' failed in round 1 with ValueError at x.py:3: too bad: mend it."]
 
 
-AFTER_WORK = [header(round=5), without("values"), tensors(values=filled(-1.0), defined=filled(True))]
+AFTER_WORK = [header(round=5), without("values"), tensors(values=filled(float("nan")))]
 
 
 @pytest.mark.parametrize("lie", AFTER_WORK)

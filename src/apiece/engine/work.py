@@ -79,9 +79,9 @@ def asked(setting: str, given: Callable[[str], Any], name: str) -> Any:
         ) from error
 
 
-def _whole(given: object, least: int) -> bool:
+def _whole(given: Any, least: int) -> bool:
     """Whether this is a whole number, and none below `least`."""
-    return isinstance(given, Integral) and not isinstance(given, bool) and given >= least
+    return isinstance(given, Integral) and given is not True and given is not False and int(given) >= least
 
 
 @dataclass(frozen=True)

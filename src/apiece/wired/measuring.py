@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,11 +23,8 @@ from apiece.engine.state import ClientTask
 from apiece.engine.stepping import Loop
 from apiece.measure.scoring import Scores, score
 from apiece.system.device import to_device
-from apiece.system.typed import numbers
-from apiece.vector.metric import Metric
 
 Said = dict[str, Tensor]
-ROUNDING = 1e-6  # by which a share may leave 0 to 1
 
 
 def ways(setup: Setup) -> list[str]:
@@ -79,25 +75,15 @@ def form(setup: Setup, operation: str, like: Any, tests: int) -> Said:
     return found | _sums(score(task, outputs, pool, _rows(pool)), task.metrics)
 
 
-def impossible(metrics: Sequence[Metric], said: Said, tests: int, targets: int) -> str:
+def impossible(said: Said, tests: int, targets: int) -> str:
     """Why a client with so many test samples, of at most so many targets each, cannot have told this of the right form,
     in a clause; nothing where it can.
     """
-    count = int(said["count"]) if "count" in said else 0
-    least = min(tests, 1) if targets > 1 else tests
-    if "count" in said and not least <= count <= tests * targets:
-        due = least if least == tests * targets else f"{least} to {tests * targets}"
-        return f"its count is {count} where {due} is expected"
-    if "loss" in said and float(said["loss"]) < 0:
-        return f"its loss is {float(said['loss']):g} where 0 or more is expected"
-    for column, metric in enumerate(metrics):
-        values = said["values"][:, column][said["defined"][:, column]]
-        if (total := said.get(f"sum.{metric.name}")) is not None:
-            mean = total / count
-            values = torch.cat([values, (mean if metric.finish is None else metric.finish(mean)).reshape(1)])
-        if metric.unit == "%" and bool(((values < -ROUNDING) | (values > 1 + ROUNDING)).any()):
-            return f"its {metric.name} is {numbers(values)} where shares from 0 to 1 are expected"
-    return ""
+    count, least = int(said["count"]) if "count" in said else tests, 0 if targets > 1 else tests
+    if least <= count <= tests * targets:
+        return ""
+    due = least if least == tests * targets else f"{least} to {tests * targets}"
+    return f"its count is {count} where {due} is expected"
 
 
 MEASURING = {"evaluate": evaluate, "adapt": adapt, "describe": describe}

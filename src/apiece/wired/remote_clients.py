@@ -158,7 +158,7 @@ class RemoteEvaluation:
         if asked.operation == "describe":
             return said
         each = int(targets(self.clients.like[1])[0])
-        why = measuring.impossible(self.metrics, said, tests, each)
+        why = measuring.impossible(said, tests, each)
         return self.clients.unfit(asked, why) if why else said
 
     def _form(self, operation: str, tested: bool) -> Said:
