@@ -259,6 +259,30 @@ def test_a_run_is_stopped_and_goes_on(tmp_path):
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
 
 
+@pytest.mark.slow
+def test_a_run_that_waits_for_a_quorum_can_be_stopped_and_goes_on(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=3)
+    grid, request = dealt(config, tmp_path), asked(config, tmp_path, Terms(3, 3, 1.0))
+
+    def heard(name: str, frame: bytes) -> bytes:
+        head, body = frames.unpack(frame)
+        if head["ask"] == "answer" and messages.unpack(body)[0].round == 1:
+            grid.away = {"client-0"}
+            request.stop.touch()
+        return frame
+
+    grid.heard = heard
+    coordinate(request, grid)
+    assert request.ended() == "stopped while it waited for nodes: what counts are the rounds before"
+    assert len((tmp_path / "deployed" / "metrics.jsonl").read_text().splitlines()) == 2
+    grid.away, grid.heard = set(), lambda name, frame: frame
+    following.go_on(request)
+    coordinate(request, grid)
+    assert request.ended() == "done"
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
 def test_a_run_that_waits_for_its_nodes_says_so_and_can_be_stopped(tmp_path):
     grid, request = dealt(USUAL, tmp_path), asked(USUAL, tmp_path)
     grid.away = {"client-0", "client-2"}

@@ -17,7 +17,7 @@ from apiece.config.settings import Config
 from apiece.data.catalog import OWN
 from apiece.deploy.facts import Facts, federation
 from apiece.deploy.newcomers import newcomers, personalized
-from apiece.deploy.phases import Nodes, Phases, gathered
+from apiece.deploy.phases import Nodes, Phases, Stopped, gathered
 from apiece.deploy.request import Request
 from apiece.errors import UserError, said
 from apiece.experiment import folders
@@ -61,6 +61,8 @@ def coordinate(request: Request, nodes: Nodes) -> None:
             while request.ended() is None:
                 try:
                     _run(request, nodes, turned_away)
+                except Stopped:
+                    request.end("stopped while it waited for nodes: what counts are the rounds before")
                 except Joined as joined:
                     request.keep_told([*(request.told() or []), *map(asdict, joined.facts)])
                     request.say(f"{', '.join(facts.name for facts in joined.facts)} takes part from now on.")
@@ -94,7 +96,7 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
     names, timed = [each.name for each in facts], list[Phases]()
 
     def connect(run: str, text: str) -> Phases:
-        timed.append(Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say))
+        timed.append(Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say, request.stop.exists))
         return timed[-1]
 
     everyone = federation(facts, connect, DTYPES[config.precision])

@@ -30,6 +30,10 @@ class Phase(NamedTuple):
     up: int
 
 
+class Stopped(Exception):
+    """The run is to stop, and would wait for nodes."""
+
+
 class Nodes(Protocol):
     """The nodes of a consortium, by name."""
 
@@ -115,11 +119,14 @@ class Phases:
     quorum: int
     deadline: float
     say: Callable[[str], None]
+    stopped: Callable[[], bool] = lambda: False
     taken: list[Phase] = field(default_factory=list)
     told: set[str] = field(default_factory=set)  # who was sent the run's text by this process
 
     def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[memoryview | None]:
-        """The answers of these clients, in their order; see `Transport`."""
+        """The answers of these clients, in their order; see `Transport`. Raises Stopped where the run is `stopped`
+        while too few have answered.
+        """
         number = {self.names[client]: client for client in clients}
         answers: dict[str, memoryview] = {}
         began, crossed = time.monotonic(), [0, 0]
@@ -142,16 +149,19 @@ class Phases:
             answers[name] = body
             return "done"
 
+        once = once_each(self.say)  # who refuses is asked again and again
         while True:
             due = time.monotonic() + self.deadline
-            Asking(self.nodes, self.say, frame, take, [name for name in number if name not in answers]).until(due)
+            Asking(self.nodes, once, frame, take, [name for name in number if name not in answers]).until(due)
             if len(answers) >= min(self.quorum, len(number)):
                 break
             missing = ", ".join(repr(name) for name in number if name not in answers)
-            self.say(
+            once(
                 f"{len(answers)} of {len(number)} nodes answered, and the quorum is {self.quorum}: {missing} did not; "
                 "nothing counts until enough are back."
             )
+            if self.stopped():
+                raise Stopped
             time.sleep(max(0.0, min(due - time.monotonic(), AGAIN)))
         if missing := [name for name in number if name not in answers]:
             self.say(f"{', '.join(map(repr, missing))} did not answer in time, and are absent.")
@@ -167,6 +177,18 @@ class Phases:
         """Do nothing: the nodes go on without this process."""
 
 
+def once_each(say: Callable[[str], None]) -> Callable[[str], None]:
+    """`say`, for a sentence that it was not yet given."""
+    noted = set[str]()
+
+    def once(text: str) -> None:
+        if text not in noted:
+            noted.add(text)
+            say(text)
+
+    return once
+
+
 def gathered(
     nodes: Nodes, count: int, deadline: float, say: Callable[[str], None], stopped: Callable[[], bool] = lambda: False
 ) -> list[Facts]:
@@ -174,13 +196,8 @@ def gathered(
     Raises UserError after the deadline.
     """
     told: dict[str, Facts] = {}
-    until, waiting, noted = time.monotonic() + deadline, "", set[str]()
-
-    def once(text: str) -> None:  # who is left out is asked again, until enough have told
-        if text not in noted:
-            noted.add(text)
-            say(text)
-
+    until, waiting = time.monotonic() + deadline, ""
+    once = once_each(say)  # who is left out is asked again, until enough have told
     while len(told) < count and time.monotonic() < until:
         if stopped():
             return []
