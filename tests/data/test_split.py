@@ -167,6 +167,31 @@ def test_summary_and_plot():
     assert len(split.plot(DATA.y_train, 10).axes) == 2
 
 
+OWN_SPLITS = {
+    "one number": lambda y, clients, rng, natural: 1,
+    "three arguments": lambda y, clients, rng: [],
+    "an error": lambda y, clients, rng, natural: 1 / 0,
+    "too few": lambda y, clients, rng, natural: [np.arange(10)],
+    "floats": lambda y, clients, rng, natural: [np.arange(3.0)] * clients,
+    "masks": lambda y, clients, rng, natural: [np.arange(len(y)) == i for i in range(clients)],
+    "beyond": lambda y, clients, rng, natural: [np.arange(i, len(y) + 9, clients) for i in range(clients)],
+    "negative": lambda y, clients, rng, natural: [np.arange(3) - 1] * clients,
+    "columns": lambda y, clients, rng, natural: [np.zeros((3, 1), int)] * clients,
+}
+
+
+@pytest.mark.parametrize("own", OWN_SPLITS)
+def test_a_programs_own_split_is_held_against_the_data(own):
+    with pytest.raises(UserError, match=r"^the split's function .*\.$"):
+        make_split(DATA, OWN_SPLITS[own], 6, 0)
+
+
+def test_a_programs_own_split_may_give_lists():
+    own = lambda y, clients, rng, natural: [list(range(i, 60, clients)) for i in range(clients)]
+    split = make_split(DATA, own, 6, 0)
+    assert [rows.tolist() for rows in split.train][1] == list(range(1, 60, 6)) and split.train[0].dtype == np.int64
+
+
 def test_a_split_by_its_text_is_the_same():
     assert same(make_split(DATA, "dirichlet(0.3)", 6, 0), make_split(DATA, Dirichlet(0.3), 6, 0))
     cases = ("dirichlt", "did you mean 'dirichlet'"), ("iid + iid", "names 2 things"), (5, "no data"), (Iid, "no data")

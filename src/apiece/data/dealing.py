@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from apiece.data import sound
-from apiece.errors import UserError
+from apiece.errors import UserError, typed
 
 Parts = list[np.ndarray]  # one array of indices per client
 REDRAWS = 1000
@@ -34,6 +35,27 @@ def cumulative(shares: np.ndarray) -> np.ndarray:
     """Cumulative shares along the last axis, ending at exactly 1."""
     total = np.cumsum(shares, axis=-1)
     return total / total[..., -1:]
+
+
+def dealt(splitter: Callable[..., Any], labels: np.ndarray, clients: int, *more: Any) -> Parts:
+    """What a splitter makes; raises UserError for whatever a program's own raises, and for what are no rows of this
+    many clients.
+    """
+    if type(splitter).__module__.startswith("apiece."):
+        return splitter(labels, clients, *more)
+    try:
+        parts = [np.asarray(part) for part in splitter(labels, clients, *more)]
+    except Exception as error:  # a program's function may raise anything
+        called = "the split's function of (labels, clients, generator, natural)"
+        raise UserError(f"{called} fails: {typed(error)}.") from error
+    whole = all(rows.ndim == 1 and (rows.dtype.kind in "iu" or not len(rows)) for rows in parts)
+    rows = np.concatenate(parts) if whole and parts else np.zeros(0)
+    if len(parts) != clients or not whole or (len(rows) and not 0 <= rows.min() <= rows.max() < len(labels)):
+        raise UserError(
+            f"the split's function makes no split: it must give {clients} arrays, one for each client, of the numbers "
+            f"of its training samples, whole ones from 0 to {len(labels) - 1}."
+        )
+    return [rows.astype(np.int64) for rows in parts]
 
 
 def redraw(splitter: object, draw: Callable[[], np.ndarray], minimum: int) -> np.ndarray:

@@ -39,7 +39,8 @@ def as_dataset(data: Any, columns: Columns = EVERYTHING) -> Dataset:
         return from_huggingface(data, OWN, columns=columns)
     if strange := {str(part) for part in parts}.difference(PARTS):
         raise UserError(f"data has the parts {', '.join(map(str, parts))}: give train and test, not {min(strange)!r}.")
-    if (frames := [_frame(part) for part in (train, test) if part is not None])[0] is not None:
+    frames = [_frame(train)] + ([] if test is None else [_frame(test)])
+    if frames[0] is not None:
         if frames[-1] is None:
             raise UserError("the training samples are a frame, and the test samples are none: give both as frames.")
         found = [name for name in (TARGET, CLIENT) if name in frames[0].columns]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from apiece.data.catalog import SOURCES
-from apiece.data.dealing import owned, systematic
+from apiece.data.dealing import dealt, owned, systematic
 from apiece.data.ownership import PARTS, Given, Listed, Natural, Saved, stored
 from apiece.data.partitions import (
     Classes,
@@ -150,7 +150,7 @@ def split_over_clients(
     made: Splitter = expecting(strangers) if expecting else splitter
 
     labels, natural = dataset.y_train, dataset.natural_train
-    parts = made(labels, clients, generator(seed, "split"), natural)
+    parts = dealt(made, labels, clients, generator(seed, "split"), natural)
     kinds, held_kinds, count = _kinds(dataset, made)
     names, own = _owners(made, dataset, parts)
     test = own or divide(held_kinds, _counts(parts, kinds, count), generator(seed, "test"), _overlap(parts))
