@@ -156,25 +156,35 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
     """The task, marked whether its model draws numbers as it trains: found out once, on two of these samples, with
     which a gradient is tried.
 
-    Raises UserError if numbers come from a hidden generator, because then a seed would not fix the run.
+    Raises UserError if numbers come from a hidden generator, because then a seed would not fix the run, and if a call
+    depends on earlier ones or changes what is not its own, because clients share calls in any order.
     """
-    device = buffers.device
+    device, space = buffers.device, task.space
     batch = samples.batch(torch.arange(2, device=device).clamp(max=int(samples.size) - 1))
+    hidden = lambda: torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else ()):
-        hidden = lambda: torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-        states, drawing = [hidden()], Drawing(theta.new_zeros(2, dtype=torch.int64))
-        with drawing:
-            task.space.training_outputs(theta, batch[0], buffers)
-        states.append(hidden())
-        task.space.outputs(theta, batch[0], buffers)
-        states.append(hidden())
-        for when, (before, after) in zip(("trains", "is evaluated"), pairwise(states), strict=True):
+        states, outputs, drawings = [hidden()], list[Any](), list[Drawing]()
+        with space.watched(theta, batch[0]):
+            for _ in range(2):
+                drawings.append(Drawing(theta.new_zeros(2, dtype=torch.int64)))
+                with drawings[-1]:
+                    outputs.append(space.training_outputs(theta, batch[0], buffers))
+                states.append(hidden())
+                outputs.append(space.outputs(theta, batch[0], buffers))
+                states.append(hidden())
+        for when, (before, after) in zip(("trains", "is evaluated") * 2, pairwise(states), strict=True):
             if not torch.equal(before, after):
                 raise UserError(
                     f"the model draws random numbers as it {when} that would come from a hidden generator: leave that "
                     "out, or draw in training alone, by dropout, torch.rand, randn, normal or bernoulli."
                 )
-        task = replace(task, draws=bool(drawing.draws.count))
+        for when, one, other in zip(("trains", "is evaluated"), outputs[:2], outputs[2:], strict=True):
+            if not space.alike(one, other):
+                raise UserError(
+                    f"the model keeps state between calls, as two equal ones differ as it {when}: keep it in a "
+                    "floating-point buffer (register_buffer), which clients average, or leave it out."
+                )
+        task = replace(task, draws=bool(drawings[0].draws.count))
         passes, gradients = Passes(task, buffers), list[torch.Tensor]()
         for seed in (0, 1) if task.draws else (0,):
             torch.manual_seed(seed)

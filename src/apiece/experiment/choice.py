@@ -184,15 +184,15 @@ def cores() -> int:
 
 
 def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
-    """Why the run cannot be vectorized, or None: tried on its first clients if anything in it is not our own. Our own
-    models can be in float32 and float64; in bfloat16, norm layers and vmap do not get along on every device.
-    """
+    """Why the run cannot be vectorized, or None: tried on its first clients if anything in it is not our own."""
+    # in bfloat16, norm layers of our own models and vmap do not get along on every device
     config, task = experiment.config, experiment.federated.setup.task
     pieces = all(type(piece).__module__.startswith("apiece.") for piece in experiment.federated.setup.pieces)
     if pieces and task.loss in LOSSES and config.model != OWN and config.precision != "bfloat16":
         return None
     try:
-        seconds(experiment, lift, _first(experiment, 2))
+        for count in (2, 3):  # what the model keeps of one call does not fit the other
+            seconds(experiment, lift, _first(experiment, count))
     except UserError:
         return None  # the run itself reports it
     except Exception as error:  # vmap may raise anything for an operation that it does not know

@@ -5,15 +5,30 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from apiece.errors import UserError
 from apiece.system.typed import map_tree
 from apiece.vector.groups import BATCH_NORMS
 from apiece.vector.layout import Entry, views
+from apiece.vector.watched import Watched, memory, uncompiled
+
+MODES = ("train", "evaluate")
+PARAMETERS = (
+    "the model changes its parameters as it is called, which a training step alone may do: let it compute with a "
+    "constrained copy of them, as torch.nn.utils.parametrize makes it."
+)
+CONSTANT = (
+    "the model changes {!r} as it is called, which is a constant here, as all whole numbers and what is frozen are: "
+    "make it a floating-point buffer, which clients average, or leave that out."
+)
+INPUT = "the model changes its inputs in place: let it compute with a copy of them (x = x - 1, or inplace=False)."
 
 
 class Calls:
@@ -58,8 +73,35 @@ class Calls:
         return leaf.to(self.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
     def features(self) -> Tensor:
-        """The last layer's input in the last pass in evaluation mode; it can be taken once."""
-        return self._copies()["features"].pop()
+        """The last layer's input in the last pass in evaluation mode; it can be taken once. UserError where the layer
+        was not called.
+        """
+        if not (seen := self._copies()["features"]):
+            raise UserError(
+                f"the inputs of the model's last layer with weights, {self.last!r}, cannot be taken, as the model does "
+                "not call it (nn.MultiheadAttention uses its weights alone): end with a layer that it calls, as "
+                "nn.Linear, or take an algorithm that needs no features."
+            )
+        return seen.pop()
+
+    @contextmanager
+    def watched(self, theta: Tensor, x: Any) -> Generator[None]:
+        """A context of calls at theta for x; UserError where one changes theta, a constant of the module, or x."""
+        copies = self._copies()
+        moving = {name for e in (*self.parameters, *self.buffers) for name in e.aliases}
+        constants = [(m, n, t.detach()) for m in MODES for n, t in _tensors(copies[m]) if n not in moving]
+        leaves = [leaf for leaf in tree_leaves(x) if isinstance(leaf, Tensor)]
+        named = [(tensor, CONSTANT.format(name)) for _, name, tensor in constants]
+        with uncompiled(), Watched([*named, *((leaf, INPUT) for leaf in leaves), (theta, PARAMETERS)]):
+            yield
+        for owner, key in (slot for mode in MODES for slots in copies["parameters", mode] for slot in slots):
+            placed = owner._parameters.get(key)  # recurrent layers gather theirs on a GPU
+            if not isinstance(owner, nn.RNNBase) and (placed is None or memory(placed) != memory(theta)):
+                raise UserError(PARAMETERS)
+        for mode, name, before in constants:
+            now = dict(_tensors(copies[mode])).get(name)
+            if now is not None and now.shape == before.shape and not torch.equal(now, before):
+                raise UserError(CONSTANT.format(name))
 
     def placed(self, mode: str, theta: Tensor, buffers: Tensor) -> nn.Module:
         """This thread's copy of the module with its parameters and buffers replaced by parts of the vectors."""
@@ -82,8 +124,8 @@ class Calls:
         if not hasattr(self._local, "copies"):
             copies: dict[Any, Any] = {"features": []}
             tensors = {id(t): t for t in (*self.module.parameters(), *self.module.buffers())}
-            for mode, training in (("train", True), ("evaluate", False)):
-                module = copy.deepcopy(self.module, dict(tensors)).train(training)
+            for mode in MODES:
+                module = copy.deepcopy(self.module, dict(tensors)).train(mode == "train")
                 for name in self.at_rest:
                     module.get_submodule(name).eval()
                 _stop_counting(module)
@@ -92,10 +134,10 @@ class Calls:
                     copies[kind, mode] = [[_slot(module, name) for name in e.aliases] for e in entries]
             keep = copies["features"]
 
-            def look(module: nn.Module, args: tuple[Any, ...]) -> None:
-                keep.append(args[0])
+            def look(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+                keep.extend([*args, *named.values()][:1])
 
-            copies["evaluate"].get_submodule(self.last).register_forward_pre_hook(look)
+            copies["evaluate"].get_submodule(self.last).register_forward_pre_hook(look, with_kwargs=True)
             self._local.copies = copies
         return self._local.copies
 
@@ -133,8 +175,15 @@ def _slot(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     return module.get_submodule(path), key
 
 
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
 def _stop_counting(module: nn.Module) -> None:
-    """Stop BatchNorm's count of batches, which a call would change in place and nothing reads."""
+    """Stop BatchNorm's count of batches, which a call would change in place. Statistics with a momentum do not read it;
+    those without one are refused (`Space`).
+    """
     for part in module.modules():
         if isinstance(part, BATCH_NORMS):
             part.num_batches_tracked = None

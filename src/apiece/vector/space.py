@@ -4,14 +4,15 @@ Convolution weights lie channels-last in the vector. Frozen parameters (`require
 neither in the vector nor sent, and a copy of the module shares them with it. Those of less than 32 bits keep their
 type. Tied parameters are one part of the vector, in the last layer that names them, and a
 pattern matches any of their names. Floating-point buffers (BatchNorm's statistics) are a second vector [B], which only
-a training forward pass changes; integer counters are constants, and so are the statistics of a frozen BatchNorm, which
-always normalizes as in evaluation mode.
+a training forward pass changes. Other buffers are constants, and a run refuses a model that changes them; so are the
+statistics of a frozen BatchNorm, which always normalizes as in evaluation mode.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -22,8 +23,10 @@ from apiece.errors import UserError, meant, said
 from apiece.randomness import generator
 from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
-from apiece.vector.groups import BATCH_NORMS, Selector, chooser, is_frozen_batch_norm, names_of, parts_of
+from apiece.vector.groups import Selector, chooser, is_frozen_batch_norm, names_of, parts_of
 from apiece.vector.layout import Entry, channels_last, entries_of, layers_of_owners, owner, views
+from apiece.vector.taken import as_taken, refuse_module
+from apiece.vector.watched import alike
 
 BUFFERS = ("average", "local", "drop")
 
@@ -33,8 +36,8 @@ class Space:
 
     `buffers` is a policy by name: "average" synchronizes BatchNorm's statistics with their layer, "local" leaves them
     with the client, "drop" normalizes by the batch, at evaluation too. Raises UserError for a module without trainable
-    parameters, and for one that cannot be copied or called at parameters of ours (scripted, lazy, or with the older
-    weight_norm).
+    parameters, for one that cannot be copied or called at parameters of ours (scripted, lazy, or with the older
+    weight_norm), and for complex parameters, `max_norm` of embeddings and BatchNorm with `momentum=None`.
 
     Args:
         module: any module; its trainable parameters become the vector [D].
@@ -64,8 +67,7 @@ class Space:
         self.policy, self.dtype, self.device = buffers, dtype, torch.device(device)
         self.module = _copy(module, self.device, dtype)
         whole = dict(self.module.state_dict())
-        if buffers == "drop":
-            _drop_statistics(self.module)
+        as_taken(self.module, buffers)
         self._dropped = {name: whole[name] for name in whole.keys() - self.module.state_dict().keys()}
         self._names = names_of(self.module)
         self.parameters, self.layers, self.last = self._names[:3]
@@ -171,6 +173,14 @@ class Space:
         self._calls.outputs("evaluate", theta, x, buffers)
         return self._calls.features()
 
+    def watched(self, theta: Tensor, x: Any) -> AbstractContextManager[None]:
+        """A context of calls at theta for x; UserError where one changes theta, a constant of the module, or x."""
+        return self._calls.watched(theta, x)
+
+    def alike(self, one: Any, other: Any) -> bool:
+        """Whether two passes gave the same outputs, up to the rounding of the type in which they computed."""
+        return alike(one, other, self._calls.autocast)
+
     def head(self, theta: Tensor, z: Tensor) -> Tensor:
         """The last layer with weights, in training mode, applied to features z [B, F]."""
         module = self._calls.placed("train", theta, self.ravel_buffers())
@@ -214,10 +224,7 @@ def _copy(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Mod
     """A copy of the module on this device, which shares what is frozen and needs no conversion; UserError where it
     cannot be copied, or cannot be called at other parameters.
     """
-    if isinstance(module, torch.jit.ScriptModule):
-        raise UserError("the model is a ScriptModule, which computes at no parameters but its own: give its nn.Module.")
-    if any(nn.parameter.is_lazy(p) for p in module.parameters()):
-        raise UserError("the model has lazy layers that know no shape yet: call it once on a batch of its samples.")
+    refuse_module(module)
     try:
         given = [*module.parameters(), *module.buffers()]
         based = any(_is_small(t) and isinstance(t, nn.Parameter) and not t.requires_grad for t in given)
@@ -253,13 +260,6 @@ def _placed(tensor: Tensor, device: torch.device, dtype: torch.dtype, based: boo
             return tensor
         made = made.clone()
     return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-
-
-def _drop_statistics(module: nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, BATCH_NORMS) and not is_frozen_batch_norm(part):
-            part.track_running_stats = False
-            part.running_mean = part.running_var = part.num_batches_tracked = None
 
 
 def seeded(module: Any, seed: int, purpose: str, like: Space) -> Space:
