@@ -34,7 +34,7 @@ def test_a_batch_without_a_target_has_loss_and_derivatives_of_zero(kind):
     assert loss(outputs, y) == pytest.approx(plain(outputs, y))
     derivative = torch.func.grad(loss)
     assert torch.allclose(derivative(outputs, y), torch.func.grad(plain)(outputs, y))
-    second = torch.func.grad(lambda out, y: derivative(out, y).square().sum() + loss(out, y))
+    second = torch.func.grad(lambda outputs, y: derivative(outputs, y).square().sum() + loss(outputs, y))
     for function in (loss, derivative, second):
         each = torch.func.vmap(function)(outputs[:, None], y[:, None])  # a batch of one for each
         alone = [function(outputs[i : i + 1], y[i : i + 1]) for i in range(4)]
