@@ -84,7 +84,7 @@ def impossible(metrics: Sequence[Metric], said: Said, tests: int, targets: int) 
     in a clause; nothing where it can.
     """
     count = int(said["count"]) if "count" in said else 0
-    least = min(tests, 1) if targets > 1 else tests
+    least = 0 if targets > 1 else tests  # all targets of a text may be left out
     if "count" in said and not least <= count <= tests * targets:
         due = least if least == tests * targets else f"{least} to {tests * targets}"
         return f"its count is {count} where {due} is expected"
@@ -130,7 +130,7 @@ def _blank(setup: Setup, predictors: int) -> Said:
 def _sums(scores: Scores, metrics: Any) -> Said:
     """The sums over samples, weighted by targets, of the loss and of each metric that is a mean over samples."""
     weights, values = scores.targets.double(), iter(scores.values)
-    sums = {"loss": torch.tensor(scores.loss, dtype=torch.float64) * weights.sum()}
+    sums = {"loss": torch.tensor(scores.loss if weights.any() else 0.0, dtype=torch.float64) * weights.sum()}
     for metric in metrics:
         if metric.over == "samples":
             of = next(values)
