@@ -274,6 +274,8 @@ def test_a_client_that_the_model_cannot_be_trained_on():
     refuse([2, 1, 9], "'c1' (training samples: 1)", steps=2)
     refuse([8, 9], "'c9' (training samples: 9)", epochs=1, batch=4)
     refuse([8, 2], algorithm="per_fedavg", steps=1)
+    rows = list(torch.arange(42).split([33, 9]))  # the end of fine-tuning has one sample, which joins the others
+    federate(norm, clients=Federation(pool, pool, rows, rows, ["a", "b"]), algorithm="fine_tune", rounds=1, steps=1)
     federate(norm, clients=Federation(pool, pool, [torch.arange(8)], [torch.arange(8)], ["one"]), rounds=1, epochs=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -238,5 +239,43 @@ def test_slots_are_filled_as_before():
 def test_trees_are_alike_where_structure_shapes_and_types_are():
     one, two = torch.zeros(2), torch.ones(2)
     assert alike({"a": one, "b": (two, ())}, {"b": (one, ()), "a": two}) and alike(Pair(one, two), Pair(two, one))
+    assert alike(OrderedDict(b=one, a=two), {"a": one, "b": two}) and not alike(OrderedDict(a=one), [one])
     for other in ({"a": one}, {"a": one, "b": two}, {"a": one, "c": (two, ())}, {"a": one, "b": [two, ()]}, one):
         assert not alike(other, {"a": one, "b": (two, ())})
+
+
+TREES: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = {
+    "a list": (lambda x: [x], lambda tree: tree[0]),
+    "an ordered dict": (lambda x: OrderedDict(b=x, a=x), lambda tree: tree["b"]),
+    "lists in a tuple": (lambda x: ([x], {"x": [x, []]}), lambda tree: tree[1]["x"][0]),
+}
+
+
+@dataclass(frozen=True)
+class Remembers(Piece):
+    """g <- g + 0.1 the client's last step, remembered in a tree of this kind."""
+
+    kind: str = ""
+
+    def client_memory(self, theta: Tensor) -> Any:
+        return TREES[self.kind][0](torch.zeros_like(theta)) if self.kind else torch.zeros_like(theta)
+
+    def correct(self, view: Any) -> Any:
+        last = TREES[self.kind][1](view.client) if self.kind else view.client
+        return (), lambda scratch, g, theta, batch: (scratch, g + 0.1 * last)
+
+    def remember(self, view: Any) -> Any:
+        return TREES[self.kind][0](view.end - view.start) if self.kind else view.end - view.start
+
+
+# kinds catch a container that is lost on the way, lifts one that is stacked or parted otherwise
+@pytest.mark.parametrize("lift", ["sequential", "threaded", "vectorized"])
+@pytest.mark.parametrize("kind", TREES)
+def test_a_memory_is_a_tree_of_any_containers(kind, lift):
+    settings = QUICK | {"rounds": 3, "lift": lift}
+    ends = [
+        federate(nn.Linear(4, 3), (X, Y), algorithm(Remembers(of), name="remembers"), **settings).server.params
+        for of in ("", kind)
+        if torch.manual_seed(0)
+    ]
+    assert torch.equal(*ends)

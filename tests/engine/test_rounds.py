@@ -49,6 +49,19 @@ def test_a_round_in_which_none_answers_moves_only_the_counter(subject):
         assert digests[t] == digests[t - 1] and ran.answers[t].answered == []
 
 
+@pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=lambda lift: type(lift).__name__)
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda a: a.name)
+def test_answers_that_weigh_nothing_together_are_none(subject, lift):
+    """Their mean would be 0/0. Beside an answer that weighs something, one that does not is counted."""
+    digests, light = [], lambda samples: 0.0 if samples in (5, 26) else float(samples)
+    look = lambda t, clients: digests.append(clients.rows.digest())
+    cohorts = [(0, 1, 2), (1, 2), (0, 3)]
+    ran = run(federate(subject, mlp(), weighting=light), clusters(), WORK, cohorts, lift=lift, after=look)
+    assert same(ran.servers[1], ran.servers[2]) and digests[0] == digests[1]
+    assert [answer.answered for answer in ran.answers] == [[0, 1, 2], [], [0, 3]]
+    assert all(leaf.isfinite().all() for leaf in leaves(ran.servers[-1]) if leaf.is_floating_point())
+
+
 # subjects catch a part of the row that is written anyway, lifts a stack that writes all its rows
 @pytest.mark.parametrize("lift", [Sequential(), Vectorized(2)], ids=lambda lift: type(lift).__name__)
 @pytest.mark.parametrize("subject", SUBJECTS[1:], ids=lambda a: a.name)

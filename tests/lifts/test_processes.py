@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -62,8 +63,8 @@ def test_a_programs_own_loss_and_layout(lift):
 @pytest.mark.parametrize(
     "laid_out",
     [Tensor.contiguous, lambda x: x.to(memory_format=torch.channels_last), lambda x: x.mT, lambda x: x.transpose(0, 3),
-     lambda x: x[::2]],
-    ids=["plain", "channels last", "turned", "another axis first", "every second"],
+     lambda x: x[::2], Tensor.bfloat16],
+    ids=["plain", "channels last", "turned", "another axis first", "every second", "of a type NumPy does not know"],
 )  # fmt: skip
 def test_a_pool_is_read_from_its_file_as_it_was(monkeypatch, laid_out):
     monkeypatch.setattr(processes, "PART", 2)
@@ -74,6 +75,15 @@ def test_a_pool_is_read_from_its_file_as_it_was(monkeypatch, laid_out):
         monkeypatch.setattr(processes, "_maps", [found])
         read = processes._mapped(number, *form).clone()
         assert torch.equal(read, pool) and read.stride() == pool.clone().stride()
+
+
+def test_tensors_of_any_type_cross():
+    numbers = torch.arange(12.0).reshape(3, 4)
+    types = (torch.bfloat16, torch.float16, torch.float64, torch.float8_e4m3fn, torch.complex64, torch.int16)
+    for sent in [numbers.to(of) for of in types] + [numbers.bfloat16().T, numbers.bfloat16()[1, 2]]:
+        crossed = pickle.loads(processes.dumps((sent,)))[0]
+        assert crossed.dtype == sent.dtype and crossed.shape == sent.shape
+        assert torch.equal(crossed.to(torch.complex128), sent.to(torch.complex128))
 
 
 def test_a_pool_is_put_on_the_shelf_once(monkeypatch):

@@ -42,7 +42,7 @@ def of(metrics, outputs: Tensor, y: Tensor) -> dict[str, float]:
     for metric in metrics:  # a mean over samples is the mean over their groups
         if metric.over == "samples" and metric.finish is None:
             means = [part.of(metrics)[metric.name] for part in parts]
-            assert np.average(means, weights=weights) == pytest.approx(together[metric.name])
+            assert np.average(means, weights=weights) == pytest.approx(together[metric.name], nan_ok=True)
     return together
 
 
@@ -130,6 +130,21 @@ def test_what_samples_do_not_define_is_left_out():
     assert summary(CLASSES[2], [{}, {}]) == {}
 
 
+def test_a_sample_without_a_target_counts_nothing():
+    """Neither in a metric nor in the loss, also where a pass of the predictor holds no other."""
+    outputs, y = drawn(N, 6, 9), whole(9, N, 6)
+    y[3] = IGNORED
+    others = torch.arange(N) != 3
+    assert of(TOKENS, outputs, y) == pytest.approx(of(TOKENS, outputs[others], y[others]))
+    task, long = Task(Space(nn.Linear(1, 1)), metrics=TOKENS), torch.arange(3)[:, None].expand(3, 9000)
+    y = whole(2, 3, 9000)
+    y[1] = IGNORED
+    found = score(task, lambda x: drawn(len(x), 9000, 2), (long, y), torch.arange(3))
+    assert np.isfinite(found.loss) and set(found.of(TOKENS)) == {"accuracy", "perplexity"}
+    nothing = score(task, lambda x: drawn(len(x), 9000, 2), (long, y), torch.tensor([1]))
+    assert np.isnan(nothing.loss) and nothing.of(TOKENS) == {}
+
+
 def test_the_worst_tenth_is_the_worst_by_direction():
     values = [{"accuracy": v, "mae": v} for v in np.linspace(0, 1, 20)]
     assert summary(CLASSES[0], values)["personal_accuracy_worst_decile"] == pytest.approx(1 / 38)
@@ -154,3 +169,23 @@ def test_the_three_ways_to_score_agree():
     assert all(own["own"] == pytest.approx(own["f1"]) for own in one)
     overall = score(task, predict[0], pool, torch.arange(N))
     assert [overall.of(task.metrics, rows[0])] == [pytest.approx(one[0])]  # clients that share a model
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_metrics_of_what_is_no_number_are_no_numbers(bad):
+    """Of one sample's scores: not 0, not what argmax makes of it, and no area above 1."""
+    found = of(CLASSES, drawn(N, 3).index_fill(0, torch.tensor(5), bad), whole(3, N))
+    assert np.isnan(found["auroc"]) and len(found) == len(CLASSES)
+    if np.isnan(bad):
+        assert np.isnan(list(found.values())).all(), found
+        for metrics, shape, y in ((LABELS, (N, 3), whole(2, N, 3).float()), (PIXELS, (N, 3, 4, 6), whole(3, N, 4, 6))):
+            found = of(metrics, drawn(*shape).index_fill(0, torch.tensor(5), bad), y)
+            assert np.isnan(list(found.values())).all() and len(found) == len(metrics), found
+
+
+def test_a_pixel_that_is_left_out_may_have_any_score():
+    outputs, y = drawn(N, 3, 4, 6), whole(3, N, 4, 6)
+    y[5, 0] = IGNORED
+    plain = of(PIXELS, outputs, y)
+    outputs[5, :, 0] = torch.nan
+    assert of(PIXELS, outputs, y) == plain

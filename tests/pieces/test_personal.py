@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,13 @@ from support.against import follow, furthest
 from support.helpers import KEEPS_ALL, by_torch, clusters, federate, mlp, models, run
 from support.modules import Normed, images
 from support.readings import FIXTURES
+from torch import nn
 
 from apiece.algebra.composition import Alternate, Period, algorithm
 from apiece.algebra.optim import AdamW, Sgd
 from apiece.algebra.periods import NEVER
+from apiece.algebra.piece import Piece
+from apiece.algebra.view import View
 from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.config.settings import Config
 from apiece.contract import check
@@ -180,6 +183,34 @@ def test_passes_go_over_every_sample():
         assert [len(r) for r in passes(view, 0, 4, 5)] == [size] * 5 and passes(view, 0, 4) == []
         other = clients.each(client, server.round + 1).draws[0]["order"]
         assert n < 2 or not torch.equal(other, each.draws[0]["order"])
+
+
+@dataclass(frozen=True)
+class InTheseBatches(Piece):
+    """Trains once more, in batches that end at these rows."""
+
+    ends: tuple[int, ...] = ()
+
+    def personal(self, view: View, theta: torch.Tensor):
+        return view.descend(theta, batches=list(torch.arange(self.ends[-1]).tensor_split(self.ends[:-1])))
+
+
+@pytest.mark.parametrize("norm, alike", [(True, True), (False, False)], ids=["BatchNorm", "no BatchNorm"])
+def test_a_last_batch_of_one_joins_the_one_before_where_the_model_cannot_be_trained_on_it(norm, alike):
+    """Otherwise a run would end at its measurement, by the chance of how many samples remain."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5) if norm else nn.Tanh(), nn.Linear(5, 3)).double()
+
+    def ends_at(*ends: int) -> torch.Tensor:
+        federated = federate(algorithm(InTheseBatches(ends), name="these"), net)
+        ran = run(federated, clusters((9,)), Work(2, None, 4), [(0,)])
+        server, each = ran.servers[-1], ran.clients.each(0, 1)
+        return predicting(
+            federated.setup, Loop(), server.params, server.buffers, federated.shared(server, 0.1), each
+        )[0]
+
+    assert torch.equal(ends_at(4, 8, 9), ends_at(4, 9)) == alike
+    assert not torch.equal(ends_at(4, 9), ends_at(4, 8))
 
 
 @pytest.mark.parametrize(

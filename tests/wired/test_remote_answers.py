@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from apiece import Clients, Federated, Federation, Setup, Work
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.deploy import own_data
@@ -18,7 +20,13 @@ from apiece.deploy.facts import federation
 from apiece.deploy.node import Node, Settings
 from apiece.engine import messages
 from apiece.engine.messages import Header
+from apiece.language import algorithms as named
+from apiece.lifts.lift import Sequential
 from apiece.measure.evaluate import Panel
+from apiece.vector.metrics import TOKENS
+from apiece.vector.space import Space
+from apiece.vector.task import Task
+from apiece.wired import measuring
 from apiece.wired.client import FAILED, Client
 from apiece.wired.remote_clients import RemoteClients, RemoteEvaluation
 from apiece.wired.server import Wired
@@ -171,3 +179,15 @@ def test_an_unfit_descriptor_does_not_count(tmp_path):
     assert list(scene.told("describe", None)[0][1]) == [0, 1]
     (_, own), said = scene.told("describe", tensors(v=lambda v: v.double()))
     assert list(own) == [0] and len(said) == 1 and "its tensor 'v' is float64" in said[0]
+
+
+def test_a_node_all_of_whose_targets_are_left_out_adds_nothing():
+    space = Space(nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7)))
+    pool = torch.randint(7, (2, 5)), torch.tensor([[1, 2, 3, 4, 5], [-100] * 5])
+    setup = Setup(named.fedavg(), Task(space, metrics=TOKENS), space.ravel(), space.ravel_buffers())
+    federated, rows = Federated(setup), [torch.tensor([0]), torch.tensor([1])]
+    federation = Federation(pool, pool, rows, rows, ["north", "south"])
+    each = Clients(federated, federation, Work(steps=1), 0, Sequential()).each(1, 0)
+    said = measuring.evaluate(setup, federated.shared(federated.start(), 0.1), each, tuple(part[1:] for part in pool))
+    assert measuring.impossible(TOKENS, said, 1, 5) == ""
+    assert not any(bool(total.any()) for total in said.values())

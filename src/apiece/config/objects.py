@@ -71,6 +71,9 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         equal_work=setup.equal_work and not {"steps", "lr"} & set(objects),
         lr_by_client=step_sizes(objects["lr"], experiment) if "lr" in objects else None,
     )
+    sizes = {experiment.training.size(client) for client in experiment.training.participants}
+    if not any([changed.weight(size) for size in sizes]):  # of all sizes: it raises for what is no weight
+        raise UserError("weighting gives 0 for every client: give more than 0 for some number of samples.")
     return replace(
         experiment,
         config=replace(experiment.config, **dict.fromkeys(objects, OWN)),

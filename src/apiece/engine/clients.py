@@ -233,12 +233,10 @@ class Place:
         has a row in it.
         """
         home, own = self.clients, each or {}
-        working = [
-            c for c in self.cohort if c not in self.absent and (each is None or c in own) and home.steps(c, self.round)
-        ]
+        asked = [c for c in self.cohort if c not in self.absent and (each is None or c in own)]
+        working = [c for c in asked if home.steps(c, self.round)]
         mine = home.ranks.share(working)
-        totals, watched, traffic = Totals(), Totals(), Traffic()
-        skipped: list[int] = []
+        totals, watched, traffic, skipped = Totals(), Totals(), Traffic(), list[int]()
         stop: BadClient | None = None
         for client, reply, crossed in home.replies(operation, shared, own, mine, self.round):
             traffic = traffic.plus(crossed)
@@ -255,10 +253,12 @@ class Place:
             if home.fresh and reply.row:
                 home.rows.stage(self.round, client, home.write(reply.row))
         told: list[tuple[BadClient | None, list[int], Traffic]] = home.ranks.everyone((stop, skipped, traffic))
-        for stop, _, _ in told:
-            if stop is not None:
-                raise stop
+        if bad := next((stop for stop, _, _ in told if stop is not None), None):
+            raise bad
         totals, watched = totals.over(home.ranks), watched.over(home.ranks)
+        if totals.answered and not totals.weight:  # nothing has a mean: it is as if nobody had answered
+            totals, watched = Totals(), Totals()
+            home.rows.unstage()
         skipped, traffic = [c for _, part, _ in told for c in part], reduce(Traffic.plus, (t for _, _, t in told))
         order = {client: place for place, client in enumerate(working)}
         answered = sorted(totals.answered, key=order.__getitem__)

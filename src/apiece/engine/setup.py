@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ from apiece.algebra.periods import NEVER, Mask, Schedule
 from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Descent
 from apiece.engine.descend import Recipe
-from apiece.errors import UserError, refuse_other
+from apiece.errors import UserError, refuse_other, typed
 from apiece.system.typed import distinct
 from apiece.vector.groups import EVERYTHING, Selector
 from apiece.vector.task import Task
@@ -228,9 +229,11 @@ class Setup:
         return self.equal_work and not len(self.periods.slow) and self.algorithm.alternate is None
 
     def weight(self, samples: int) -> float:
-        """How much a client with so many training samples counts in the mean of the models."""
+        """How much a client with so many training samples counts in the mean of the models; UserError where a function
+        that says so gives no weight.
+        """
         if callable(self.weighting):
-            return float(self.weighting(samples))
+            return _weighed(self.weighting, samples) if samples else 0.0
         return float(samples) if self.weighting == "samples" else 1.0
 
     # --- what a client keeps -----------------------------------------------------------------------------------------
@@ -262,3 +265,15 @@ class Setup:
     def layer_index(self) -> Tensor:
         """For every parameter, the number of its group of layers. int64 [D]."""
         return self.task.space.layer_index()
+
+
+def _weighed(weighting: Callable[[int], float], samples: int) -> float:
+    """The weight that a program's function gives; raises UserError for what is none."""
+    who = f"a client with {samples} training samples"
+    try:
+        weight = float(weighting(samples))
+    except Exception as error:  # another's code may raise anything
+        raise UserError(f"weighting has no weight for {who}: {typed(error)}.") from error
+    if not 0 <= weight < inf:
+        raise UserError(f"weighting gives {weight:g} for {who}: it must give a finite number, 0 or more.")
+    return weight

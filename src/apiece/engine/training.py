@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from apiece.algebra.optim import Optimizer, Rate
@@ -67,7 +68,7 @@ class Retraining(NamedTuple):
         recipe = setup.recipe._replace(optimizer=optimizer or setup.optimizer, gradient=False)
         rules: list[tuple[int, Rule]] = [] if correct is None else [(0, correct)]
         first = recipe.begin(start, buffers, ((),) * len(rules))
-        chosen = client.batches if batches is None else batches
+        chosen = client.batches if batches is None else self._joined(batches, start, buffers)
         passes = Passes(setup.task, buffers, self.stream, len(chosen))
 
         def others(k: Any) -> Any:
@@ -80,6 +81,19 @@ class Retraining(NamedTuple):
         last = descend(self.stepping, recipe, passes, objective or passes.loss, rules, first, batch, steps, rate)
         self.made.append(last)
         return last.theta
+
+    def _joined(self, batches: Batches, theta: Tensor, buffers: Tensor) -> Batches:
+        """These batches, of which a last one of a single sample joins the one before, if the model (BatchNorm) cannot
+        be trained on it: how many samples remain for it is chance.
+        """
+        if isinstance(batches, Tensor) or len(batches) < 2 or len(batches[-1]) != 1:
+            return batches
+        x, _ = self.client.samples.batch(batches[-1])
+        try:
+            self.setup.task.stream().within(self.setup.task.space.training_outputs)(theta, x, buffers)
+        except UserError:
+            return (*batches[:-2], torch.cat([*batches[-2:]]))
+        return batches
 
     def buffers_of(self, theta: Tensor) -> Tensor:
         """The buffers that were trained with these very parameters; the client's own with any others."""

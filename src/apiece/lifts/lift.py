@@ -245,11 +245,11 @@ def _stack(trees: Sequence[Any], like: Tensor) -> Any:
     if isinstance(first, Tensor):
         lengths = {t.size(0) if t.dim() else 0 for t in trees}
         return torch.stack([padded(t, max(lengths)) for t in trees] if len(lengths) > 1 else list(trees))
-    if isinstance(first, tuple | dict) and not first:  # most of a client's row
+    if isinstance(first, tuple | list | dict) and not first:  # most of a client's row
         return first
     if isinstance(first, dict):
         return {name: _stack([tree[name] for tree in trees], like) for name in first}
-    if isinstance(first, tuple):
+    if isinstance(first, tuple | list):
         return _like(first, [_stack(parts, like) for parts in zip(*trees, strict=True)])
     dtype = torch.float64 if isinstance(first, float) else None  # as clients one by one count it
     return to_device(torch.tensor(trees, dtype=dtype), like.device)
@@ -277,9 +277,9 @@ def apart(tree: Any, count: int) -> list[Any]:
     return [dict(zip(tree, each, strict=True)) if isinstance(tree, dict) else _like(tree, each) for each in whole]
 
 
-def _like(template: tuple, parts: Iterable[Any]) -> Any:
-    """A tuple of the template's own kind, named or plain."""
-    return getattr(template, "_make", tuple)(parts)
+def _like(template: tuple | list, parts: Iterable[Any]) -> Any:
+    """A list, or a tuple of the template's own kind, named or plain."""
+    return getattr(template, "_make", type(template))(parts)
 
 
 def padded(t: Tensor, length: int) -> Tensor:

@@ -131,7 +131,7 @@ class Shelf:
                 file, like = tempfile.TemporaryFile(), torch.empty_like(tensor, device="meta")  # dense
                 weakref.finalize(self, file.close)
                 for part in tensor.split(PART) if like.stride(0) == max(like.stride()) else [tensor]:
-                    to_numpy(part.clone().as_strided((part.numel(),), (1,))).tofile(file)
+                    to_numpy(_known(part.clone().as_strided((part.numel(),), (1,)))).tofile(file)
                 where = len(self.files), like.dtype, tuple(like.shape), like.stride()
                 self.files.append(file)
                 self._known[id(tensor)] = tensor, where  # keeps the tensor, and so its id
@@ -148,7 +148,7 @@ class _Pickler(cloudpickle.Pickler):
             return super().reducer_override(obj)
         if self._shelf is not None and id(obj) in self._pool:
             return _mapped, self._shelf.place(obj)
-        return _tensor, (to_numpy(obj.detach()),)
+        return _tensor, (to_numpy(_known(obj.detach())), obj.dtype)
 
 
 def dumps(message: Any, shelf: Shelf | None = None) -> bytes:
@@ -164,8 +164,15 @@ def _of_many(leaf: Tensor, samples: Any) -> bool:
     return leaf.nbytes >= LARGE and len(leaf) > 2 * len(samples.index)
 
 
-def _tensor(array: Any) -> Tensor:
-    return torch.from_numpy(array).clone()  # into torch's own memory: the last bit can depend on the alignment
+def _known(tensor: Tensor) -> Tensor:
+    """The tensor, as whole numbers of its width where NumPy does not know its type, as it does not bfloat16."""
+    known = not tensor.is_floating_point() or tensor.dtype in (torch.float16, torch.float32, torch.float64)
+    return tensor if known else tensor.view({1: torch.uint8, 2: torch.int16}[tensor.itemsize])
+
+
+def _tensor(array: Any, dtype: torch.dtype) -> Tensor:
+    own = torch.from_numpy(array).clone()  # into torch's own memory: the last bit can depend on the alignment
+    return own.view(dtype)
 
 
 _maps: list[mmap] = []  # in a worker, the files that it received

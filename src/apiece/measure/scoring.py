@@ -83,7 +83,8 @@ def score(
             x, y = tree_map(lambda leaf: leaf[index], pool)
             outputs = predict(x)
             scores = _scores(task, outputs, y)
-            return scores, float(task.loss(outputs, y)) * int(scores.targets.sum())
+            known = int(scores.targets.sum())
+            return scores, float(task.loss(outputs, y)) * known if known else 0.0
 
     if not len(rows):
         return Scores((), float("nan"), torch.zeros(0))
@@ -93,7 +94,8 @@ def score(
     values = tuple(torch.cat(own) for own in zip(*(each.values for each in parts), strict=True))
     count = torch.cat([each.targets for each in parts])
     predicted = None if parts[0].predicted is None else joined([each.predicted for each in parts])
-    return to_host(Scores(values, sum(losses) / int(count.sum()), count, predicted))
+    total = int(count.sum())
+    return to_host(Scores(values, sum(losses) / total if total else float("nan"), count, predicted))
 
 
 @torch.no_grad()

@@ -9,9 +9,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from apiece.data.tokens import IGNORED
 from apiece.errors import UserError
-from apiece.vector.task import scores
+from apiece.vector.task import over_targets, scores
 
 
 def aligned(outputs: Any, y: Tensor) -> Tensor:
@@ -67,7 +66,7 @@ def by_label(outputs: Any, y: Tensor) -> Tensor:
 
 def by_pixel(outputs: Any, y: Tensor) -> Tensor:
     """Mean cross entropy over the pixels that are not IGNORED: scores [B, C, H, W] against classes [B, H, W]."""
-    return F.cross_entropy(classes_second(scores(outputs), y), y, ignore_index=IGNORED)
+    return over_targets(classes_second(scores(outputs), y), y)
 
 
 def classes_second(outputs: Tensor, y: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ samples do not define (AUROC of one class, R2 of one target) is NaN, and is left
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,23 @@ from apiece.vector.metric import Metric
 from apiece.vector.task import ACCURACY, cross_entropy, scores, targets
 
 
+def of_numbers(metric: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """The metric over samples, NaN for each sample with a score of NaN whose target is not IGNORED: comparisons and
+    argmax make plausible numbers of NaN.
+    """
+
+    @wraps(metric)
+    def values(outputs: Any, y: Tensor) -> Tensor:
+        found, number = metric(outputs, y), scores(outputs)
+        pixels = number.dim() == y.dim() + 1 > 2
+        lost = (classes_second(number, y).amax(1).isnan() & (y != IGNORED)) if pixels else number.isnan()
+        return found.masked_fill(lost.reshape(len(y), -1).any(1).view(-1, *[1] * (found.dim() - 1)), torch.nan)
+
+    return values
+
+
 # --- classes ---------------------------------------------------------------------------------------------------------
+@of_numbers
 def class_counts(outputs: Any, y: Tensor) -> Tensor:
     """For each class whether it is right, predicted, and true: [B, 3, C] for scores [B, C] and labels [B]."""
     found = scores(outputs)
@@ -43,13 +60,15 @@ def class_auroc(outputs: Any, y: Tensor) -> Tensor:
 
 def mean_auroc(found: Tensor, true: Tensor) -> Tensor:
     """mean_c P(score of a positive > score of a negative) + P(equal) / 2, for scores and truth [n, C]; over the columns
-    that have both.
+    that have both; NaN where a score of one of these is.
     """
     areas = [_area(column, own) for column, own in zip(found.T, true.T, strict=True) if own.any() and not own.all()]
     return torch.stack(areas).mean() if areas else found.new_full((), torch.nan, dtype=torch.float64)
 
 
 def _area(found: Tensor, true: Tensor) -> Tensor:
+    if found.isnan().any():
+        return found.new_full((), torch.nan, dtype=torch.float64)
     found = found.contiguous()
     ordered = found.sort().values
     below, upto = torch.searchsorted(ordered, found), torch.searchsorted(ordered, found, right=True)
@@ -59,11 +78,13 @@ def _area(found: Tensor, true: Tensor) -> Tensor:
 
 
 # --- several labels --------------------------------------------------------------------------------------------------
+@of_numbers
 def label_accuracy(outputs: Any, y: Tensor) -> Tensor:
     """The share of a sample's labels that are right, by scores above 0: [B]."""
     return ((aligned(outputs, y) > 0) == (y > 0.5)).to(torch.float64).mean(1)
 
 
+@of_numbers
 def label_counts(outputs: Any, y: Tensor) -> Tensor:
     """How many of a sample's labels are right, predicted, and true: [B, 3]."""
     predicted, true = aligned(outputs, y) > 0, y > 0.5
@@ -76,6 +97,7 @@ def joint_f1(counts: Tensor) -> Tensor:
     return 2 * right / (predicted + true)
 
 
+@of_numbers
 def counts_by_label(outputs: Any, y: Tensor) -> Tensor:
     """For each label whether it is right, predicted, and true: [B, 3, k], by scores above 0."""
     predicted, true = aligned(outputs, y) > 0, y > 0.5
@@ -128,12 +150,14 @@ def determination(means: Tensor) -> Tensor:
 
 
 # --- pixels and tokens -----------------------------------------------------------------------------------------------
+@of_numbers
 def pixel_accuracy(outputs: Any, y: Tensor) -> Tensor:
     """The share of an image's pixels that are right, of those not IGNORED: [B]."""
     right = classes_second(scores(outputs), y).argmax(1) == y
     return right.flatten(1).sum(1, dtype=torch.float64) / targets(y).clamp(min=1)
 
 
+@of_numbers
 def overlaps(outputs: Any, y: Tensor) -> Tensor:
     """The pixels of each class that are predicted and true, and that are either, over all of an image: [B, 2, C]."""
     found = classes_second(scores(outputs), y)

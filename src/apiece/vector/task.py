@@ -33,18 +33,25 @@ def cross_entropy(outputs: Any, y: Tensor) -> Tensor:
     """
     outputs = scores(outputs)
     if y.dim() > 1 and outputs.shape[:-1] == y.shape:
-        outputs, y = outputs.flatten(0, -2), y.flatten()
+        return over_targets(outputs.flatten(0, -2), y.flatten())
     return F.cross_entropy(outputs, y, ignore_index=IGNORED)
+
+
+def over_targets(outputs: Tensor, y: Tensor) -> Tensor:
+    """Mean cross entropy over the targets that are not IGNORED; 0, with gradient 0, where a batch has none."""
+    none = (y == IGNORED).all()
+    # a mean of nothing is 0/0, and so are its derivatives: it is taken of class 0 instead, and left out
+    return F.cross_entropy(outputs, y.masked_fill(none, 0), ignore_index=IGNORED).masked_fill(none, 0.0)
 
 
 def accuracy(outputs: Any, y: Tensor) -> Tensor:
     """Whether each sample's largest score is its label's [B]; for tokens [B, T], the share that is right of those not
-    IGNORED. It is NaN where a score is.
+    IGNORED, 0 where all are. It is NaN where a score is.
     """
     largest = scores(outputs).max(-1)
     dtype = torch.get_default_dtype() if y.dim() < 2 else torch.float64
     right = (largest.indices == y).to(dtype).masked_fill(largest.values.isnan() & (y != IGNORED), torch.nan)
-    return right if y.dim() < 2 else right.sum(-1) / targets(y)
+    return right if y.dim() < 2 else right.sum(-1) / targets(y).clamp(min=1)
 
 
 def targets(y: Any) -> Tensor:

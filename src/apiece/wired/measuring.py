@@ -116,7 +116,7 @@ def _blank(setup: Setup, predictors: int) -> Said:
 def _sums(scores: Scores, metrics: Any) -> Said:
     """The sums over samples, weighted by targets, of the loss and of each metric that is a mean over samples."""
     weights, values = scores.targets.double(), iter(scores.values)
-    sums = {"loss": torch.tensor(scores.loss, dtype=torch.float64) * weights.sum()}
+    sums = {"loss": torch.tensor(scores.loss if weights.any() else 0.0, dtype=torch.float64) * weights.sum()}
     for metric in metrics:
         if metric.over == "samples":
             of = next(values)
