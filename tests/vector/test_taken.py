@@ -177,7 +177,6 @@ def test_a_model_that_changes_its_buffers_alone_is_taken(name):
 @pytest.mark.parametrize("module", [Attending, Recurrent])
 def test_a_model_of_sequences_is_taken_as_before(module):
     assert examined(module(), torch.randn(2, 5, 6)).draws
-    assert examined(module(), torch.randn(2, 5, 6), autocast=torch.bfloat16).draws
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
