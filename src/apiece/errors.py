@@ -80,7 +80,7 @@ def typed(error: BaseException) -> str:
 def refuse_other(what: str, given: object, *allowed: str) -> None:
     """Raise UserError unless what is given is one of the allowed words."""
     if given not in allowed:
-        raise UserError(f"{what} {given!r} is unknown: use {' or '.join(map(repr, allowed))}.")
+        raise UserError(f"{what} {given!r} is unknown: use {' or '.join(allowed)}.")
 
 
 def with_extra(extra: str) -> str:

@@ -14,7 +14,7 @@ from torch import nn
 
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.piece import Piece
-from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs
+from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs, refuse_wider
 from apiece.config.settings import shown
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
@@ -184,6 +184,7 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
                     f"the model keeps state between calls, as two equal ones differ as it {when}: keep it in a "
                     "floating-point buffer (register_buffer), which clients average, or leave it out."
                 )
+        refuse_wider(task.name, outputs[0][0], outputs[1])
         task = replace(task, draws=bool(drawings[0].draws.count))
         passes, gradients = Passes(task, buffers), list[torch.Tensor]()
         for seed in (0, 1) if task.draws else (0,):

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from apiece.data.tasks import UNLABELED
+from apiece.data.tasks import REAL, UNLABELED
 from apiece.errors import UserError, said
 from apiece.vector.losses import Aligned, OfWhole, trailing
 from apiece.vector.metric import Metric
@@ -39,6 +39,17 @@ def refuse_outputs(task: str, outputs: Any, y: Any, classes: int) -> None:
         raise UserError(
             f"the model's output has shape {list(found.shape[1:])} per sample, but there are {classes} classes: its "
             f"last layer must give {classes} scores, one for each class from 0 on."
+        )
+
+
+def refuse_wider(task: str, trained: Any, evaluated: Any) -> None:
+    """Raise UserError where a model for real targets gives outputs of another shape as it trains."""
+    one, other = scores(trained), scores(evaluated)
+    if task in REAL and isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape != other.shape:
+        raise UserError(
+            f"the model gives {list(one.shape[1:])} for a sample as it trains and {list(other.shape[1:])} as it is "
+            "evaluated, and real targets have one shape: give the same in both. VHL, which widens a classifier, needs "
+            "labels that are classes."
         )
 
 
