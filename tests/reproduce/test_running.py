@@ -135,6 +135,30 @@ def test_a_torn_line_is_run_again_and_a_broken_one_is_refused(place):
         run(place)
 
 
+def test_a_last_line_without_its_newline_is_kept(place):
+    run(place, only="plain")
+    file = place.out / "some" / "table1.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    run(place)
+    assert len(lines(place)) == 4 == len({(x.row, x.seed) for x in lines(place)}) == len(CALLS)
+
+
+def test_a_byte_that_is_no_text_is_refused_in_one_sentence(place):
+    run(place)
+    file = place.out / "some" / "table1.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"digits", b"digit\xff", 1))
+    with pytest.raises(UserError, match="line 1 is no cell's result"):
+        run(place)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_told_and_the_card_stays_readable(place, monkeypatch, value):
+    broken = lambda settings, folder: {"accuracy": value if settings["seed"] else 0.5, "curve": [[1], [value]]}
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, work=broken))
+    assert "- plain, digits, seed 1: accuracy is not finite." in run(place).read_text()
+    assert run(place) and "4 of 4 cells" in listed(place.out)
+
+
 def test_verify_compares_all_that_is_not_timed(place):
     run(place)
     assert "bit for bit" in verify("some-table1", 2, place)

@@ -16,8 +16,9 @@ import apiece
 from apiece.config.settings import Config
 from apiece.engine.clients import NotFinite
 from apiece.experiment import saved
-from apiece.search import ranges, tuning
+from apiece.search import ranges, trials, tuning
 from apiece.search.rungs import Budget
+from apiece.search.trials import Tried
 
 pytest.importorskip("optuna")
 SEARCH = {"over": "lr=loguniform(1e-2, 1)", "trials": 3, "rounds": 3, "validation": 0.2}
@@ -189,6 +190,17 @@ def test_whole_numbers_are_for_what_counts():
     read = ranges.read("lr=1..2, steps=1..2, batch=loguniform(8, 64)")
     space = ranges.space(Config(), read, set())
     assert [of.whole for of in space.ranges.values()] == [False, True, True]
+
+
+def test_a_damaged_line_of_trials_is_told_before_another_follows_it(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    line = json.dumps(Tried("fedavg", 0, 1.0, {"lr": 0.1}, [0.5], [1], [9])._asdict())
+    path.write_text(f"{line}\n{line[:-9]}")
+    assert len(trials.read(path)) == 1
+    for damaged in (f"{line}\n{line[:-9]}\n".encode(), line.encode() + b"\n\xff\n"):
+        path.write_bytes(damaged)
+        with pytest.raises(apiece.UserError, match="line 2 is no trial: put the file back"):
+            trials.read(path)
 
 
 BAD = [

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,13 +117,15 @@ def _left(card: Card, file: Path, scale: str, cell: tuple[str, str], seed: int) 
 
 def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
     """Run one cell with one seed, whose folder the caller holds. A run goes on where it was stopped. One that becomes
-    non-finite has no values but the reason.
+    non-finite, or whose numbers are not finite, has no values but the reason.
     """
     scale, cell, seed, settings = asked
     seeded, folder = settings | {"seed": seed}, _folder(name, asked, place)
     with _attempt(folder.with_suffix(".json"), place) as attempt:
         try:
             values = card.work(seeded | place.settings(), folder)
+            if broken := [key for key, value in values.items() if isinstance(value, float) and not isfinite(value)]:
+                values = {"failed": f"{broken[0]} is not finite"}
         except NotFinite as error:
             values = {"failed": str(error)}
     return Line(scale, *cell, seed, settings, values, attempt.seconds(), attempt.made)
