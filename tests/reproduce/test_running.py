@@ -367,8 +367,19 @@ def test_a_claim_may_ask_whether_a_cell_becomes_non_finite():
     of = lambda row, seed, values: Line("cpu", row, "c", seed, {}, values, 0.0, {})
     fine, bad = {"accuracy": 0.5}, {"failed": "client 0 became non-finite."}
     lines = (of("a", 0, fine), of("a", 1, fine), of("b", 0, fine), of("b", 1, bad), of("d", 0, bad))
-    whole = Table(lines, ("a", "b", "d"), ("c",)).whole(2)
+    whole = Table(lines, ("a", "b", "d"), ("c",)).whole((0, 1))
     assert whole.diverged == {("b", "c")} and {line.row for line in whole.lines} == {"a"}
+
+
+def test_a_claim_is_not_judged_by_other_seeds_or_by_a_number_that_some_seeds_lack(place):
+    run(place)
+    changed(place, 3, seed=5)
+    told = standing(CARD, ledger.table(CARD, lines(place), "smoke"), "smoke")
+    assert [verdict for _, verdict in told.verdicts] == [OPEN, OPEN, OPEN] and told.others == 1
+    changed(place, 3, seed=1, values={})
+    told = standing(CARD, ledger.table(CARD, lines(place), "smoke"), "smoke")
+    assert [verdict for _, verdict in told.verdicts] == [OPEN, OPEN, OPEN] and told.farthest is None
+    assert "86.00 (1 of 2 seeds) / 50.00" in write_page("some-table1", place.out).read_text()
 
 
 def test_of_a_single_seed_in_common_the_larger_value_is_above():
