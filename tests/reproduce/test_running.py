@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from multiprocessing import get_context
 
 import pytest
 from scipy.stats import ttest_rel
@@ -17,6 +18,7 @@ from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.running import Place, chosen, reproduce, verify
 from apiece.reproduce.standing import HELD, OPEN, REFUTED, listed, standing
 from apiece.reproduce.table import Line, Table
+from apiece.reproduce.work import writing
 
 CALLS: list[dict] = []
 
@@ -302,6 +304,39 @@ def test_two_processes_share_the_cells_of_a_card(place, monkeypatch):
     monkeypatch.setattr(find, "card", lambda name: replace(CARD, work=meanwhile))
     run(place)
     assert len(CALLS) == 1 + 4 and len({(x.row, x.seed) for x in lines(place)}) == len(lines(place)) == 4
+
+
+def test_what_another_process_had_and_has_ended_by_then_is_done(place, monkeypatch):
+    """Its line is there when this one has run the rest."""
+    cells = iter(("another has it", "it", "meanwhile", "last", "last"))
+
+    def held(settings, folder):
+        now = next(cells)
+        if now == "another has it":
+            raise Busy("another process is at work on it.")
+        if now == "meanwhile":
+            reproduce("some-table1", "smoke", place, (0,), "plain", say=lambda text: None)
+        return work(settings, folder)
+
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, work=held))
+    assert run(place).is_file() and len({(x.row, x.seed) for x in lines(place)}) == 4
+
+
+def write_often(out, name):
+    for _ in range(40):
+        with writing(out):
+            write_page(name, out)
+
+
+def test_two_processes_write_the_pages_of_a_card_in_turn(tmp_path):
+    """Their half-written files have the same name."""
+    (tmp_path / "fedinit").mkdir()
+    both = [get_context("fork").Process(target=write_often, args=(tmp_path, "fedinit-table9")) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert [one.exitcode for one in both] == [0, 0] and {x.name for x in tmp_path.rglob("*.*")} == {"table9.md"}
 
 
 def test_a_cell_that_another_process_ends_meanwhile_is_not_run_twice(place, monkeypatch):

@@ -15,7 +15,7 @@ from torch import nn
 import apiece
 from apiece.config.settings import Config
 from apiece.engine.clients import NotFinite
-from apiece.experiment import saved
+from apiece.experiment import folders, saved
 from apiece.search import ranges, trials, tuning
 from apiece.search.rungs import Budget
 from apiece.search.trials import Tried
@@ -247,6 +247,8 @@ def test_another_search_and_a_folder_of_something_else_are_refused(tmp_path, mon
     (tmp_path / "full" / "notes.txt").touch()
     sentence(search(tmp_path / "full"), "holds no search")
     sentence(cli("tune", "--over", "lr=0.1..1"), "--out")
+    with folders.alone(tmp_path / "s"):
+        sentence(search(tmp_path / "s"), "another process is at work on")
 
 
 def test_optuna_that_is_missing_is_one_sentence(tmp_path, monkeypatch):

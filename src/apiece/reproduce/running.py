@@ -18,7 +18,7 @@ from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.table import Line
-from apiece.reproduce.work import held, run_folder
+from apiece.reproduce.work import held, run_folder, writing
 from apiece.system import device
 from apiece.system.files import atomic_write, make_folder, unwritable
 
@@ -61,7 +61,7 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
     _refuse(place, seeds, file.parent)
     asked = [(seed, cell) for seed in seeds or card.scale(scale).seeds for cell in cells]
     refused: dict[str, str] = {}  # by column: why none of its cells can be run, as where its data are not at hand
-    elsewhere: list[str] = []  # cells that another process has
+    elsewhere: dict[str, tuple[tuple[str, str], int]] = {}  # cells that another process has, by what is told of them
     for number, (seed, cell) in enumerate(asked, 1):
         here = f"{', '.join(cell)}, seed {seed}"
         while cell[1] not in refused and (what := _left(card, file, scale, cell, seed)) is not None:
@@ -70,20 +70,26 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
                 try:
                     with held(_folder(name, what, place)):
                         if _left(card, file, scale, cell, seed) == what:  # nobody has written its line meanwhile
-                            ledger.append(file, run_cell(name, card, what, place))
+                            line = run_cell(name, card, what, place)
+                            with writing(place.out):
+                                ledger.append(file, line)
                 except Busy:
-                    elsewhere.append(here)
+                    elsewhere[here] = (cell, seed)
                     break
                 except UserError as error:
                     refused[cell[1]] = str(error).rstrip(".")
                     break
-            write_page(name, place.out)
-    write_index(place.out)
-    if refused or elsewhere:
-        told = [f"column {column} was left out: {why}" for column, why in refused.items()]
-        told += [f"another process runs {here}: the same command takes its result later" for here in elsewhere]
+            with writing(place.out):
+                write_page(name, place.out)
+    with writing(place.out):
+        write_index(place.out)
+        page = write_page(name, place.out)
+    still = [here for here, where in elsewhere.items() if _left(card, file, scale, *where) is not None]
+    told = [f"column {column} was left out: {why}" for column, why in refused.items()]
+    told += [f"another process runs {here}: the same command takes its result later" for here in still]
+    if told:
         raise UserError("; ".join(told) + ".")
-    return write_page(name, place.out)
+    return page
 
 
 def _refuse(place: Place, seeds: Sequence[int], folder: Path) -> None:

@@ -133,8 +133,9 @@ def _tune(
     held = HELD_OUT | ({"validation": config.validation} if config.validation else {})
     search = Search(given | held, config, spaces, seeds or (config.seed,), metric, cost.rungs(number, reduction), cost,
                     out, over, number, reduction)  # fmt: skip
-    _agreed(search)
-    with going_on("the same search again continues it"):
+    make_folder(out)
+    with folders.alone(out), going_on("the same search again continues it"):
+        _agreed(search)
         return _run(search)
 
 
@@ -164,9 +165,8 @@ def _agreed(search: Search) -> None:
             told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
             raise UserError(f"{str(search.out)!r} holds another search ({told}): take another --out, or remove it.")
         return
-    if search.out.exists() and any(search.out.iterdir()):
+    if any(file.name != folders.LOCK for file in search.out.iterdir()):
         raise UserError(f"{str(search.out)!r} exists, and holds no search: take another --out.")
-    make_folder(search.out)
     atomic_write(path, f"{json.dumps(about, indent=1)}\n".encode())
 
 
