@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -166,6 +167,21 @@ def test_many_clients_layers_and_runs(tmp_path: Path) -> None:
     metrics.write_text("\n".join(json.dumps(row | {"consensus": layers}) for row in rows))
     text = page(folders, tmp_path)
     assert "data:image/png;base64" in text and "stroke-dasharray" in text and "layer 1, " in text
+
+
+@pytest.mark.slow
+def test_a_page_that_cannot_be_written_leaves_the_one_that_is_there(tmp_path, monkeypatch) -> None:
+    """As on a full disk."""
+    out = write_report(write(tmp_path / "a"), tmp_path / "page.html")
+    before = out.read_bytes()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        write_report(tmp_path / "a", out)
+    assert out.read_bytes() == before
 
 
 @pytest.mark.slow

@@ -131,9 +131,8 @@ def keep_split(folder: Path, split: Any, dataset: Any = None) -> None:
 
 @contextmanager
 def alone(folder: Path, lock: str = LOCK, wait: float = 0) -> Iterator[None]:
-    """Hold a run's folder; raises Busy if another process holds it, and still does after `wait` seconds. The system lets
-    go of it when this process ends, however it ends. `lock`: the file in it that is held, where the folder has several
-    runs.
+    """Hold a run's folder; raises Busy if another process holds it, for `wait` seconds more. The system lets go of it
+    when this process ends, however it ends. `lock`: the file in it that is held, where the folder has several runs.
     """
     path = folder / lock
     held = FileLock(path, timeout=wait, mode=0o666, fallback_to_soft=False)

@@ -211,6 +211,7 @@ def verify(name: str, number: int, place: Place) -> str:
     if a value differs.
     """
     card, file = find.card(name), find.file(name, place.out, ".jsonl")
+    device.named(place.device)
     lines = ledger.read(file)
     if not 1 <= number <= len(lines):
         raise UserError(
