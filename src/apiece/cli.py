@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _ready() -> None:
-    """Give the process an output where it has none (`>&-`), and another letter for one that its output does not have."""
+    """Give the process an output where it has none (`>&-`), and another letter for one that its output lacks."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

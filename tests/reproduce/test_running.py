@@ -9,18 +9,20 @@ from multiprocessing import get_context
 
 import pytest
 from scipy.stats import ttest_rel
+from support.outer import cli, sentence
 
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError
 from apiece.reproduce import find, ledger, running
 from apiece.reproduce.card import ACCURACY, Card, Claim, Number, Scale, Search
-from apiece.reproduce.page import write_index, write_page
+from apiece.reproduce.page import BEGIN, END, write_index, write_page
 from apiece.reproduce.running import Place, chosen, reproduce, verify
 from apiece.reproduce.standing import HELD, OPEN, REFUTED, listed, standing
 from apiece.reproduce.table import Line, Table
 from apiece.reproduce.work import writing
 
 CALLS: list[dict] = []
+REAL = find.card
 
 
 def work(settings, folder):
@@ -351,6 +353,37 @@ def test_a_cell_that_another_process_ends_meanwhile_is_not_run_twice(place, monk
     monkeypatch.setattr(running, "held", late)
     run(place)
     assert len(CALLS) == len(lines(place)) == 4
+
+
+def test_the_index_keeps_what_stands_around_its_table(place):
+    place.out.mkdir()
+    page, marked = place.out / "README.md", f"above\n{BEGIN}\nold\n{END}\nbelow\n"
+    for known in (marked, marked + marked, "above\n"):
+        page.write_text(known)
+        told = write_index(place.out).read_text()
+        assert told.startswith("above\n") and told.count("| card |") == 1 and "old" not in told.partition(END)[0]
+        assert told.partition(END)[2].strip() == known.partition(END)[2].strip()
+        assert write_index(place.out).read_text() == told
+    page.write_text(torn := marked.replace(END, ""))
+    with pytest.raises(UserError, match="README.md: '<!-- cards -->' has no '<!-- end of cards -->' below it"):
+        write_index(place.out)
+    assert page.read_text() == torn
+
+
+def test_of_several_cards_names_are_checked_first_and_each_is_run(place, monkeypatch):
+    known = {"some-table1": replace(CARD, work=refused), "some-table2": CARD}
+    monkeypatch.setattr(find, "names", lambda: [*known])
+    monkeypatch.setattr(find, "card", lambda name: known[name] if name in known else REAL(name))
+    words = ("--scale", "smoke", "--out", place.out, "--runs", place.runs)
+    sentence(cli("reproduce", "some-table2", "some-table3", *words), "there is no card 'some-table3'")
+    assert not CALLS
+    ended = cli("reproduce", *known, *words)
+    sentence(ended, "some-table1: column digits was left out: digits: no such file.")
+    assert len(CALLS) == 4 and str(place.out / "some" / "table2.md") in ended.out
+
+
+def refused(settings, folder):
+    raise UserError("digits: no such file.")
 
 
 def test_only_names_rows_and_columns(place):
