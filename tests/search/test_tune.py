@@ -162,6 +162,12 @@ def test_a_narrow_terminal_breaks_no_name_and_a_name_of_one_algorithm_is_drawn(t
     assert sum(word.startswith("fedprox.mu=0.1") and len(word) == len("fedprox.mu=0.1234") for word in words) == 1
 
 
+def test_a_trial_that_failed_at_once_says_nothing_of_how_long_others_take(tmp_path, monkeypatch, no_report):
+    monkeypatch.setattr(tuning, "_to", lambda *_: (_ for _ in ()).throw(NotFinite("it became non-finite.")))
+    said = [line for line in search(tmp_path / "s").err.splitlines() if "failed" in line]
+    assert len(said) == 3 and all(line.endswith("failed: it became non-finite") for line in said)
+
+
 def test_rungs_follow_from_the_budget_alone():
     assert [tuple(rung) for rung in Budget(50).rungs(20, 1)] == [(50, 20)]
     assert [tuple(rung) for rung in Budget(2).rungs(20, 3)] == [(2, 20)]
@@ -205,7 +211,11 @@ def test_a_damaged_line_of_trials_is_told_before_another_follows_it(tmp_path):
 
 BAD = [
     ({"over": "lr"}, "at character 3: expected '='"),
-    ({"over": "lr=0.1"}, "expected '..'"),
+    ({"over": "lr=0.1"}, "expected '..'", "write it as in 'lr=0.01..1, "),
+    ({"over": ""}, "write it as in 'lr=0.01..1, "),
+    ({"over": "steps=0..3"}, "steps='0' is no number of local steps"),
+    ({"over": "lr=0.1..1, run.lr=1..2"}, "'lr' and 'run.lr' are one setting, run.lr: keep one"),
+    ({"over": "beta=0..0.2, fedinit.beta=0..1", "algorithm": "fedinit"}, "are one setting, fedinit.beta"),
     ({"over": "lr=0.1...1"}, "--over"),
     ({"over": "lr=1..0.1"}, "from 1 to 0.1", "the first below the second"),
     ({"over": "lr=loguniform(0, 1)"}, "the first above 0"),
@@ -247,6 +257,9 @@ def test_another_search_and_a_folder_of_something_else_are_refused(tmp_path, mon
     (tmp_path / "full" / "notes.txt").touch()
     sentence(search(tmp_path / "full"), "holds no search")
     sentence(cli("tune", "--over", "lr=0.1..1"), "--out")
+    for damaged in ('{"over": ', "[1]", "{}"):
+        (tmp_path / "s" / "tune.json").write_text(damaged)
+        sentence(search(tmp_path / "s"), "tune.json does not say what is searched: put it back")
     with folders.alone(tmp_path / "s"):
         sentence(search(tmp_path / "s"), "another process is at work on")
 
