@@ -91,7 +91,17 @@ def test_a_grid(tmp_path, monkeypatch):
     assert (out / "grid.md").read_text() == text
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"rows": []}'])
+KEPT = {"rows": ["a"], "columns": ["b", "c"], "cells": [["1", "2"]], "best": [[True, False]], "notes": [], "about": ""}
+ODD = [KEPT | odd for odd in ({"cells": 5}, {"cells": [["1"]]}, {"best": None}, {"rows": [{}]}, {"columns": "bc"},
+                              {"notes": [1]}, {"folders": 3}, {"about": []}, {"cells": [["1", None]]})]  # fmt: skip
+
+
+def test_a_grid_that_is_kept_is_read(tmp_path):
+    (tmp_path / "grid.json").write_text(json.dumps(KEPT))
+    assert Grid.kept(tmp_path) == Grid(**KEPT)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"rows": []}', *map(json.dumps, ODD)])
 def test_a_table_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, content):
     (tmp_path / "grid.json").write_text(content)
     with pytest.raises(UserError, match="grid.json holds no grid: run the same grid again"):

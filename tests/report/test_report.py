@@ -16,7 +16,8 @@ from support.html import Page
 from support.outer import cli
 
 from apiece.errors import UserError
-from apiece.report.fairness import by_client
+from apiece.report.fairness import by_client, table
+from apiece.report.metrics import tenth
 from apiece.report.page import place_of, write_report
 from apiece.report.results import read_runs
 
@@ -54,6 +55,12 @@ def test_every_figure_has_a_caption_and_a_text(tmp_path: Path) -> None:
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path / "a")
     assert page(folder, tmp_path) == page(folder, tmp_path)
+
+
+def test_the_worst_tenth_is_that_of_the_log(tmp_path: Path) -> None:
+    rows = read_runs(write(tmp_path / "a", clients=15))  # of which 14 trained
+    cells = {column.metric.column: column.cells for column in table(rows)}
+    assert tenth(14) == 1 and cells["Worst tenth"] == cells["Worst client"] == ["6.67"]
 
 
 @pytest.mark.slow

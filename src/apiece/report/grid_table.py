@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from apiece.errors import UserError
 from apiece.report.terminal import NAMED, Best, Fitting
 from apiece.report.text import markdown
+from apiece.storage.log import UNREADABLE
 from apiece.system.files import atomic_write
 
 if TYPE_CHECKING:
@@ -90,6 +91,21 @@ class Grid(NamedTuple):
         if not path.is_file():
             return None
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
+            made = cls(**json.loads(path.read_bytes()))
+            texts = (made.rows, made.columns, made.notes, made.folders, [made.about])
+            tables = ((made.cells, str), (made.best, bool))
+            right = all(_are(str, row, len(row)) for row in texts) and all(
+                _are(list, table, len(made.rows)) and all(_are(kind, row, len(made.columns)) for row in table)
+                for table, kind in tables
+            )
+            if not right:
+                raise TypeError
+            return made
+        except UNREADABLE as error:
             raise UserError(f"{path} holds no grid: run the same grid again to write it anew.") from error
+
+
+def _are(kind: type, values: Any, count: int) -> bool:
+    """Whether it is a list of so many values of a kind."""
+    there = isinstance(values, list | tuple) and len(values) == count
+    return there and all(isinstance(value, kind) for value in values)
