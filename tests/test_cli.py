@@ -294,6 +294,7 @@ def test_an_output_without_the_letters_of_a_table_has_others_in_their_place(tmp_
 
 
 def test_ctrl_c_while_all_is_imported_has_the_code_of_later_ones(monkeypatch, capsys):
+    monkeypatch.setattr("os._exit", sys.exit)
     monkeypatch.setitem(sys.modules, "apiece.cli", SimpleNamespace(main=interrupted_at_once))
     with pytest.raises(SystemExit) as ended:
         module.main()

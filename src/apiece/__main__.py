@@ -1,5 +1,6 @@
 """`python -m apiece` runs the command `apiece`."""
 
+import os
 import sys
 
 
@@ -10,8 +11,8 @@ def main() -> None:
 
         main()
     except KeyboardInterrupt:
-        print("apiece: interrupted.", file=sys.stderr)
-        raise SystemExit(130) from None
+        print("apiece: interrupted.", file=sys.stderr, flush=True)
+        os._exit(130)  # after an interruption in `exec`, as of a dataclass, Python would end with the signal itself
 
 
 if __name__ == "__main__":
