@@ -8,13 +8,16 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.folders import write
 from support.outer import TINY, cli, draw_no_page_of_one_run, metrics, run, sentence
 
+import apiece.__main__ as module
 from apiece.data.split import Split
 from apiece.experiment import run as run_module
 from apiece.experiment import saved
@@ -282,6 +285,23 @@ def test_a_closed_pipe_is_no_error():
 
 
 @pytest.mark.slow
+def test_an_output_without_the_letters_of_a_table_has_others_in_their_place(tmp_path):
+    write(tmp_path / "runs" / "seed-0", seed=0)
+    write(tmp_path / "runs" / "seed-1", seed=1)
+    words = [sys.executable, "-m", "apiece", "compare", tmp_path / "runs", "--no-references"]
+    told = subprocess.run(words, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert told.returncode == 0 and b" ? standard deviation" in told.stdout
+
+
+def test_ctrl_c_while_all_is_imported_has_the_code_of_later_ones(monkeypatch, capsys):
+    monkeypatch.setattr("os._exit", sys.exit)
+    monkeypatch.setitem(sys.modules, "apiece.cli", SimpleNamespace(main=interrupted_at_once))
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 130 and capsys.readouterr().err == "apiece: interrupted.\n"
+
+
+@pytest.mark.slow
 def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
     """Where, for how many rounds and about how long; of what is there already, nothing."""
     draw_no_page_of_one_run(monkeypatch)
@@ -359,6 +379,8 @@ def test_the_module_is_the_command():
     words = [sys.executable, "-m", "apiece"]
     told = subprocess.run([*words, "--help"], capture_output=True, text=True)
     assert told.returncode == 0 and told.stdout.startswith("usage: apiece [-h]") and "Exit codes" in told.stdout
+    closed = subprocess.run(f"{sys.executable} -m apiece data >&-", shell=True, capture_output=True, text=True)
+    assert closed.returncode == 0 and not closed.stderr
     wrong = subprocess.run([*words, "run", "--rounds", "0"], capture_output=True, text=True)
     assert wrong.returncode == 2 and wrong.stderr == cli("run", "--rounds", "0").err != ""
 
@@ -414,6 +436,12 @@ def test_a_comparison_says_that_the_data_differ(tmp_path):
         (["run", "--split", "dirichlet(0.1"], ["split='dirichlet(0.1': at character 14: expected"]),
         (["run", "--optimizer", "adm"], ["did you mean 'adam' or 'adamw'? Allowed: adam, adamw, sgd."]),
         (["figure", "runs"], ["`apiece figure` needs --out."]),
+        (["algorithms", "--jsn"], ["did you mean --json?"]),
+        (["run", "--config", "a.toml", "--config=b.toml"], ["--config is given more than once", "write one file"]),
+        (["run", "--algorithm", ""], ["algorithm='': expected a name"]),
+        (["grid", "--rows", "fedavg", "--columns", "nothing", "--json", "--log-format", "json"],
+         ["--json and --log-format json are both given: leave one out."]),
+        (["verify", "fedinit-table9", "--cell", "1", "--device", "banana"], ["there is no device 'banana'"]),
         (["data", "--foo"], ["Unrecognized options: --foo. `apiece data --help` has all flags"]),
         (["run", "--optimizer-state", "x"], ["'x'", "'fresh', 'kept'"]),
         (["--foo"], ["Unrecognized options: --foo. `apiece --help` has all flags"]),

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import field, fields, make_dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
 from signal import SIGINT, SIGTERM, Signals
 from typing import Any, NoReturn
@@ -35,7 +36,8 @@ SEVERAL = {
     "--plugin": "--plugin a.py b.py",
     "--seeds": "--seeds 0,1",
     "--input": "--input age income",
-}  # flags that take several values at once
+    "--config": "one file, and further settings as flags",
+}  # flags that are given once, and what to write in place of several
 SETTLED = ("run", "grid", "tune", "rehearse")  # the commands that take a run's settings
 
 
@@ -45,6 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     Without `arguments` it takes those of the process, and handles the signals of the process.
     """
     if arguments is None:
+        _ready()
         with signals.heeded():
             return main(sys.argv[1:])
     words = list(arguments)
@@ -85,6 +88,13 @@ def main(arguments: list[str] | None = None) -> None:
         if (fault := plugins and plugins.at_fault(error)) is None:
             raise
         _end(fault)
+
+
+def _ready() -> None:
+    """Give the process an output where it has none (`>&-`), and another letter for one that its output lacks."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _do(command: Any) -> None:
@@ -138,7 +148,7 @@ def _interrupted(stop: KeyboardInterrupt) -> NoReturn:
 
 
 def _refuse_repeated(words: list[str]) -> None:
-    """Refuse a flag of several values that is given twice: its first values would silently be ignored."""
+    """Refuse one of these flags that is given twice: what one of them says would silently be ignored."""
     for flag, example in SEVERAL.items():
         if sum(word.partition("=")[0] == flag for word in words) > 1:
             raise UserError(f"{flag} is given more than once, and only the last would count: write {example}.")

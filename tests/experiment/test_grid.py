@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from support.html import Page
 from support.outer import TINY, Ended, cells, cli, draw_no_page_of_one_run, metrics, sentence
 from support.recipes import result
@@ -89,11 +91,32 @@ def test_a_grid(tmp_path, monkeypatch):
     assert (out / "grid.md").read_text() == text
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"rows": []}'])
+KEPT = {"rows": ["a"], "columns": ["b", "c"], "cells": [["1", "2"]], "best": [[True, False]], "notes": [], "about": ""}
+ODD = [KEPT | odd for odd in ({"cells": 5}, {"cells": [["1"]]}, {"best": None}, {"rows": [{}]}, {"columns": "bc"},
+                              {"notes": [1]}, {"folders": 3}, {"about": []}, {"cells": [["1", None]]})]  # fmt: skip
+
+
+def test_a_grid_that_is_kept_is_read(tmp_path):
+    (tmp_path / "grid.json").write_text(json.dumps(KEPT))
+    assert Grid.kept(tmp_path) == Grid(**KEPT)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"rows": []}', *map(json.dumps, ODD)])
 def test_a_table_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, content):
     (tmp_path / "grid.json").write_text(content)
     with pytest.raises(UserError, match="grid.json holds no grid: run the same grid again"):
         Grid.kept(tmp_path)
+
+
+@pytest.mark.parametrize("width", [40, 56, 80, 200])
+def test_no_number_of_a_grid_is_cut_however_narrow_the_terminal(width):
+    rows, columns = ["fedavg", "scaffold" * 6], ["nothing", "fedals(alpha=2, cohort=held) + relaxed_init(0.1)", "x"]
+    cells = [[f"5{r}.{c}9 ± 11.20 [{c}]" for c in range(3)] for r in range(2)]
+    shown = io.StringIO()
+    grid = Grid(rows, columns, cells, [[True, False, True]] * 2, [], "about")
+    Console(file=shown, width=width).print(grid.table())
+    assert all(cell in shown.getvalue() for row in cells for cell in row), shown.getvalue()
+    assert "relaxed_init(0.1)" in shown.getvalue() and max(map(len, shown.getvalue().splitlines())) <= width
 
 
 def test_the_best_of_a_row_is_bold(tmp_path):

@@ -96,11 +96,20 @@ def test_runs_without_the_number_are_named_and_left_out(runs, tmp_path):
     assert ">fedavg<" in (tmp_path / "f.svg").read_text() and ">local<" not in (tmp_path / "f.svg").read_text()
 
 
+def test_a_line_that_ends_with_an_unfinished_seed_is_told(runs, tmp_path):
+    log = runs / "one-1" / "metrics.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:3]))
+    ended = cli("figure", runs, "--out", tmp_path / "f.svg")
+    assert ended.code == 0 and ended.err.splitlines() == [f"apiece: {runs / 'one-1'}: 3 of 4 rounds are done."]
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
         (["--y", "persnal"], ["no metric 'persnal'", "did you mean 'personal'"]),
         (["--y", "unseen"], ["no run has measured 'unseen'", "personal"]),
+        (["--y", "consensus"], ["measured of each layer by itself: take one of consensus/head."]),
+        (["--y", "round"], ["'round' is what --x rounds draws other numbers against"]),
         (["--out", "f.jpg"], ["f.jpg has no known ending", ".svg"]),
         (["nowhere"], ["nowhere is not a folder"]),
     ],

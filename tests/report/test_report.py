@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -15,7 +16,8 @@ from support.html import Page
 from support.outer import cli
 
 from apiece.errors import UserError
-from apiece.report.fairness import by_client
+from apiece.report.fairness import by_client, table
+from apiece.report.metrics import tenth
 from apiece.report.page import place_of, write_report
 from apiece.report.results import read_runs
 
@@ -53,6 +55,12 @@ def test_every_figure_has_a_caption_and_a_text(tmp_path: Path) -> None:
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path / "a")
     assert page(folder, tmp_path) == page(folder, tmp_path)
+
+
+def test_the_worst_tenth_is_that_of_the_log(tmp_path: Path) -> None:
+    rows = read_runs(write(tmp_path / "a", clients=15))  # of which 14 trained
+    cells = {column.metric.column: column.cells for column in table(rows)}
+    assert tenth(14) == 1 and cells["Worst tenth"] == cells["Worst client"] == ["6.67"]
 
 
 @pytest.mark.slow
@@ -166,6 +174,21 @@ def test_many_clients_layers_and_runs(tmp_path: Path) -> None:
     metrics.write_text("\n".join(json.dumps(row | {"consensus": layers}) for row in rows))
     text = page(folders, tmp_path)
     assert "data:image/png;base64" in text and "stroke-dasharray" in text and "layer 1, " in text
+
+
+@pytest.mark.slow
+def test_a_page_that_cannot_be_written_leaves_the_one_that_is_there(tmp_path, monkeypatch) -> None:
+    """As on a full disk."""
+    out = write_report(write(tmp_path / "a"), tmp_path / "page.html")
+    before = out.read_bytes()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        write_report(tmp_path / "a", out)
+    assert out.read_bytes() == before
 
 
 @pytest.mark.slow

@@ -18,14 +18,13 @@ from apiece import NEVER, Period, algorithm
 from apiece.errors import UserError
 from apiece.report.notes import notes
 from apiece.report.page import render
-from apiece.report.records import below
+from apiece.report.records import below, moving_average
 from apiece.report.results import (
     Run,
     Runs,
     Spread,
     begun,
     best,
-    moving_average,
     read_run,
     read_runs,
     spread,
@@ -215,6 +214,9 @@ def test_nan_is_kept(tmp_path: Path) -> None:
         (lambda f: (f / "metrics.jsonl").write_text('[1]\n{"round": 1}\n'), "line 1"),
         (lambda f: (f / "clients.json").write_text("{"), "not JSON"),
         (lambda f: (f / "clients.json").write_text('{"a": 1}'), "not a list"),
+        (lambda f: (f / "clients.json").write_text('[{"counts": [1, "x"]}]'), "not a list of clients"),
+        (lambda f: (f / "clients.json").write_text('[{"counts": [[1], [1, 2]]}]'), "not a list of clients"),
+        (lambda f: (f / "clients.json").write_text('[{"samples": null}]'), "not a list of clients"),
     ],
 )
 def test_bad_folders_are_refused_in_one_sentence(tmp_path: Path, spoil, words: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from apiece import NEVER, Period, algorithm
 from apiece.report.metrics import ACCURACY, Measure
 from apiece.report.records import Run, Runs
-from apiece.report.summary import summary, title
+from apiece.report.summary import facts, summary, title
 
 
 def row(name: str, *ends: float, of: Measure = ACCURACY, **more: float) -> Runs:
@@ -72,6 +74,14 @@ def test_a_title_has_the_name_of_a_file_and_not_its_path():
     for path in ("/home/ann/patients.csv", r"C:\ann\patients.csv", "/home/ann/patients.csv/"):
         run = Run("one", {"algorithm": "one", "data": path}, [], [], Path())
         assert title([Runs("one", (run,))]) == "one on patients.csv"
+
+
+@pytest.mark.parametrize(
+    ("cohort", "said"), [(1, "1 client a round"), (3, "3 clients a round"), (0.25, "25% of the clients a round")]
+)
+def test_a_whole_number_of_clients_is_no_share(cohort, said):
+    run = Run("one", {"algorithm": "one", "clients": 9, "cohort": cohort, "rounds": 1}, [], [], Path())
+    assert facts([Runs("one", (run,))]) == f"9 clients, {said}, 1 round."
 
 
 def personal(name: str, *ends: float, **more: float) -> Runs:

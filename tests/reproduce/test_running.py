@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from multiprocessing import get_context
 
 import pytest
 from scipy.stats import ttest_rel
+from support.outer import cli, sentence
 
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError
 from apiece.reproduce import find, ledger, running
 from apiece.reproduce.card import ACCURACY, Card, Claim, Number, Scale, Search
-from apiece.reproduce.page import write_index, write_page
+from apiece.reproduce.page import BEGIN, END, write_index, write_page
 from apiece.reproduce.running import Place, chosen, reproduce, verify
 from apiece.reproduce.standing import HELD, OPEN, REFUTED, listed, standing
 from apiece.reproduce.table import Line, Table
+from apiece.reproduce.work import writing
 
 CALLS: list[dict] = []
+REAL = find.card
 
 
 def work(settings, folder):
@@ -133,6 +137,30 @@ def test_a_torn_line_is_run_again_and_a_broken_one_is_refused(place):
     file.write_bytes(b"nothing\n" + whole)
     with pytest.raises(UserError, match="line 1 is no cell's result"):
         run(place)
+
+
+def test_a_last_line_without_its_newline_is_kept(place):
+    run(place, only="plain")
+    file = place.out / "some" / "table1.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    run(place)
+    assert len(lines(place)) == 4 == len({(x.row, x.seed) for x in lines(place)}) == len(CALLS)
+
+
+def test_a_byte_that_is_no_text_is_refused_in_one_sentence(place):
+    run(place)
+    file = place.out / "some" / "table1.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"digits", b"digit\xff", 1))
+    with pytest.raises(UserError, match="line 1 is no cell's result"):
+        run(place)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_told_and_the_card_stays_readable(place, monkeypatch, value):
+    broken = lambda settings, folder: {"accuracy": value if settings["seed"] else 0.5, "curve": [[1], [value]]}
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, work=broken))
+    assert "- plain, digits, seed 1: accuracy is not finite." in run(place).read_text()
+    assert run(place) and "4 of 4 cells" in listed(place.out)
 
 
 def test_verify_compares_all_that_is_not_timed(place):
@@ -280,6 +308,39 @@ def test_two_processes_share_the_cells_of_a_card(place, monkeypatch):
     assert len(CALLS) == 1 + 4 and len({(x.row, x.seed) for x in lines(place)}) == len(lines(place)) == 4
 
 
+def test_what_another_process_had_and_has_ended_by_then_is_done(place, monkeypatch):
+    """Its line is there when this one has run the rest."""
+    cells = iter(("another has it", "it", "meanwhile", "last", "last"))
+
+    def held(settings, folder):
+        now = next(cells)
+        if now == "another has it":
+            raise Busy("another process is at work on it.")
+        if now == "meanwhile":
+            reproduce("some-table1", "smoke", place, (0,), "plain", say=lambda text: None)
+        return work(settings, folder)
+
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, work=held))
+    assert run(place).is_file() and len({(x.row, x.seed) for x in lines(place)}) == 4
+
+
+def write_often(out, name):
+    for _ in range(40):
+        with writing(out):
+            write_page(name, out)
+
+
+def test_two_processes_write_the_pages_of_a_card_in_turn(tmp_path):
+    """Their half-written files have the same name."""
+    (tmp_path / "fedinit").mkdir()
+    both = [get_context("fork").Process(target=write_often, args=(tmp_path, "fedinit-table9")) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert [one.exitcode for one in both] == [0, 0] and {x.name for x in tmp_path.rglob("*.*")} == {"table9.md"}
+
+
 def test_a_cell_that_another_process_ends_meanwhile_is_not_run_twice(place, monkeypatch):
     """The other one writes all lines after this one has read them and before it holds its first cell."""
     real = running.held
@@ -292,6 +353,37 @@ def test_a_cell_that_another_process_ends_meanwhile_is_not_run_twice(place, monk
     monkeypatch.setattr(running, "held", late)
     run(place)
     assert len(CALLS) == len(lines(place)) == 4
+
+
+def test_the_index_keeps_what_stands_around_its_table(place):
+    place.out.mkdir()
+    page, marked = place.out / "README.md", f"above\n{BEGIN}\nold\n{END}\nbelow\n"
+    for known in (marked, marked + marked, "above\n"):
+        page.write_text(known)
+        told = write_index(place.out).read_text()
+        assert told.startswith("above\n") and told.count("| card |") == 1 and "old" not in told.partition(END)[0]
+        assert told.partition(END)[2].strip() == known.partition(END)[2].strip()
+        assert write_index(place.out).read_text() == told
+    page.write_text(torn := marked.replace(END, ""))
+    with pytest.raises(UserError, match="README.md: '<!-- cards -->' has no '<!-- end of cards -->' below it"):
+        write_index(place.out)
+    assert page.read_text() == torn
+
+
+def test_of_several_cards_names_are_checked_first_and_each_is_run(place, monkeypatch):
+    known = {"some-table1": replace(CARD, work=refused), "some-table2": CARD}
+    monkeypatch.setattr(find, "names", lambda: [*known])
+    monkeypatch.setattr(find, "card", lambda name: known[name] if name in known else REAL(name))
+    words = ("--scale", "smoke", "--out", place.out, "--runs", place.runs)
+    sentence(cli("reproduce", "some-table2", "some-table3", *words), "there is no card 'some-table3'")
+    assert not CALLS
+    ended = cli("reproduce", *known, *words)
+    sentence(ended, "some-table1: column digits was left out: digits: no such file.")
+    assert len(CALLS) == 4 and str(place.out / "some" / "table2.md") in ended.out
+
+
+def refused(settings, folder):
+    raise UserError("digits: no such file.")
 
 
 def test_only_names_rows_and_columns(place):
@@ -343,8 +435,19 @@ def test_a_claim_may_ask_whether_a_cell_becomes_non_finite():
     of = lambda row, seed, values: Line("cpu", row, "c", seed, {}, values, 0.0, {})
     fine, bad = {"accuracy": 0.5}, {"failed": "client 0 became non-finite."}
     lines = (of("a", 0, fine), of("a", 1, fine), of("b", 0, fine), of("b", 1, bad), of("d", 0, bad))
-    whole = Table(lines, ("a", "b", "d"), ("c",)).whole(2)
+    whole = Table(lines, ("a", "b", "d"), ("c",)).whole((0, 1))
     assert whole.diverged == {("b", "c")} and {line.row for line in whole.lines} == {"a"}
+
+
+def test_a_claim_is_not_judged_by_other_seeds_or_by_a_number_that_some_seeds_lack(place):
+    run(place)
+    changed(place, 3, seed=5)
+    told = standing(CARD, ledger.table(CARD, lines(place), "smoke"), "smoke")
+    assert [verdict for _, verdict in told.verdicts] == [OPEN, OPEN, OPEN] and told.others == 1
+    changed(place, 3, seed=1, values={})
+    told = standing(CARD, ledger.table(CARD, lines(place), "smoke"), "smoke")
+    assert [verdict for _, verdict in told.verdicts] == [OPEN, OPEN, OPEN] and told.farthest is None
+    assert "86.00 (1 of 2 seeds) / 50.00" in write_page("some-table1", place.out).read_text()
 
 
 def test_of_a_single_seed_in_common_the_larger_value_is_above():

@@ -15,9 +15,10 @@ from torch import nn
 import apiece
 from apiece.config.settings import Config
 from apiece.engine.clients import NotFinite
-from apiece.experiment import saved
-from apiece.search import ranges, tuning
+from apiece.experiment import folders, saved
+from apiece.search import ranges, trials, tuning
 from apiece.search.rungs import Budget
+from apiece.search.trials import Tried
 
 pytest.importorskip("optuna")
 SEARCH = {"over": "lr=loguniform(1e-2, 1)", "trials": 3, "rounds": 3, "validation": 0.2}
@@ -161,6 +162,12 @@ def test_a_narrow_terminal_breaks_no_name_and_a_name_of_one_algorithm_is_drawn(t
     assert sum(word.startswith("fedprox.mu=0.1") and len(word) == len("fedprox.mu=0.1234") for word in words) == 1
 
 
+def test_a_trial_that_failed_at_once_says_nothing_of_how_long_others_take(tmp_path, monkeypatch, no_report):
+    monkeypatch.setattr(tuning, "_to", lambda *_: (_ for _ in ()).throw(NotFinite("it became non-finite.")))
+    said = [line for line in search(tmp_path / "s").err.splitlines() if "failed" in line]
+    assert len(said) == 3 and all(line.endswith("failed: it became non-finite") for line in said)
+
+
 def test_rungs_follow_from_the_budget_alone():
     assert [tuple(rung) for rung in Budget(50).rungs(20, 1)] == [(50, 20)]
     assert [tuple(rung) for rung in Budget(2).rungs(20, 3)] == [(2, 20)]
@@ -191,9 +198,24 @@ def test_whole_numbers_are_for_what_counts():
     assert [of.whole for of in space.ranges.values()] == [False, True, True]
 
 
+def test_a_damaged_line_of_trials_is_told_before_another_follows_it(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    line = json.dumps(Tried("fedavg", 0, 1.0, {"lr": 0.1}, [0.5], [1], [9])._asdict())
+    path.write_text(f"{line}\n{line[:-9]}")
+    assert len(trials.read(path)) == 1
+    for damaged in (f"{line}\n{line[:-9]}\n".encode(), line.encode() + b"\n\xff\n"):
+        path.write_bytes(damaged)
+        with pytest.raises(apiece.UserError, match="line 2 is no trial: put the file back"):
+            trials.read(path)
+
+
 BAD = [
     ({"over": "lr"}, "at character 3: expected '='"),
-    ({"over": "lr=0.1"}, "expected '..'"),
+    ({"over": "lr=0.1"}, "expected '..'", "write it as in 'lr=0.01..1, "),
+    ({"over": ""}, "write it as in 'lr=0.01..1, "),
+    ({"over": "steps=0..3"}, "steps='0' is no number of local steps"),
+    ({"over": "lr=0.1..1, run.lr=1..2"}, "'lr' and 'run.lr' are one setting, run.lr: keep one"),
+    ({"over": "beta=0..0.2, fedinit.beta=0..1", "algorithm": "fedinit"}, "are one setting, fedinit.beta"),
     ({"over": "lr=0.1...1"}, "--over"),
     ({"over": "lr=1..0.1"}, "from 1 to 0.1", "the first below the second"),
     ({"over": "lr=loguniform(0, 1)"}, "the first above 0"),
@@ -235,6 +257,11 @@ def test_another_search_and_a_folder_of_something_else_are_refused(tmp_path, mon
     (tmp_path / "full" / "notes.txt").touch()
     sentence(search(tmp_path / "full"), "holds no search")
     sentence(cli("tune", "--over", "lr=0.1..1"), "--out")
+    for damaged in ('{"over": ', "[1]", "{}"):
+        (tmp_path / "s" / "tune.json").write_text(damaged)
+        sentence(search(tmp_path / "s"), "tune.json does not say what is searched: put it back")
+    with folders.alone(tmp_path / "s"):
+        sentence(search(tmp_path / "s"), "another process is at work on")
 
 
 def test_optuna_that_is_missing_is_one_sentence(tmp_path, monkeypatch):

@@ -21,8 +21,8 @@ LogFormat = Annotated[
 Json = Annotated[bool, arg(help="As JSON, and nothing else on the standard output.")]
 
 
-def progress(quiet: bool, log_format: Literal["text", "json"]) -> bool | Literal["json"]:
-    """What a run shows of its rounds; UserError if it shall show them and be quiet."""
-    if quiet and log_format == "json":
-        raise UserError("--quiet and --log-format json are both given: leave one out.")
-    return "json" if log_format == "json" else not quiet
+def progress(quiet: bool, log_format: Literal["text", "json"], json: bool = False) -> bool | Literal["json"]:
+    """What a run shows of its rounds; UserError if it shall show them and be quiet, or print one JSON value alone."""
+    if log_format == "json" and (quiet or json):
+        raise UserError(f"--{'quiet' if quiet else 'json'} and --log-format json are both given: leave one out.")
+    return "json" if log_format == "json" else not (quiet or json)

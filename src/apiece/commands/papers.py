@@ -39,7 +39,7 @@ class Reproduce:
     json: Json = False
 
     def __call__(self) -> None:
-        from apiece.reproduce import running
+        from apiece.reproduce import find, running
         from apiece.reproduce.standing import for_programs, listed
 
         if not self.cards:
@@ -48,7 +48,15 @@ class Reproduce:
             raise UserError("--json lists the cards: leave the names of cards out; a card's page is Markdown and CSV.")
         place = running.Place(Path(self.out), Path(self.runs), self.device, self.data_dir, self.workers)
         for card in self.cards:
-            print(running.reproduce(card, self.scale, place, self.seeds, self.only))
+            find.card(card).scale(self.scale)
+        told: dict[str, None] = {}
+        for card in self.cards:
+            try:
+                print(running.reproduce(card, self.scale, place, self.seeds, self.only))
+            except UserError as error:
+                told[str(error) if len(self.cards) == 1 else f"{card}: {str(error).rstrip('.')}"] = None
+        if told:
+            raise UserError("; ".join(told))
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,6 @@ def sentence(box: str, words: list[str], commands: Collection[str]) -> str:
     if first.startswith("Error parsing") and more:
         said += f"; it takes {more[0]}"
     elif more and parts[1][0].startswith("Perhaps"):
-        said += f"; did you mean {more[0].split()[0]}?"
+        said += f"; did you mean {more[0].split()[0].rstrip(',')}?"
     command = f"{words[0]} " if words[:1] and words[0] in commands else ""
     return f"{said}{'' if said.endswith('?') else '.'} `apiece {command}--help` has all flags."

@@ -60,7 +60,7 @@ class Grid:
 
     def check(self) -> None:
         """Raise UserError for what can be refused before anything heavy is loaded."""
-        progress(self.quiet, self.log_format)
+        progress(self.quiet, self.log_format, self.json)
         check(self.config)
         refuse_unknown_cells(self.config, self.rows, self.columns)
 
@@ -72,7 +72,7 @@ class Grid:
         from apiece.report.terminal import About
         from apiece.system.ranks import join
 
-        show = progress(self.quiet or (self.json and self.log_format == "text"), self.log_format)
+        show = progress(self.quiet, self.log_format, self.json)
         grid, console = run_grid(self.config, self.rows, self.columns, self.metric, progress=show), Console()
         if not join().leads or (show is not True and not self.json):
             return

@@ -63,7 +63,7 @@ def _of(setting: str, text: str) -> Iterator[None]:
         yield
     except UserError as error:
         said = f"{setting}={text!r}"
-        whole = str(error).startswith((said, text))  # it names the setting, or begins with its text
+        whole = str(error).startswith((said, text or said))  # it names the setting, or begins with its text
         raise error if whole else UserError(f"{said}: {error}") from None
 
 

@@ -130,12 +130,12 @@ def keep_split(folder: Path, split: Any, dataset: Any = None) -> None:
 
 
 @contextmanager
-def alone(folder: Path, lock: str = LOCK) -> Iterator[None]:
-    """Hold a run's folder; raises Busy if another process holds it. The system lets go of it when this process ends,
-    however it ends. `lock`: the file in it that is held, where the folder has several runs.
+def alone(folder: Path, lock: str = LOCK, wait: float = 0) -> Iterator[None]:
+    """Hold a run's folder; raises Busy if another process holds it, for `wait` seconds more. The system lets go of it
+    when this process ends, however it ends. `lock`: the file in it that is held, where the folder has several runs.
     """
     path = folder / lock
-    held = FileLock(path, timeout=0, mode=0o666, fallback_to_soft=False)
+    held = FileLock(path, timeout=wait, mode=0o666, fallback_to_soft=False)
     try:
         held.acquire()
     except Timeout:

@@ -20,7 +20,7 @@ from apiece.config.goal import Goal
 from apiece.config.settings import Config, check
 from apiece.config.tables import flags
 from apiece.engine.clients import NotFinite
-from apiece.errors import UserError, going_on, nearest
+from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
 from apiece.experiment.progress import Progress
@@ -29,7 +29,7 @@ from apiece.experiment.tell import remaining
 from apiece.language import plugins
 from apiece.language.expression import parse_list
 from apiece.report.grid_table import NOTHING, Grid
-from apiece.report.metrics import Measure, Number, choices
+from apiece.report.metrics import Measure, Number, choices, named
 from apiece.report.page import write_report
 from apiece.report.results import Runs, Spread, best, measured, read_run, tell_lost
 from apiece.report.table import IS_BOLD, VIRTUAL, unbeaten
@@ -118,14 +118,6 @@ def _check(config: Config, metric: str) -> None:
         raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
 
 
-def _chosen(metric: str, measures: tuple[Measure, ...]) -> Number:
-    """The number of that name; UserError where runs with these metrics have none."""
-    known = choices(measures)
-    if metric not in known:
-        raise UserError(f"there is no metric {metric!r}; {nearest(metric, known)}")
-    return known[metric]
-
-
 def _names(text: str, what: str, plugin: tuple[str, ...], nothing: bool = False) -> list[str]:
     """The expressions of a list, as they are written back; raises UserError for one that names no algorithm."""
     try:
@@ -149,7 +141,7 @@ def _plan(
     usual = assemble(config).federated.setup
     setting, task = usual.setting, usual.task
     assert setting is not None
-    _chosen(metric, measures_of(task))
+    named(metric, measures_of(task))
     goal = Goal(task.name, task.loss, task.metrics)
     cells = {}
     for r, row in enumerate(rows):
@@ -179,7 +171,7 @@ def _grid(
     asked: str,
 ) -> Grid:
     notes, measures = list[str](), measured(done.values())
-    metric, personally = _chosen(asked, measures), choices(measures)["personal"]
+    metric, personally = named(asked, measures), choices(measures)["personal"]
 
     def marked(text: str, note: str) -> str:
         if note not in notes:

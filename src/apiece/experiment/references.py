@@ -12,7 +12,7 @@ from apiece.data.catalog import OWN
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity
 from apiece.experiment.launch import ensure, whole
-from apiece.experiment.tell import tell
+from apiece.experiment.tell import lasting, tell
 from apiece.report.for_programs import as_text
 from apiece.report.records import Runs
 from apiece.report.results import begun, read_runs, unlike
@@ -74,8 +74,7 @@ def _announced(first: Runs, left: list[Path]) -> str:
     """What will be trained, in which folders, and for how long, estimated from the first row's seconds per round."""
     a_round, rounds = first.over(lambda run: run.median("seconds")), int(first.config["rounds"])
     seconds = len(left) * rounds * a_round.mean if a_round is not None else 0.0
-    long = f"about {seconds / 60:.0f} minutes" if seconds >= 90 else f"about {max(seconds, 1):.0f} seconds"
     return (
-        f"reference rows are trained first, {rounds} rounds each, {long} of training in all, into "
+        f"reference rows are trained first, {rounds} rounds each, about {lasting(seconds)} of training in all, into "
         f"{', '.join(map(str, left))}; --no-references leaves them out."
     )

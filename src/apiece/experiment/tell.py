@@ -44,8 +44,12 @@ def remaining(seconds: float, done: float, left: float) -> str:
     """
     if not done or not left:
         return ""
-    rest = seconds / done * left
+    return f", about {lasting(seconds / done * left)} left"
+
+
+def lasting(seconds: float) -> str:
+    """A time as text: `2 minutes`."""
     units = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
-    size, unit = next(((size, unit) for size, unit in units if rest >= 1.5 * size), units[-1])
-    count = max(1, round(rest / size))
-    return f", about {count} {unit if count > 1 else unit[:-1]} left"
+    size, unit = next(((size, unit) for size, unit in units if seconds >= 1.5 * size), units[-1])
+    count = max(1, round(seconds / size))
+    return f"{count} {unit if count > 1 else unit[:-1]}"

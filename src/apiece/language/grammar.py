@@ -35,7 +35,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 KINDS = {"end": "the end", "name": "a name", "number": "a number", "text": "text", "[": "a list"}
-EXAMPLE = "'name + name(0.1, key=2)'"
+EXAMPLE, RANGE = "'name + name(0.1, key=2)'", "'lr=0.01..1, momentum=choice(0, 0.9)'"
 Tokens = deque["Token"]
 
 
@@ -95,18 +95,18 @@ def parse_ranges(text: str) -> dict[str, Call]:
         if name.text in found:
             raise error(name.at, f"{name.text!r} is given twice; keep one")
         found[name.text] = call
-    _take(tokens, "end", ",")
+    _take(tokens, "end", ",", example=RANGE)
     return found
 
 
 def _range(tokens: Tokens) -> tuple[Token, Call]:
-    name = _take(tokens, "name")
-    _take(tokens, "=")
-    first = _take(tokens, "number", "name")
+    name = _take(tokens, "name", example=RANGE)
+    _take(tokens, "=", example=RANGE)
+    first = _take(tokens, "number", "name", example=RANGE)
     if first.kind == "name":
         return name, _call(first, tokens, 0)
-    _take(tokens, "..")
-    return name, Call("range", (_number(first), _number(_take(tokens, "number"))), at=first.at)
+    _take(tokens, "..", example=RANGE)
+    return name, Call("range", (_number(first), _number(_take(tokens, "number", example=RANGE))), at=first.at)
 
 
 def _terms(tokens: Tokens) -> tuple[Call, ...]:
@@ -130,12 +130,12 @@ def _tokens(text: str) -> Iterator[Token]:
         yield Token(found if kind == "mark" else kind, found, at)
 
 
-def _take(tokens: Tokens, *kinds: str) -> Token:
+def _take(tokens: Tokens, *kinds: str, example: str = EXAMPLE) -> Token:
     token = tokens.popleft()
     if token.kind not in kinds:
         wanted = " or ".join(KINDS.get(kind, repr(kind)) for kind in kinds)
         found = "the end" if token.kind == "end" else repr(token.text)
-        raise error(token.at, f"expected {wanted}, found {found}; write it as in {EXAMPLE}")
+        raise error(token.at, f"expected {wanted}, found {found}; write it as in {example}")
     return token
 
 

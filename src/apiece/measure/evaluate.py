@@ -25,6 +25,7 @@ from apiece.lifts.side_by_side import SideBySide
 from apiece.measure.drift import dissimilarity
 from apiece.measure.global_average import HELD, global_model
 from apiece.measure.scoring import CHUNK, Values, score, score_each, score_together
+from apiece.report.metrics import tenth
 from apiece.system.device import to_host
 from apiece.vector.metric import Metric
 from apiece.vector.metrics import BUILT_IN
@@ -50,8 +51,8 @@ def summary(metric: Metric, measured: Iterable[Values]) -> dict[str, float]:
     values = np.sort(np.array([own[metric.name] for own in measured if metric.name in own]))
     if not len(values):
         return {}
-    tenth = max(1, len(values) // 10)
-    worst = values[:tenth] if metric.higher else values[-tenth:]
+    count = tenth(len(values))
+    worst = values[:count] if metric.higher else values[-count:]
     prefix = f"personal_{metric.name}"
     return {
         f"{prefix}_mean": float(values.mean()),

@@ -11,7 +11,7 @@ import numpy as np
 
 from apiece.report.charts import look_of, number, thin
 from apiece.report.drawing import Series, line, named_rows, panel, series
-from apiece.report.metrics import Measure, Number
+from apiece.report.metrics import Measure, Number, tenth
 from apiece.report.panels import Panel, several
 from apiece.report.results import Curve, Run, Runs, measured
 from apiece.report.table import Column, columns_of
@@ -47,16 +47,13 @@ def table(rows: list[Runs]) -> list[Column]:
 
         return shown, read
 
-    def tenth(values: np.ndarray) -> int:
-        return math.ceil(len(values) / 10)
-
     return columns_of(
         rows,
         (
             column("Worst client", f"the client with the {of.worst} {of.title}", lambda v: v[0]),
-            column("Worst tenth", "mean over the worst tenth of the clients", lambda v: v[: tenth(v)].mean()),
+            column("Worst tenth", "mean over the worst tenth of the clients", lambda v: v[: tenth(len(v))].mean()),
             column("Median", "the client in the middle", np.median),
-            column("Best tenth", "mean over the best tenth of the clients", lambda v: v[-tenth(v) :].mean()),
+            column("Best tenth", "mean over the best tenth of the clients", lambda v: v[-tenth(len(v)) :].mean()),
             column("Deviation", "standard deviation over clients; lower is fairer", np.std, higher=False),
         ),
     )

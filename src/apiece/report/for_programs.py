@@ -35,7 +35,7 @@ def rows_for_programs(rows: list[Runs], shown: list[Number], target: float | Non
         for row in rows
     ]
     for number in shown:
-        values = [row.over(partial(_read, number)) for row in rows]
+        values = [row.over(partial(read, number)) for row in rows]
         tops = best(compared(rows, values, number.of_server), number.higher) if number.ranked else frozenset[int]()
         for place, value in enumerate(values):
             if value is not None:
@@ -49,5 +49,6 @@ def rows_for_programs(rows: list[Runs], shown: list[Number], target: float | Non
     return made
 
 
-def _read(number: Number, run: Run) -> float | None:
+def read(number: Number, run: Run) -> float | None:
+    """The number as a table has it of a run: its last value, a sum or a median."""
     return getattr(run, number.read)(number.key)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.errors import UserError
-from apiece.report.terminal import Best
+from apiece.report.terminal import NAMED, Best, Fitting
 from apiece.report.text import markdown
+from apiece.storage.log import UNREADABLE
 from apiece.system.files import atomic_write
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from apiece.report.records import Spread
 
 NAME = "grid.json"
@@ -57,19 +57,28 @@ class Grid(NamedTuple):
         """The lines below the table."""
         return [self.about, *(f"[{i}] {note}" for i, note in enumerate(self.notes, start=1))]
 
-    def table(self) -> Table:
-        """The table for a terminal, with rich."""
+    def table(self) -> Fitting:
+        """The table for a terminal, with rich; a long heading is wrapped."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("", *self.columns):
-            table.add_column(Text(name), justify="right" if name else "left", overflow="fold")
-        for name, row, tops in zip(self.rows, self.cells, self.best, strict=True):
-            cells = [Best(t) if top else Text(t, no_wrap=True) for t, top in zip(row, tops, strict=True)]
-            table.add_row(Text(name), *cells)
-        return table
+        widths = [
+            max(2 + max(len(row[place]) for row in self.cells), *(min(len(word), NAMED) for word in name.split()))
+            for place, name in enumerate(self.columns)
+        ]
+
+        def table(places: list[int]) -> Table:
+            made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            made.add_column("", overflow="fold")
+            for place in places:
+                heading = Text("\n".join(wrap(self.columns[place], widths[place])))
+                made.add_column(heading, justify="right", no_wrap=True)
+            for name, row, tops in zip(self.rows, self.cells, self.best, strict=True):
+                made.add_row(Text(name), *(Best(row[at]) if tops[at] else Text(row[at]) for at in places))
+            return made
+
+        return Fitting(max(map(len, self.rows)), widths, table)
 
     def keep(self, out: Path) -> None:
         """Write OUT/grid.json, from which a report of the folder shows the same table."""
@@ -82,6 +91,21 @@ class Grid(NamedTuple):
         if not path.is_file():
             return None
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
+            made = cls(**json.loads(path.read_bytes()))
+            texts = (made.rows, made.columns, made.notes, made.folders, [made.about])
+            tables = ((made.cells, str), (made.best, bool))
+            right = all(_are(str, row, len(row)) for row in texts) and all(
+                _are(list, table, len(made.rows)) and all(_are(kind, row, len(made.columns)) for row in table)
+                for table, kind in tables
+            )
+            if not right:
+                raise TypeError
+            return made
+        except UNREADABLE as error:
             raise UserError(f"{path} holds no grid: run the same grid again to write it anew.") from error
+
+
+def _are(kind: type, values: Any, count: int) -> bool:
+    """Whether it is a list of so many values of a kind."""
+    there = isinstance(values, list | tuple) and len(values) == count
+    return there and all(isinstance(value, kind) for value in values)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from apiece.errors import UserError
+from apiece.errors import UserError, nearest
 
 
 class Measure(NamedTuple):
@@ -194,6 +194,19 @@ def by_key(measures: tuple[Measure, ...]) -> dict[str, Number]:
 def choices(measures: tuple[Measure, ...] = (ACCURACY,)) -> dict[str, Number]:
     """The numbers that a grid may show, by the names that it calls them by."""
     return {number.choice: number for number in numbers(measures) if number.choice}
+
+
+def named(choice: str, measures: tuple[Measure, ...]) -> Number:
+    """The number that a grid shows by this name; UserError where runs with these metrics have none."""
+    known = choices(measures)
+    if choice not in known:
+        raise UserError(f"--metric: there is no metric {choice!r}; {nearest(choice, known)}")
+    return known[choice]
+
+
+def tenth(clients: int) -> int:
+    """How many of so many clients the worst tenth are, and the best: one at least."""
+    return max(1, clients // 10)
 
 
 def refuse_target(target: float | None, unit: str) -> None:

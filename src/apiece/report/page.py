@@ -25,6 +25,7 @@ from apiece.report.results import Runs, measured, read_runs
 from apiece.report.summary import as_text, facts, summary, title
 from apiece.report.svg import inline
 from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, differences, readings, seeds
+from apiece.system.files import atomic_write
 
 TEMPLATES = Path(__file__).with_name("templates")
 OTHERS = (".pdf", ".svg", ".png", ".csv", ".json", ".md", ".txt", ".tex", ".xlsx")  # files that no page is
@@ -51,7 +52,7 @@ def write_report(folders: str | Path | Iterable[str | Path], out: str | Path, ta
     text = page_of([folders] if isinstance(folders, str | Path) else folders, target)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
+        atomic_write(page, text.encode())
     except OSError as error:
         raise UserError(f"{page} cannot be written ({error.strerror}): name another file or folder.") from error
     return page

@@ -17,6 +17,7 @@ from apiece.errors import UserError, nearest
 from apiece.report.drawing import COLORS, band, blank, positive_range, scales
 from apiece.report.drawing import style as page_style
 from apiece.report.metrics import Number, by_key, choices, others
+from apiece.report.notes import unfinished
 from apiece.report.results import Curve, Run, Runs, begun, measured, read_runs, unlike
 from apiece.report.text import PREFIXES
 from apiece.system import files
@@ -125,6 +126,8 @@ def drawn(folders: str | Path | Iterable[str | Path], x: Across, y: str) -> Draw
     number, against = _number(rows, y), ACROSS[x][0]
     if warning := unlike(rows):
         print(f"apiece: {warning}", file=sys.stderr)
+    for line in [line for row in rows for run in row.runs for line in unfinished(str(run.path), run)]:
+        print(f"apiece: {line}", file=sys.stderr)
     timed = [replace(row, runs=tuple(map(_timed, row.runs))) for row in rows]
     curves = {row.name: row.curve(number.key, against) for row in timed}
     known = {name: curve for name, curve in curves.items() if curve is not None and np.isfinite(curve.mean).any()}
@@ -218,6 +221,10 @@ def _number(rows: list[Runs], y: str) -> Number:
     known = _known(rows)
     if y in known:
         return known[y]
+    if parts := [key for key in known if key.startswith(f"{y}/")]:
+        raise UserError(f"{y!r} is measured of each layer by itself: take one of {', '.join(parts)}.")
+    if y == "round":
+        raise UserError("'round' is what --x rounds draws other numbers against: take another --y.")
     every = choices(measured(rows)) | by_key(measured(rows))
     if y in every:
         named = [name for name in choices(measured(rows)) if name in known]

@@ -13,14 +13,13 @@ from typing import Any
 
 from apiece.errors import UserError, meant
 from apiece.report.metrics import capital, from_toml, refuse_target
-from apiece.report.records import SEED_KEYS, Cost, Curve, Run, Runs, Spread, best, measured, moving_average, spread
+from apiece.report.records import SEED_KEYS, Curve, Run, Runs, Spread, best, measured, spread
 from apiece.storage import log
 from apiece.storage.checkpoint_files import done
 from apiece.system.files import read_toml
 from apiece.system.provenance import MARK
 
 __all__ = [
-    "Cost",
     "Curve",
     "Run",
     "Runs",
@@ -29,7 +28,6 @@ __all__ = [
     "best",
     "differing",
     "measured",
-    "moving_average",
     "read_run",
     "read_runs",
     "spread",
@@ -193,9 +191,16 @@ def _read_clients(path: Path) -> list[dict[str, Any]]:
         clients = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: delete it, the report works without it.") from error
-    if not isinstance(clients, list) or not all(isinstance(client, dict) for client in clients):
+    if not isinstance(clients, list) or not all(map(_is_client, clients)):
         raise UserError(f"{path} is not a list of clients: delete it, the report works without it.")
     return clients
+
+
+def _is_client(given: Any) -> bool:
+    """Whether it has names and values, and all that it counts are numbers of samples."""
+    if not isinstance(given, dict) or not isinstance(counts := given.get("counts") or [], list):
+        return False
+    return all(isinstance(count, int) for count in (given.get("samples", 0), given.get("tests") or 0, *counts))
 
 
 def _flat(table: Any, prefix: str = "") -> dict[str, Any]:

@@ -38,12 +38,12 @@ def title(rows: list[Runs]) -> str:
 def facts(rows: list[Runs]) -> str:
     """The settings that all rows share and that a reader needs first."""
     config, apart = rows[0].config, differing(rows)
-    share = float(config.get("cohort", 2)) <= 1
-    config = config | {"cohort": f"{float(config['cohort']):.0%}"} if share else config
-    phrases = {"split": "split {}", "clients": "{} clients", "cohort": "{} a round", "rounds": "{} rounds"}
+    share = isinstance(asked := config.get("cohort"), float) and asked <= 1
+    config = config | ({"cohort": f"{asked:.0%} of the"} if share else {})
+    phrases = {"split": "split {}", "clients": "{} clients", "cohort": "{} clients a round", "rounds": "{} rounds"}
     found = [text.format(as_text(config[key])) for key, text in phrases.items() if key in config and key not in apart]
     seeds = {len(row.runs) for row in rows}
-    found = ["1 round" if fact == "1 rounds" else fact for fact in found]
+    found = [re.sub(r"^1 (round|client)s", r"1 \1", fact) for fact in found]
     if seeds != {1}:
         found.append(f"{min(seeds)} seeds" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds")
     said = ", ".join(found)

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from apiece.report.for_programs import rows_for_programs
+from apiece.report.for_programs import read, rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
 from apiece.report.notes import risen, unfinished
 from apiece.report.records import compared
@@ -46,7 +46,7 @@ def columns(rows: list[Runs]) -> list[Column]:
     """Every column that at least one row measured, with `–` in other rows."""
     uneven = len({run.last("round") for row in rows for run in row.runs}) > 1
     shown = (metric for metric in comparable(rows) if metric.column and (uneven or metric.key != "round"))
-    return columns_of(rows, ((metric, partial(_read, metric)) for metric in shown))
+    return columns_of(rows, ((metric, partial(read, metric)) for metric in shown))
 
 
 def readings(rows: list[Runs]) -> list[Column]:
@@ -248,10 +248,6 @@ def columns_of(rows: list[Runs], wanted: Iterable[tuple[Number, Callable[[Run], 
         tops = best(compared(rows, values, metric.of_server), metric.higher) if metric.ranked else frozenset[int]()
         made.append(Column(metric, [write(value) if value else "–" for value in values], tops, virtual))
     return made
-
-
-def _read(metric: Number, run: Run) -> float | None:
-    return getattr(run, metric.read)(metric.key)
 
 
 def comparable(rows: list[Runs]) -> list[Number]:

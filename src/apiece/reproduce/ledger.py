@@ -7,31 +7,43 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from apiece.errors import UserError
 from apiece.reproduce.card import Card
 from apiece.reproduce.table import Line, Table
+from apiece.storage.log import UNREADABLE
 from apiece.system.provenance import versions
+
+One = TypeVar("One")
 
 
 def read(path: Path) -> list[Line]:
     """All lines, in order; a line that was torn by a crash is left out. UserError for a file that is no ledger."""
-    found = []
-    whole = path.read_text(encoding="utf-8") if path.is_file() else ""
-    texts = whole.splitlines()
-    for number, text in enumerate(texts, 1):
+    return lines_of(path, _line, "cell's result")
+
+
+def lines_of(path: Path, made: Callable[[Any], One], what: str) -> list[One]:
+    """The lines of a file that `append` writes, without a last one that was torn; UserError for one that is none."""
+    found, (*texts, last) = list[One](), path.read_bytes().split(b"\n") if path.is_file() else [b""]
+    for number, text in enumerate([*texts, last] if _whole(last) else texts, 1):
         try:
-            found.append(_line(json.loads(text)))
-        except (ValueError, TypeError, KeyError):
-            if number < len(texts) or whole.endswith("\n"):
-                raise UserError(
-                    f"{path}: line {number} is no cell's result: put the file back, or remove it."
-                ) from None
+            found.append(made(json.loads(text)))
+        except UNREADABLE:
+            raise UserError(f"{path}: line {number} is no {what}: put the file back, or remove it.") from None
     return found
+
+
+def _whole(text: bytes) -> bool:
+    """Whether the end of a file is a line of JSON, and so was not torn, though no newline follows it."""
+    try:
+        json.loads(text)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _line(given: Any) -> Line:
@@ -52,11 +64,12 @@ def append(path: Path, line: Any) -> None:
     """Add a named tuple as a line, and wait until the disk has it. A torn last line is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
-        size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        if whole < size:
-            file.truncate(whole)
+        before, newline, last = file.read().rpartition(b"\n")
+        if _whole(last):
+            file.write(b"\n")
+        elif last:
+            file.truncate(len(before + newline))
         file.write(json.dumps(line._asdict(), sort_keys=True).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from apiece.errors import UserError
 from apiece.report.drawing import style
 from apiece.report.text import markdown
 from apiece.reproduce import find, ledger
@@ -143,7 +144,10 @@ def write_index(out: Path) -> Path:
     table = f"{BEGIN}\n{markdown(head, rows)}\n{END}"
     page = out / "README.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else f"# Results\n\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN) if BEGIN in text else (text + "\n", f"{END}\n")
+    text = text if BEGIN in text else f"{text}\n{BEGIN}\n{END}\n"
+    before, _, rest = text.partition(BEGIN)
+    if END not in rest:
+        raise UserError(f"{page}: {BEGIN!r} has no {END!r} below it, where the table ends: put it back.")
     atomic_write(page, (before + table + rest.partition(END)[2]).encode())
     return page
 

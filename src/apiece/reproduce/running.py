@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
 from apiece.reproduce.table import Line
-from apiece.reproduce.work import held, run_folder
+from apiece.reproduce.work import held, run_folder, writing
 from apiece.system import device
 from apiece.system.files import atomic_write, make_folder, unwritable
 
@@ -60,7 +61,7 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
     _refuse(place, seeds, file.parent)
     asked = [(seed, cell) for seed in seeds or card.scale(scale).seeds for cell in cells]
     refused: dict[str, str] = {}  # by column: why none of its cells can be run, as where its data are not at hand
-    elsewhere: list[str] = []  # cells that another process has
+    elsewhere: dict[str, tuple[tuple[str, str], int]] = {}  # cells that another process has, by what is told of them
     for number, (seed, cell) in enumerate(asked, 1):
         here = f"{', '.join(cell)}, seed {seed}"
         while cell[1] not in refused and (what := _left(card, file, scale, cell, seed)) is not None:
@@ -69,20 +70,26 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
                 try:
                     with held(_folder(name, what, place)):
                         if _left(card, file, scale, cell, seed) == what:  # nobody has written its line meanwhile
-                            ledger.append(file, run_cell(name, card, what, place))
+                            line = run_cell(name, card, what, place)
+                            with writing(place.out):
+                                ledger.append(file, line)
                 except Busy:
-                    elsewhere.append(here)
+                    elsewhere[here] = (cell, seed)
                     break
                 except UserError as error:
                     refused[cell[1]] = str(error).rstrip(".")
                     break
-            write_page(name, place.out)
-    write_index(place.out)
-    if refused or elsewhere:
-        told = [f"column {column} was left out: {why}" for column, why in refused.items()]
-        told += [f"another process runs {here}: the same command takes its result later" for here in elsewhere]
+            with writing(place.out):
+                write_page(name, place.out)
+    with writing(place.out):
+        write_index(place.out)
+        page = write_page(name, place.out)
+    still = [here for here, where in elsewhere.items() if _left(card, file, scale, *where) is not None]
+    told = [f"column {column} was left out: {why}" for column, why in refused.items()]
+    told += [f"another process runs {here}: the same command takes its result later" for here in still]
+    if told:
         raise UserError("; ".join(told) + ".")
-    return write_page(name, place.out)
+    return page
 
 
 def _refuse(place: Place, seeds: Sequence[int], folder: Path) -> None:
@@ -116,13 +123,15 @@ def _left(card: Card, file: Path, scale: str, cell: tuple[str, str], seed: int) 
 
 def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
     """Run one cell with one seed, whose folder the caller holds. A run goes on where it was stopped. One that becomes
-    non-finite has no values but the reason.
+    non-finite, or whose numbers are not finite, has no values but the reason.
     """
     scale, cell, seed, settings = asked
     seeded, folder = settings | {"seed": seed}, _folder(name, asked, place)
     with _attempt(folder.with_suffix(".json"), place) as attempt:
         try:
             values = card.work(seeded | place.settings(), folder)
+            if broken := [key for key, value in values.items() if isinstance(value, float) and not isfinite(value)]:
+                values = {"failed": f"{broken[0]} is not finite"}
         except NotFinite as error:
             values = {"failed": str(error)}
     return Line(scale, *cell, seed, settings, values, attempt.seconds(), attempt.made)
@@ -202,6 +211,7 @@ def verify(name: str, number: int, place: Place) -> str:
     if a value differs.
     """
     card, file = find.card(name), find.file(name, place.out, ".jsonl")
+    device.named(place.device)
     lines = ledger.read(file)
     if not 1 <= number <= len(lines):
         raise UserError(

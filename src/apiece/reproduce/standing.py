@@ -47,12 +47,12 @@ def standing(card: Card, table: Table, scale: str) -> Standing:
     """The cells that are done, and of those with all their seeds the claims that are held and the distance from the
     paper.
     """
-    seeds = len(card.scale(scale).seeds)
-    asked, whole = len(card.cells(scale)) * seeds, table.whole(seeds)
+    seeds = card.scale(scale).seeds
+    asked, whole = len(card.cells(scale)) * len(seeds), table.whole(seeds)
     verdicts = [(claim, verdict_of(claim, whole)) for claim in card.claims if scale in claim.scales]
     compared = [name for name, number in card.numbers.items() if not number.timed]  # seconds are of another machine
     far = [x for x in (_distance(card, whole, name, r, c) for name in compared for r, c in card.cells(scale)) if x]
-    done = sum(line.seed in card.scale(scale).seeds for line in table.lines)
+    done = sum(line.seed in seeds for line in table.lines)
     hours = sum(line.seconds for line in (*table.lines, *table.searched)) / 3600
     return Standing(scale, done, asked, len(table.lines) - done, verdicts, max(far, default=None), hours)
 
@@ -90,6 +90,8 @@ def cell_text(card: Card, table: Table, key: str, row: str, column: str) -> str:
     failed, seeds = table.failures((row, column))
     if failed:
         text = "non-finite" if failed == seeds else f"{text} ({failed} of {seeds} seeds non-finite)"
+    elif ours is not None and ours.seeds < seeds:
+        text = f"{text} ({ours.seeds} of {seeds} seeds)"
     return f"{text} / {_number(*paper, digits)}" if paper is not None else text
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -46,15 +45,18 @@ class Table:
     searched: tuple[Line, ...] = ()
     diverged: frozenset[Where] = frozenset()  # of a whole table: the cells of which a seed became non-finite
 
-    def whole(self, seeds: int) -> Table:
-        """The cells alone that have at least so many seeds, none of which became non-finite: a claim is not judged by
-        a part of a cell.
+    def whole(self, seeds: Collection[int]) -> Table:
+        """The cells alone that have all these seeds, none of which became non-finite, with what all of them measured: a
+        claim is not judged by a part of a cell.
         """
-        found = Counter((line.row, line.column) for line in self.lines)
-        failed = {(line.row, line.column) for line in self.lines if line.failed}
-        whole = {where for where, count in found.items() if count >= seeds}
-        kept = tuple(x for x in self.lines if (x.row, x.column) in whole - failed)
-        return replace(self, lines=kept, diverged=frozenset(whole & failed))
+        cells: dict[Where, list[Line]] = {}
+        for line in self.lines:
+            if line.seed in seeds:
+                cells.setdefault((line.row, line.column), []).append(line)
+        whole = {where: lines for where, lines in cells.items() if len(lines) == len(seeds)}
+        failed = {where for where, lines in whole.items() if any(line.failed for line in lines)}
+        kept = [line for where, lines in whole.items() if where not in failed for line in _measured_by_all(lines)]
+        return replace(self, lines=tuple(kept), diverged=frozenset(failed))
 
     def of(self, where: Where, name: str) -> list[Any]:
         """A value of a cell, one for each seed; raises OutOfReach if the cell was not run."""
@@ -103,3 +105,9 @@ class Table:
         found = np.array(self.of(where, name), dtype=float)  # [seeds, 2, P]
         y = found[:, 1]
         return Curve(found[0, 0], y.mean(axis=0), y.std(axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1]))
+
+
+def _measured_by_all(lines: Sequence[Line]) -> list[Line]:
+    """The lines of a cell with the values alone that none of them lacks."""
+    names = set[str](lines[0].values).intersection(*(line.values for line in lines))
+    return [line._replace(values={name: line.values[name] for name in line.values if name in names}) for line in lines]

@@ -37,6 +37,15 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Hold the folder of lines and pages while they are written; waits for another process that does the same."""
+    from apiece.experiment.folders import alone
+
+    with alone(out, wait=300):
+        yield
+
+
 def runs(**readings: Reading) -> Callable[[Mapping[str, Any], Path], dict[str, Any]]:
     """A cell is a run of `apiece run`; `readings` say by name what is read off it. A stopped run is continued."""
 

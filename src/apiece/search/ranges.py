@@ -150,6 +150,8 @@ def space(config: Config, ranges: Mapping[str, Range | Choice], known: set[str])
                 f"--over: {name!r} is {' and '.join(dict.fromkeys(full for full, _ in found))} with the algorithm "
                 f"{config.algorithm!r}: write one of these."
             )
+        if found and (same := [other for other, place in places.items() if place == found[0][1]]):
+            raise UserError(f"--over: {same[0]!r} and {name!r} are one setting, {found[0][0]}: keep one of them.")
         if found:
             places[name] = found[0][1]
     known.update(places)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from apiece.errors import UserError, with_extra
+from apiece.reproduce.ledger import lines_of
 from apiece.search.ranges import Choice, Range, Value
 
 NAME = "trials.jsonl"
@@ -34,14 +34,7 @@ class Tried(NamedTuple):
 
 def read(path: Path) -> list[Tried]:
     """All trials so far, in order, without a last line that a crash cut off."""
-    found, texts = [], path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for number, text in enumerate(texts, 1):
-        try:
-            found.append(Tried(**json.loads(text)))
-        except (ValueError, TypeError):
-            if number < len(texts):
-                raise UserError(f"{path}: line {number} is no trial: put the file back, or remove it.") from None
-    return found
+    return lines_of(path, lambda given: Tried(**given), "trial")
 
 
 def suggested(

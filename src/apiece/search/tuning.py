@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from apiece.config.assemble import assemble, chosen_algorithm
-from apiece.config.names import refuse_unknown
+from apiece.config.assemble import assemble, chosen_algorithm, work_of
+from apiece.config.names import SIDES, one, refuse_unknown
 from apiece.config.settings import Config, check
 from apiece.config.tables import HELD_OUT, from_table, to_table
 from apiece.engine.clients import NotFinite
-from apiece.errors import UserError, going_on, nearest
+from apiece.errors import UserError, going_on
 from apiece.experiment import folders, lifecycle
 from apiece.experiment.launch import federate
 from apiece.experiment.result import measures_of
 from apiece.experiment.tell import remaining
 from apiece.language import plugins
 from apiece.language.expression import parse_list
-from apiece.report.metrics import ACCURACY, Measure, Number, choices, from_toml
+from apiece.report.metrics import ACCURACY, Number, from_toml, named
 from apiece.report.results import read_run
 from apiece.reproduce.ledger import append
 from apiece.search import ranges, trials
@@ -35,6 +35,7 @@ from apiece.search.page import Tuned
 from apiece.search.ranges import Space, Value
 from apiece.search.rungs import Budget, Rung, Until
 from apiece.search.trials import Tried
+from apiece.storage.log import UNREADABLE
 from apiece.system.files import atomic_write, make_folder, read_toml
 
 ABOUT = "tune.json"
@@ -96,7 +97,7 @@ def tune_config(
         )
     if metric.startswith("unseen") and not config.unseen:
         raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
-    _chosen(metric, measures_of(assemble(config).federated.setup.task))
+    named(metric, measures_of(assemble(config).federated.setup.task))
     settings = {k: v for k, v in to_table(config).items() if k not in ("out", "seed", "seeds")}
     return _tune(settings, config, over, trials, metric, algorithms, reduction, budget, config.seeds, Path(config.out))
 
@@ -118,7 +119,7 @@ def _tune(
     asked, known = ranges.read(over), set[str]()
     names = _names(algorithms or config.algorithm, config)
     configs = {name: from_table(to_table(config) | {"algorithm": name}, "tune") for name in names}
-    spaces = {name: ranges.space(one, asked, known) for name, one in configs.items()}
+    spaces = {name: ranges.space(own, asked, known) for name, own in configs.items()}
     ranges.refuse_unknown_names(list(configs.values()), asked, known)
     for name, space in spaces.items():
         if not space.ranges:
@@ -129,12 +130,16 @@ def _tune(
                 check(made)
                 refuse_unknown(made)
                 chosen_algorithm(made.algorithm, config.plugin)
+                work_of(made)
+                for side in SIDES:
+                    one(side, getattr(made, side))
     cost = Budget.of(budget, config.rounds)
     held = HELD_OUT | ({"validation": config.validation} if config.validation else {})
     search = Search(given | held, config, spaces, seeds or (config.seed,), metric, cost.rungs(number, reduction), cost,
                     out, over, number, reduction)  # fmt: skip
-    _agreed(search)
-    with going_on("the same search again continues it"):
+    make_folder(out)
+    with folders.alone(out), going_on("the same search again continues it"):
+        _agreed(search)
         return _run(search)
 
 
@@ -157,16 +162,18 @@ def _agreed(search: Search) -> None:
     path = search.out / ABOUT
     about = json.loads(json.dumps(about))
     if path.is_file():
-        there = json.loads(path.read_text(encoding="utf-8"))
-        one, two = (x | x.get("settings", {}) for x in (there, about))
+        try:
+            there = json.loads(path.read_bytes())
+            one, two = (x | x["settings"] for x in (there, about))
+        except UNREADABLE:
+            raise UserError(f"{path} does not say what is searched: put it back, or take another --out.") from None
         differ = [k for k in one | two if k != "settings" and one.get(k) != two.get(k)]
         if differ:
             told = "; ".join(f"{k} is {one.get(k, 'not set')} there and {two.get(k, 'not set')} here" for k in differ)
             raise UserError(f"{str(search.out)!r} holds another search ({told}): take another --out, or remove it.")
         return
-    if search.out.exists() and any(search.out.iterdir()):
+    if any(file.name != folders.LOCK for file in search.out.iterdir()):
         raise UserError(f"{str(search.out)!r} exists, and holds no search: take another --out.")
-    make_folder(search.out)
     atomic_write(path, f"{json.dumps(about, indent=1)}\n".encode())
 
 
@@ -199,8 +206,8 @@ def _run(search: Search) -> Tuned:
                 line, ran = _trial(search, name, number, rung, tried)
                 tried.append(line)
                 ended += math.isfinite(line.mean)
-                clock.took(len(search.seeds) * (rung.at - before), ran)
-                said = f"failed: {line.failed}" if line.failed else f"{search.metric} {line.mean:.4g}"
+                clock.took(len(search.seeds) * (rung.at - before), ran and not line.failed)
+                said = f"failed: {line.failed.rstrip('.')}" if line.failed else f"{search.metric} {line.mean:.4g}"
                 kept = ", kept" if not ran else ""
                 folders.say(
                     f"{name}, trial {number + 1} ({len(tried)} of {rung.trials} to {search.budget.told(rung.at)}): "
@@ -243,7 +250,7 @@ def _measured(search: Search, name: str, number: int, rung: Rung, space: Space, 
             runs.append(_to(search, settings, folder / f"seed-{seed}", rung.at))
         except NotFinite as error:
             return Tried(name, number, rung.at, values, [], [], [], str(error))
-    key = _chosen(search.metric, runs[0].measures).key
+    key = named(search.metric, runs[0].measures).key
     found = [run.last(key) for run in runs]
     if any(value is None for value in found):
         raise UserError(
@@ -266,14 +273,6 @@ def _to(search: Search, settings: dict[str, Any], folder: Path, at: float) -> An
     return read_run(folder)
 
 
-def _chosen(metric: str, measures: tuple[Measure, ...]) -> Number:
-    """The number of that name; UserError where runs with these metrics have none."""
-    known = choices(measures)
-    if metric not in known:
-        raise UserError(f"--metric: there is no metric {metric!r}; {nearest(metric, known)}")
-    return known[metric]
-
-
 def _higher(search: Search) -> bool:
     return _number(search).higher
 
@@ -281,5 +280,5 @@ def _higher(search: Search) -> bool:
 def _number(search: Search) -> Number:
     """The number that is tuned, from the first run folder there is."""
     for path in sorted(search.out.glob("*/trial-*/seed-*/run.toml"))[:1]:
-        return _chosen(search.metric, from_toml(read_toml(path).get("metrics")))
-    return _chosen(search.metric, (ACCURACY,))
+        return named(search.metric, from_toml(read_toml(path).get("metrics")))
+    return named(search.metric, (ACCURACY,))
