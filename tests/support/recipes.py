@@ -40,7 +40,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "fednova + fedavgm, normalized": {"algorithm": "fednova + fedavgm(form=normalized)", "steps": "uniform(1,3)"},
     "fedyogi + fedals": {"algorithm": "fedyogi(lr=0.01) + fedals(alpha=3)"},
     "fedinit, bernoulli": {"algorithm": "fedinit(beta=0.1)", "sampling": "bernoulli"},
-    "fedavg, epochs, crops": {"epochs": 1, "augment": "flip + crop(1)", "validation": 0.1},
+    "fedavg, epochs, crops": {"steps": "50", "epochs": 1, "augment": "flip + crop(1)", "validation": 0.1},
     "pefll": {"algorithm": "pefll + class_mask", "split": "classes(4)"},
     "pfedhn": {"algorithm": "pfedhn", "absent": 0.3},
     "local": {"algorithm": "local"},
@@ -67,7 +67,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "scaffold_p, gradients first": {"algorithm": "scaffold_p(init_control=grad, outer_personal=0.5)", "absent": 0.3},
     "pefll, its Algorithm 2": {"algorithm": "pefll(server=sgd, clip=none, lambda_h=0.001)"},
     "pefll, described by all": {"algorithm": "pefll(descriptor=all, embedding=cnn)", "absent": 0.3},
-    "fedals, first step": {"algorithm": "fedals(alpha=2, phase=first_step) + scaffold", "epochs": 1},
+    "fedals, first step": {"algorithm": "fedals(alpha=2, phase=first_step) + scaffold", "steps": "50", "epochs": 1},
     "three groups, held": {
         "algorithm": "fedals(1, cohort=held, phase=first_step) + period(body, 2) + period(fc1.bias, 3)"
     },
@@ -85,7 +85,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 NAMED = {name: {"algorithm": name} for name in algorithms.NAMED if name not in RECIPES}
 CASES: dict[str, dict[str, Any]] = RECIPES | NAMED | {
     "fedbn": {"algorithm": "fedbn", "model": "resnet20", "clients": 3, "rounds": 2, "steps": "1"},
-    "fedavg, epochs, crops": {"epochs": 1, "augment": "flip + crop(1)", "batch": 100, "rounds": 2},
+    "fedavg, epochs, crops": {"steps": "50", "epochs": 1, "augment": "flip + crop(1)", "batch": 100, "rounds": 2},
     "fedcog": {"algorithm": "fedcog(steps=2, samples=8, kd_weight=counts)"},
     "pefll, decay": {"algorithm": "pefll(lambda_v=0.1)"},
     "per_fedavg, Hessian-free": {"algorithm": "per_fedavg(variant=hessian_free)"},

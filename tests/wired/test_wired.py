@@ -63,7 +63,8 @@ ALGORITHMS = ["fedavg", "fedprox(mu=0.1)", "period(body, 2)", "scaffold", "fedin
     "fedper + fedcm", "diloco(every=2)", "streaming_diloco(every=3, alpha=0.3) + fedit('*')", "ffa_lora('*bias')",
     "fedsa_lora('*bias')", "rolora('*bias', '*weight')", "fed_dpa('*bias')"]  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
-    "kept": {"epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept", "weighting": "uniform"},
+    "kept": {"steps": "50", "epochs": 1, "optimizer": "sgd(momentum=0.9)", "optimizer_state": "kept",
+             "weighting": "uniform"},
     "cnn": {"model": "cnn", "augment": "flip", "server": "momentum(0.9)", "steps": "1", "cohort": 2.0, "unseen": 2},
     "float64": {"precision": "float64", "clip": 1.0, "schedule": "exponential(0.9)", "workers": 1},
     "norm": {"algorithm": "fedbn", "model": "resnet20", "rounds": 2, "steps": "1", "cohort": 2.0, "clients": 3},

@@ -91,9 +91,6 @@ def _try_functions(experiment: Experiment, objects: Mapping[str, Any]) -> None:
     if "schedule" in objects:
         with tried(f"schedule fails for round 0 of {rounds}"):
             float(objects["schedule"](0, rounds))
-    if "weighting" in objects:
-        with tried(f"weighting fails for {place.size(client)} samples"):
-            float(objects["weighting"](place.size(client)))
     if isinstance(given := objects.get("augment"), Given):
         samples = place.samples(client)
         x, _ = samples.batch(samples.index[:2] * 0)

@@ -130,7 +130,7 @@ class Node:
         torch.set_num_threads(1)
         try:
             table = tomllib.loads(text)
-            config, resolved = from_table(table["config"], "the coordinator's run"), table["resolved"]
+            config, resolved = from_table(table["config"], "the coordinator's run", saved=True), table["resolved"]
             if resolved["digest"] != folder.name:
                 raise KeyError("digest")
         except (KeyError, TypeError, ValueError) as error:

@@ -82,7 +82,7 @@ class Request:
     def read(self) -> tuple[Config, Terms]:
         """The run's settings and terms."""
         table = self._table()
-        return from_table(table["config"], str(self.path)), Terms(**table["terms"])
+        return from_table(table["config"], str(self.path), saved=True), Terms(**table["terms"])
 
     def _table(self) -> dict[str, Any]:
         """What the file says; raises UserError for one that was changed."""

@@ -22,6 +22,11 @@ class Watched(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled within: torch would import its compiler to leave this class out of it."""
+        return False
+
     def __init__(self, sentences: Iterable[tuple[Tensor, str]]):
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.sentences = {place: said for tensor, said in sentences if (place := memory(tensor))}

@@ -71,7 +71,7 @@ class Client:
         Raises StoreError if the data are missing, damaged, or of another run.
         """
         table = tomllib.loads(text)
-        config, resolved = from_table(table["config"], "the run's text"), table["resolved"]
+        config, resolved = from_table(table["config"], "the run's text", saved=True), table["resolved"]
         who, name, pool = client_folder.data(folder, resolved["digest"], resolved["shape"])
         return cls.of(config, resolved, folder, who, name, pool)
 
