@@ -208,6 +208,7 @@ def test_nan_is_kept(tmp_path: Path) -> None:
     [
         (lambda f: (f / "run.toml").unlink(), "has no run.toml"),
         (lambda f: (f / "run.toml").write_text("[config"), "no TOML"),
+        (lambda f: (f / "run.toml").write_text(""), "run.toml has no settings: put the file back"),
         (lambda f: (f / "metrics.jsonl").write_text(""), "no finished round"),
         (lambda f: (f / "metrics.jsonl").unlink(), "no finished round"),
         (lambda f: (f / "metrics.jsonl").write_text('oops\n{"round": 1}\n'), "line 1"),

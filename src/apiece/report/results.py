@@ -50,7 +50,8 @@ def read_run(folder: str | Path) -> Run:
     if not (path / "run.toml").is_file():
         raise UserError(f"{path} has no run.toml: name a folder that `apiece run` wrote.")
     tables = read_toml(path / "run.toml")
-    config = _flat(tables.get("config", {}))
+    if not (config := _flat(tables.get("config", {}))):
+        raise UserError(f"{path / 'run.toml'} has no settings: put the file back, or begin another run.")
     lost = log.damage(path)
     metrics = _read_metrics(path / log.NAME, lost)
     name = str(config.get("name") or config.get("algorithm") or path.resolve().name)
