@@ -302,6 +302,15 @@ def test_ctrl_c_while_all_is_imported_has_the_code_of_later_ones(monkeypatch, ca
 
 
 @pytest.mark.slow
+def test_compare_makes_no_reference_rows_for_a_run_that_was_edited(tmp_path, no_report):
+    """They would have settings that the run never had."""
+    assert run(out=tmp_path / "one").code == 0
+    file = tmp_path / "one" / "run.toml"
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith("rounds =")))
+    sentence(cli("compare", tmp_path / "one"), f"{file} has other settings than its run began with")
+    assert cli("compare", tmp_path / "one", "--no-references").code == 0
+
+
 def test_compare_says_what_it_trains_first(tmp_path, monkeypatch):
     """Where, for how many rounds and about how long; of what is there already, nothing."""
     draw_no_page_of_one_run(monkeypatch)

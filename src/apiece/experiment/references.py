@@ -38,7 +38,7 @@ def compare(
         folders.say(warning)
     left = ranks.from_first(lambda: [folder for folder, config in made.items() if not whole(config, folder)])
     if left and ranks.leads:
-        folders.say(_announced(rows[0], left))
+        folders.say(_announced(rows[0], left, made[left[0]].rounds))
     for folder in left:
         with going_on(f"`apiece resume {folder}`, or the same comparison again, continues it"):
             ensure(made[folder], folder, progress=not json)
@@ -58,6 +58,7 @@ def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
     found, present = {}, {str(row.config.get("algorithm")) for row in rows}
     for name in REFERENCES:
         for run in rows[0].runs if name not in present else ():
+            identity.refuse_edited(run.path)
             named = {"algorithm": name, "plugin": ()}
             given = folders.with_own_init(run.path, from_table(run.config | named, str(run.path), saved=True))
             if own := next((what for what in ("data", "model") if getattr(given, what) == OWN), None):
@@ -70,9 +71,9 @@ def _references(rows: list[Runs], beside: Path) -> dict[Path, Config]:
     return found
 
 
-def _announced(first: Runs, left: list[Path]) -> str:
+def _announced(first: Runs, left: list[Path], rounds: int) -> str:
     """What will be trained, in which folders, and for how long, estimated from the first row's seconds per round."""
-    a_round, rounds = first.over(lambda run: run.median("seconds")), int(first.config["rounds"])
+    a_round = first.over(lambda run: run.median("seconds"))
     seconds = len(left) * rounds * a_round.mean if a_round is not None else 0.0
     return (
         f"reference rows are trained first, {rounds} rounds each, about {lasting(seconds)} of training in all, into "
