@@ -32,7 +32,7 @@ ABOUT = """Federated learning for clients whose data differ. `apiece --version` 
 
 Exit codes: 0 done, 1 a defect of apiece, 2 input that cannot be used (one sentence says why), 128 + the number of a
 signal that ended it (130 Ctrl-C, 143 SIGTERM), 141 the reader of its output has gone."""
-SEVERAL = {
+ONCE = {
     "--plugin": "--plugin a.py b.py",
     "--seeds": "--seeds 0,1",
     "--input": "--input age income",
@@ -149,7 +149,7 @@ def _interrupted(stop: KeyboardInterrupt) -> NoReturn:
 
 def _refuse_repeated(words: list[str]) -> None:
     """Refuse one of these flags that is given twice: what one of them says would silently be ignored."""
-    for flag, example in SEVERAL.items():
+    for flag, example in ONCE.items():
         if sum(word.partition("=")[0] == flag for word in words) > 1:
             raise UserError(f"{flag} is given more than once, and only the last would count: write {example}.")
 

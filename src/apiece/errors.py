@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,9 +72,20 @@ def said(error: BaseException) -> str:
 
 
 def typed(error: BaseException) -> str:
-    """The same after the error's type, for what another's code raised."""
+    """An error's type and what `said` makes of it, for an error of another's code."""
     kind, text = type(error).__name__, said(error)
     return text if text == kind else f"{kind}: {text}"
+
+
+@contextmanager
+def tried(problem: str, advice: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
+    """Raise UserError, which says the problem first, for whatever a program's own code raises in this context."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # another's code may raise anything
+        raise UserError(f"{problem}: {typed(error)}{advice(error)}.") from error
 
 
 def refuse_other(what: str, given: object, *allowed: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs,
 from apiece.config.settings import shown
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
-from apiece.errors import UserError, typed
+from apiece.errors import UserError, tried
 from apiece.vector.drawing import Drawing
 from apiece.vector.task import Passes, Task
 
@@ -106,17 +105,6 @@ def check_outputs(
     )
     with tried(f"the model cannot be trained on samples {_shapes(x)}", _as_constant):
         return settled(task, theta, buffers, samples)
-
-
-@contextmanager
-def tried(problem: str, advice: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
-    """Raise UserError, which says the problem first, for whatever a program's model or loss raises in this context."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # another's code may raise anything
-        raise UserError(f"{problem}: {typed(error)}{advice(error)}.") from error
 
 
 def _shapes(tree: Any) -> str:

@@ -10,14 +10,13 @@ from typing import Any
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.server_optim import Descent
 from apiece.config.assemble import Experiment
-from apiece.config.checks import tried
 from apiece.config.settings import Config, shown
 from apiece.data.batches import Augmentation
 from apiece.data.catalog import OWN
 from apiece.engine.cohorts import Sampling, given_cohort
 from apiece.engine.federated import Federated
 from apiece.engine.work import ByClient, StepSizes
-from apiece.errors import UserError
+from apiece.errors import UserError, tried
 
 OneEach = Callable[[str], Any] | Mapping[str, Any] | Sequence[Any]  # by client's name, or in the clients' order
 
@@ -71,9 +70,10 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         equal_work=setup.equal_work and not {"steps", "lr"} & set(objects),
         lr_by_client=step_sizes(objects["lr"], experiment) if "lr" in objects else None,
     )
-    sizes = {experiment.training.size(client) for client in experiment.training.participants}
-    if not any([changed.weight(size) for size in sizes]):  # of all sizes: it raises for what is no weight
-        raise UserError("weighting gives 0 for every client: give more than 0 for some number of samples.")
+    if "weighting" in objects:
+        sizes = {experiment.training.size(client) for client in experiment.training.participants}
+        if not any([changed.weight(size) for size in sizes]):  # of all sizes: it raises for what is no weight
+            raise UserError("weighting gives 0 for every client: give more than 0 for some number of samples.")
     return replace(
         experiment,
         config=replace(experiment.config, **dict.fromkeys(objects, OWN)),

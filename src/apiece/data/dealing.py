@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from apiece.data import sound
-from apiece.errors import UserError, typed
+from apiece.errors import UserError, tried
 
 Parts = list[np.ndarray]  # one array of indices per client
 REDRAWS = 1000
@@ -43,11 +43,8 @@ def dealt(splitter: Callable[..., Any], labels: np.ndarray, clients: int, *more:
     """
     if type(splitter).__module__.startswith("apiece."):
         return splitter(labels, clients, *more)
-    try:
+    with tried("the split's function of (labels, clients, generator, natural) fails"):
         parts = [np.asarray(part) for part in splitter(labels, clients, *more)]
-    except Exception as error:  # a program's function may raise anything
-        called = "the split's function of (labels, clients, generator, natural)"
-        raise UserError(f"{called} fails: {typed(error)}.") from error
     whole = all(rows.ndim == 1 and (rows.dtype.kind in "iu" or not len(rows)) for rows in parts)
     rows = np.concatenate(parts) if whole and parts else np.zeros(0)
     if len(parts) != clients or not whole or (len(rows) and not 0 <= rows.min() <= rows.max() < len(labels)):

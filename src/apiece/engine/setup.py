@@ -18,7 +18,7 @@ from apiece.algebra.periods import NEVER, Mask, Schedule
 from apiece.algebra.piece import Piece
 from apiece.algebra.server_optim import Descent
 from apiece.engine.descend import Recipe
-from apiece.errors import UserError, refuse_other, typed
+from apiece.errors import UserError, refuse_other, tried
 from apiece.system.typed import distinct
 from apiece.vector.groups import EVERYTHING, Selector
 from apiece.vector.task import Task
@@ -270,10 +270,8 @@ class Setup:
 def _weighed(weighting: Callable[[int], float], samples: int) -> float:
     """The weight that a program's function gives; raises UserError for what is none."""
     who = f"a client with {samples} training samples"
-    try:
+    with tried(f"weighting has no weight for {who}"):
         weight = float(weighting(samples))
-    except Exception as error:  # another's code may raise anything
-        raise UserError(f"weighting has no weight for {who}: {typed(error)}.") from error
     if not 0 <= weight < inf:
         raise UserError(f"weighting gives {weight:g} for {who}: it must give a finite number, 0 or more.")
     return weight

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from apiece.algebra.view import Batches
-from apiece.errors import UserError, said
+from apiece.errors import UserError, tried
 from apiece.randomness import generator
 from apiece.system.typed import from_array
 
@@ -69,19 +69,13 @@ class StepSizes:
 
 def asked(setting: str, given: Callable[[str], Any], name: str) -> Any:
     """What a program's function gives for a client; raises UserError if the function raises anything."""
-    try:
+    with tried(f"{setting} has no number for client {name!r}"):
         return given(name)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"{setting} has no number for client {name!r}: {type(error).__name__}: {said(error)}."
-        ) from error
 
 
 def _whole(given: Any, least: int) -> bool:
     """Whether this is a whole number, and none below `least`."""
-    return isinstance(given, Integral) and given is not True and given is not False and int(given) >= least
+    return not isinstance(given, bool) and isinstance(given, Integral) and int(given) >= least
 
 
 @dataclass(frozen=True)
