@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from apiece.report.records import Curve, Spread, below, spread
 
+One = TypeVar("One")
 Where = tuple[str, str]
 
 
 class OutOfReach(Exception):
     """A claim speaks of a cell that was not run, or not with every seed."""
+
+
+def every(holds: Callable[[One], bool], of: Iterable[One]) -> bool:
+    """Whether something holds of each of these. One whose cells were not run leaves that open, unless it fails of
+    another, whichever comes first: raises OutOfReach if nothing fails and a cell is missing.
+    """
+    missing = None
+    for one in of:
+        try:
+            if not holds(one):
+                return False
+        except OutOfReach as error:
+            missing = error
+    if missing is not None:
+        raise missing
+    return True
 
 
 class Line(NamedTuple):
@@ -89,6 +107,11 @@ class Table:
     def mean(self, where: Where, name: str = "accuracy") -> float:
         """The mean of a number over seeds."""
         return self.spread(where, name).mean
+
+    def highest(self, row: str, name: str = "accuracy", rows: Sequence[str] = (), columns: Sequence[str] = ()) -> bool:
+        """Whether no other of these rows has a larger mean of a number in any of these columns (none given: of all)."""
+        pairs = product(rows or self.rows, columns or self.columns)
+        return every(lambda at: self.mean((row, at[1]), name) >= self.mean(at, name), pairs)
 
     def above(self, one: Where, other: Where, name: str = "accuracy") -> bool:
         """Whether one cell lies above another by more than the spread of their differences explains.
