@@ -36,7 +36,7 @@ OPEN = (
     "momentum 0.9, weight decay 1e-5 and batches of 64: the authors' code's",
     "flips of half of the training images and crops of all, padded by 4; a Dirichlet split in which a client that "
     "has its share gets no more, and groups of clients that share 2 (10) classes: as in the authors' code",
-    "the reported accuracy: the last round's; the code prints it, and the best so far",
+    "the reported accuracy: the last round's; the code prints it, and the best so far; the number of seeds: three",
     "the weight of distillation: 0.01, the paper's default; the code has the weights by counts of A.2.2 alone",
     "the targets of the generated samples: complementary (A.1.1), by largest remainder to exactly 256",
     "steps of generation: 100 (A.4.4), where the code has 500; their step size: 0.01, Adam(0.5, 0.9), the code's",
@@ -44,7 +44,16 @@ OPEN = (
 )
 OPEN_BASELINES = (
     "SCAFFOLD (option II by the mean gradient), FedReg and FedGen: their authors' values; MOON: temperature 0.5 and "
-    "features before the last layer; FedAvgM: Hsu's form",
+    "features before the last layer; FedAvgM: Hsu's form; FedExP: the last model, where its paper averages the last "
+    "two; VHL: Gaussian noise, where the default of its code is images of an untrained StyleGAN",
+)
+OPEN_PART = (
+    "clients that take part in some rounds alone: their model is that of their last time, and before the first one "
+    "there is no disagreement; the code has another random model then"
+)
+OPEN_LABELS = (
+    "generated samples with several labels: each is to have one, and JS and KL are means over the labels, of which "
+    "each has a probability of its own; the other images are augmented as above"
 )
 NUMBERS = {"accuracy": ACCURACY}
 SECONDS = Number("seconds of clients' training in a round", 2, timed=True)
@@ -73,8 +82,3 @@ def means(text):
     """Means by row, of lines of text; a name's words are joined by _."""
     lines = [line.split() for line in text.strip().splitlines()]
     return {name.replace("_", " "): list(map(float, rest)) for name, *rest in lines}
-
-
-def highest(row, table, columns=()):
-    """Whether a row has the highest mean in these columns (none: all that were run)."""
-    return all(table.mean((row, c)) >= max(table.mean((r, c)) for r in table.rows) for c in columns or table.columns)

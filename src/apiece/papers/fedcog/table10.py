@@ -6,6 +6,7 @@ from apiece.papers.fedcog import _setup as shared
 from apiece.papers.fedcog._setup import CIFAR10, NIID1, SETUP, cog
 from apiece.papers.fedcog._work import later
 from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.table import every
 
 STEPS = (0, 50, 100, 500, 1000)
 ROWS = {f"{steps} steps": {"algorithm": cog(steps=steps)} for steps in STEPS}
@@ -22,12 +23,12 @@ CARD = Card(
         Claim(
             "100 steps above none",
             "The performance is degraded when the generation step is too small or too large.",
-            lambda t: t.above(("100 steps", CIFAR), ("0 steps", CIFAR)),
+            lambda t: t.mean(("100 steps", CIFAR)) > t.mean(("0 steps", CIFAR)),
         ),
         Claim(
             "100 steps above 500 and 1000",
             "generally, a moderate size (e.g., 100) of generation step contributes to better performance",
-            lambda t: all(t.mean(("100 steps", CIFAR)) > t.mean((f"{s} steps", CIFAR)) for s in (500, 1000)),
+            lambda t: every(lambda s: t.mean(("100 steps", CIFAR)) > t.mean((f"{s} steps", CIFAR)), (500, 1000)),
         ),
     ),
     open=(*shared.OPEN, "the heterogeneity: NIID-1, whose 60.98 without generation Table 5 has, too"),

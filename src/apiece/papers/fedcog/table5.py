@@ -6,6 +6,7 @@ from apiece.papers.fedcog import _setup as shared
 from apiece.papers.fedcog._setup import COLUMNS, SETUP, cog
 from apiece.papers.fedcog._work import later
 from apiece.reproduce.card import Card, Claim, Scale
+from apiece.reproduce.table import every
 
 NOISE, GLOBAL, HARD, FULL = (
     "1: Gaussian noise, soft", "2: of the global model, soft", "3: of both models, hard", "4: of both models, soft",
@@ -19,7 +20,8 @@ ROWS = {
 
 
 def above(row):
-    return lambda t: all(t.above((FULL, c), (row, c)) for c in t.columns)
+    """FedCOG's mean is the larger one in every column."""
+    return lambda t: every(lambda c: t.mean((FULL, c)) > t.mean((row, c)), t.columns)
 
 
 CARD = Card(
@@ -32,19 +34,17 @@ CARD = Card(
     published={"accuracy": {NOISE: [60.98, 49.67], GLOBAL: [64.72, 51.61], HARD: [63.59, 51.64], FULL: [64.88, 53.20]}},
     claims=(
         Claim(
-            "generated data above noise",
+            "generated data above noise beyond chance",
             "we see that data generation from global model and local model leads to significantly better performance "
             "than Gaussian noise",
-            above(NOISE),
+            lambda t: every(lambda c: t.above((FULL, c), (NOISE, c)), t.columns),
         ),
         Claim(
             "with the disagreement above without it",
             "adding the disagreement term between global and local model contributes to better performance",
             above(GLOBAL),
         ),
-        Claim("soft labels above hard labels", "soft-label format supervision leads to better performance",
-            above(HARD),
-       ),
+        Claim("soft labels above hard ones", "soft-label format supervision leads to better performance", above(HARD)),
     ),
     open=(*shared.OPEN, "hard labels: the cross entropy with the targets, with the weight of the distillation, 0.01"),
     scales={
