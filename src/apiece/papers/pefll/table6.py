@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from apiece.papers.pefll._setup import CIFAR10, OPEN, SEEN, SETUP, SMOKE, UNSEEN, pefll
+from itertools import product
+
+from apiece.papers.pefll._claims import within
+from apiece.papers.pefll._setup import AS_PAPER, CIFAR10, OPEN, OPEN_DECAY, SEEN, SETUP, SMOKE, UNSEEN, pefll
 from apiece.papers.pefll._work import work
 from apiece.reproduce.card import Card, Claim, Scale, published
+from apiece.reproduce.table import every
 
 PUBLISHED = """
 0     87.4 1.1  87.4 1.0  88.4 0.6
@@ -40,10 +44,9 @@ CARD = Card(
     published={"seen": {row(x): values for x, values in published(PUBLISHED).items()}},
     claims=(
         Claim(
-            "1e-3 for the networks not below 0, without other regularization",
-            "modest amounts of hypernetwork regularization parameter help preventing overfitting on training clients "
-            "and improve client-level generalization",
-            lambda t: t.mean((row("0"), MODEST), "unseen") >= t.mean((row("0"), NONE), "unseen"),
+            "all but 5e-1 for the clients within 2 points of each other",
+            "PeFLL's performance is rather robust over the regularization",
+            lambda t: within(t, 0.02, product([r for r in t.rows if r != row("5e-1")], t.columns)),
         ),
         Claim(
             "5e-5 for the clients above 0",
@@ -53,25 +56,25 @@ CARD = Card(
         Claim(
             "5e-1 for the clients below 0, in every column",
             "very large values of this parameter leads to underfitting",
-            lambda t: all(t.above((row("0"), c), (row("5e-1"), c), "seen") for c in t.columns),
+            lambda t: every(lambda c: t.mean((row("5e-1"), c), "seen") < t.mean((row("0"), c), "seen"), t.columns),
         ),
     ),
     open=(
         "the values: the table's; its text has 5e-5 and 5e-3 for the networks",
-        "lambda_theta is the clients' weight decay itself, as in the code, where the gradient of the paper's (1) has "
-        "twice lambda_theta; lambda_h and lambda_v are a decoupled decay by 2 lr lambda, which the code lacks",
+        "lambda_theta: the clients' weight decay itself, as in the code; the gradient of the paper's (1) has twice it",
+        OPEN_DECAY,
         "whose accuracy it is: the seen clients', as in Table 5",
         *OPEN,
     ),
     scales={
         "smoke": Scale(
-            "It runs, and says nothing more.", SMOKE | {"steps": "2"}, (0,), columns={MODEST: {}},
+            "It runs.", SMOKE | {"steps": "2"}, (0,), columns={MODEST: {}},
             rows={row("5e-5"): {"algorithm": "pefll(embedding=mlp, lambda_h=LAMBDA, lambda_v=LAMBDA)"}},
         ),
         "cpu": Scale(
-            "150 rounds instead of 5,000, and six of the twelve cells.", {"rounds": 150, "eval_every": 150},
-            rows={row(x): {} for x in ("0", "5e-5", "5e-1")}, columns={NONE: {}, MODEST: {}},
+            "150 rounds instead of 5,000, and three of the twelve cells.", {"rounds": 150, "eval_every": 150},
+            rows={row(x): {} for x in ("0", "5e-5", "5e-1")}, columns={NONE: {}},
         ),
-        "paper": Scale("As the paper has it."),
+        "paper": Scale(f"{AS_PAPER}."),
     },
 )  # fmt: skip

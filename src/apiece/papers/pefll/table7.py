@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from apiece.papers.pefll._setup import COLUMNS, FIRST, OPEN, SEEN, SETUP, SMOKE, UNSEEN, pefll
+from apiece.papers.pefll._setup import AS_PAPER, COLUMNS, FIRST, OPEN, SEEN, SETUP, SMOKE, UNSEEN, pefll
 from apiece.papers.pefll._work import work
 from apiece.reproduce.card import Card, Claim, Scale, published
+from apiece.reproduce.table import every
 
 PUBLISHED = """
 MLP  88.5 1.2  87.8 1.1  87.5 2.1  59.1 0.2  53.4 0.4  51.2 0.5
@@ -21,7 +22,7 @@ CARD = Card(
         Claim(
             "CNN above MLP in every column",
             "As we can see in Table 7 CNN embedding outperforms MLP in all experiments.",
-            lambda t: all(t.mean(("CNN", c), "seen") > t.mean(("MLP", c), "seen") for c in t.columns),
+            lambda t: every(lambda c: t.mean(("CNN", c), "seen") > t.mean(("MLP", c), "seen"), t.columns),
         ),
     ),
     open=(
@@ -38,6 +39,6 @@ CARD = Card(
             "CIFAR-10 with 100 clients, and 300 rounds instead of 5,000.",
             {"rounds": 300, "eval_every": 100}, columns={FIRST: {}},
         ),
-        "paper": Scale("As the paper has it."),
+        "paper": Scale(f"{AS_PAPER}."),
     },
 )  # fmt: skip
