@@ -60,9 +60,12 @@ def larger_gain(table):
 
 def saturated(table):
     """The last ten rounds of every method are less than a point above the ten before them."""
-    curve = lambda where: table.curve(where, "curve").mean  # noqa: E731
-    where = product(table.rows, drawn(table))
-    return every(lambda one: curve(one)[-10:].mean() < curve(one)[-20:-10].mean() + STILL, where)
+
+    def still(cell):
+        curve = table.curve(cell, "curve").mean
+        return curve[-10:].mean() < curve[-20:-10].mean() + STILL
+
+    return every(still, product(table.rows, drawn(table)))
 
 
 def best_by_far(name):
@@ -74,8 +77,9 @@ def first(name, sign=1):
     """Of Figure 2: FedCOG lies above the others (sign -1: below) in every seed, which has a split of its own."""
 
     def holds(table):
-        before = lambda other: [sign * own > sign * its for own, its in table.by_seed(name, OURS, other)]  # noqa: E731
-        return every(lambda other: all(before(other)), OTHERS)
+        return every(
+            lambda other: all(sign * own > sign * its for own, its in table.by_seed(name, OURS, other)), OTHERS
+        )
 
     return holds
 
