@@ -260,7 +260,7 @@ def refused(*said: str, model: nn.Module | None = None, **settings) -> None:
 
 
 def test_a_client_that_the_model_cannot_be_trained_on():
-    """BatchNorm takes no batch of one: said before the run where local work has one, else when a piece makes one."""
+    """BatchNorm takes no batch of one: said before the run where local work has one, or a piece makes one."""
     norm = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
     pool = (torch.from_numpy(X), torch.from_numpy(Y))
 
@@ -273,7 +273,14 @@ def test_a_client_that_the_model_cannot_be_trained_on():
 
     refuse([2, 1, 9], "'c1' (training samples: 1)", steps=2)
     refuse([8, 9], "'c9' (training samples: 9)", epochs=1, batch=4)
-    refuse([8, 2], algorithm="per_fedavg", steps=1)
+    halves, thirds, alone = "batch of fewer than 4", "batch of fewer than 6", "takes a gradient at a single sample, and"
+    refuse([8, 2], "MetaStep", halves, "'c2' (training samples: 2)", algorithm="per_fedavg", steps=1)
+    refuse([8], "MetaStep", halves, "'c8'", algorithm="per_fedavg", steps=1, batch=3)
+    refuse([8], thirds, algorithm="per_fedavg(variant=hessian_free)", steps=1, batch=5)
+    federate(norm, (X, Y), algorithm="per_fedavg", clients=3, split="iid", rounds=1, steps=1, batch=4)
+    refuse([8], "FineTune", alone, algorithm="fine_tune(batch=1)", steps=1)
+    refuse([8], "Newcomer", alone, algorithm="fedper(batch=1)", steps=1)
+    refuse([8], "MoreauEnvelope", alone, algorithm="pfedme(batch=1)", steps=1)
     rows = list(torch.arange(42).split([33, 9]))  # the end of fine-tuning has one sample, which joins the others
     federate(norm, clients=Federation(pool, pool, rows, rows, ["a", "b"]), algorithm="fine_tune", rounds=1, steps=1)
     federate(norm, clients=Federation(pool, pool, [torch.arange(8)], [torch.arange(8)], ["one"]), rounds=1, epochs=1)

@@ -52,6 +52,11 @@ class Piece:
         """The name of this piece's random draws and memories: that of its class."""
         return type(self).__name__
 
+    @property
+    def least(self) -> float:
+        """The fewest samples of a step's batch with which the piece takes no gradient at a single one; inf for none."""
+        return 2
+
     def fills(self, *slots: str) -> bool:
         """Whether the piece fills one of these slots."""
         return any(getattr(type(self), slot) is not getattr(Piece, slot) for slot in slots)

@@ -162,9 +162,7 @@ def assemble(
     check_whole_numbers(setup.task, setup.initial, setup.initial_buffers, clients)
     _tell_of_rest(setup.task.space)
     size = cohort_size(config, len(clients.participants))
-    check_small_batches(
-        federated.setup.task, federated.setup.initial, federated.setup.initial_buffers, clients, work_of(config)
-    )
+    check_small_batches(setup, clients, work_of(config))
     training, work, size = _reference(chosen, clients, work_of(config), size)
     schedule = one("schedule", config.schedule)
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)

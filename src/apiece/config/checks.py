@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from apiece.algebra.composition import Algorithm
 from apiece.algebra.piece import Piece
 from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs, refuse_wider
 from apiece.config.settings import shown
+from apiece.engine.setup import Setup
 from apiece.engine.stepping import Loop
 from apiece.engine.work import Work
 from apiece.errors import UserError, tried
@@ -186,15 +188,21 @@ def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any
     return task
 
 
-def check_small_batches(task: Task, theta: torch.Tensor, buffers: torch.Tensor, clients: Any, work: Work) -> None:
-    """Name a client whose local work has a batch of one sample, if the model cannot be trained on one."""
+def check_small_batches(setup: Setup, clients: Any, work: Work) -> None:
+    """Name a client whose work has a batch of one sample, or a piece that makes one, where the model takes none."""
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:
         with tried("the model cannot be trained on a batch of one sample"):
-            task.stream().within(task.space.training_outputs)(theta, x, buffers)
+            passes = setup.task.stream().within(setup.task.space.training_outputs)
+            passes(setup.initial, x, setup.initial_buffers)
     except UserError as error:
         for client, name in enumerate(clients.names):
             size = clients.size(client)
-            if size and work.smallest(size) == 1:
-                raise UserError(f"client {name!r} (training samples: {size}) has a batch of one, and {error}") from None
+            fewest, who = work.smallest(size), f"client {name!r} (training samples: {size})"
+            if size and fewest == 1:
+                raise UserError(f"{who} has a batch of one, and {error}") from None
+            for piece in setup.pieces if size else ():
+                if fewest < piece.least:
+                    few = "" if piece.least == inf else f" of a batch of fewer than {piece.least:g}, which {who} has"
+                    raise UserError(f"{piece} takes a gradient at a single sample{few}, and {error}") from None

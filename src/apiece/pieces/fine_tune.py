@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -17,6 +18,11 @@ from apiece.errors import UserError
 from apiece.vector.space import Space
 
 ORDER = Draw("order", (), "uniform", "sample")  # its argsort is the order of a client's samples
+
+
+def least(batch: int, work: int) -> float:
+    """`Piece.least` of a piece that trains on such batches of its own, if it trains at all."""
+    return inf if batch == 1 and work else 2
 
 
 def passes(view: View, epochs: int, batch: int, steps: int = 0) -> list[Tensor]:
@@ -71,6 +77,10 @@ class FineTune(Piece):
     @classmethod
     def neutral(cls):
         return cls(epochs=0), "fedavg"
+
+    @property
+    def least(self):
+        return least(self.batch, self.epochs + self.steps)
 
     def draws(self, space: Space):
         return (ORDER,)

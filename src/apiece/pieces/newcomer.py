@@ -14,7 +14,7 @@ from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
-from apiece.pieces.fine_tune import ORDER, passes
+from apiece.pieces.fine_tune import ORDER, least, passes
 from apiece.vector.space import Space
 
 
@@ -40,6 +40,10 @@ class Newcomer(Piece):
     @classmethod
     def neutral(cls):
         return cls(epochs=0), "the same without it"
+
+    @property
+    def least(self):
+        return least(self.batch, self.epochs)
 
     def draws(self, space: Space):
         return (ORDER,)

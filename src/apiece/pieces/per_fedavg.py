@@ -98,6 +98,10 @@ class MetaStep(Piece):
     def neutral(cls):
         return "at alpha 0 it is FedAvg on the second part of every batch"
 
+    @property
+    def least(self):
+        return 2 * self.variant.parts if self.batches == "parts" else 2
+
     def draws(self, space: Space):
         return BATCHES[self.batches][1]
 

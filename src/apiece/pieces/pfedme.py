@@ -15,7 +15,7 @@ from apiece.algebra.server_optim import Descent
 from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.ditto import Own
-from apiece.pieces.fine_tune import ORDER, passes
+from apiece.pieces.fine_tune import ORDER, least, passes
 from apiece.vector.space import Space
 
 REPLACED = "pFedMe replaces the gradient, so nothing that was added to it would be left"
@@ -57,6 +57,10 @@ class MoreauEnvelope(Piece):
     @classmethod
     def neutral(cls):
         return "w moves by lam (w - theta) alone, and at no value is this a gradient of the clients' losses"
+
+    @property
+    def least(self):
+        return least(self.batch, self.epochs)
 
     def draws(self, space: Space):
         return (ORDER,)
