@@ -22,6 +22,7 @@ from apiece.engine.work import Work
 from apiece.errors import UserError, tried
 from apiece.vector.drawing import Drawing
 from apiece.vector.task import Passes, Task
+from apiece.vector.watched import ChangesInputs
 
 MEASURED = 3  # samples on which metrics are tried
 
@@ -144,11 +145,18 @@ def _as_constant(error: Exception) -> str:
 
 def settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any) -> Task:
     """The task, marked whether its model draws numbers as it trains: found out once, on two of these samples, with
-    which a gradient is tried.
+    which a gradient is tried. A model that changes its inputs in place is given copies of them from now on.
 
     Raises UserError if numbers come from a hidden generator, because then a seed would not fix the run, and if a call
     depends on earlier ones or changes what is not its own, because clients share calls in any order.
     """
+    try:
+        return _settled(task, theta, buffers, samples)
+    except ChangesInputs:
+        return _settled(replace(task, space=task.space.copying()), theta, buffers, samples)
+
+
+def _settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: Any) -> Task:
     device, space = buffers.device, task.space
     batch = samples.batch(torch.arange(2, device=device).clamp(max=int(samples.size) - 1))
     hidden = lambda: torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

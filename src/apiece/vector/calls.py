@@ -17,7 +17,7 @@ from apiece.errors import UserError
 from apiece.system.typed import map_tree
 from apiece.vector.groups import BATCH_NORMS
 from apiece.vector.layout import Entry, views
-from apiece.vector.watched import Watched, memory, uncompiled
+from apiece.vector.watched import ChangesInputs, Watched, memory, uncompiled
 
 MODES = ("train", "evaluate")
 PARAMETERS = (
@@ -28,7 +28,6 @@ CONSTANT = (
     "the model changes {!r} as it is called, which is a constant here, as all whole numbers and what is frozen are: "
     "make it a floating-point buffer, which clients average, or leave that out."
 )
-INPUT = "the model changes its inputs in place: let it compute with a copy of them (x = x - 1, or inplace=False)."
 
 
 class Calls:
@@ -52,13 +51,22 @@ class Calls:
         self.module = copy.deepcopy(module, {id(p): p for p in module.parameters()} | fixed)
         self.parameters, self.buffers, self.last, self.at_rest = parameters, buffers, last, at_rest
         self.dtype, self.autocast = dtype, autocast
+        self._copies_inputs = False
         self._sizes = [e.size for e in parameters]
         self._local = threading.local()
+
+    def copying(self) -> Calls:
+        """The same calls, each with a copy of its inputs."""
+        made = copy.copy(self)
+        made._copies_inputs = True
+        return made
 
     def outputs(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Any, Tensor]:
         """The outputs for x in this mode, "train" or "evaluate", and the buffers [B] after the pass."""
         self._copies()["features"].clear()
         module = self.placed(mode, theta, buffers)
+        if self._copies_inputs:
+            x = map_tree(_copied, x)
         if self.autocast is None:
             out = _called(module, x)
         else:
@@ -86,13 +94,16 @@ class Calls:
 
     @contextmanager
     def watched(self, theta: Tensor, x: Any) -> Generator[None]:
-        """A context of calls at theta for x; UserError where one changes theta, a constant of the module, or x."""
+        """A context of calls at theta for x; UserError where one changes theta or a constant of the module, and
+        ChangesInputs where it changes x.
+        """
         copies = self._copies()
         moving = {name for e in (*self.parameters, *self.buffers) for name in e.aliases}
         constants = [(m, n, t.detach()) for m in MODES for n, t in _tensors(copies[m]) if n not in moving]
         leaves = [leaf for leaf in tree_leaves(x) if isinstance(leaf, Tensor)]
-        named = [(tensor, CONSTANT.format(name)) for _, name, tensor in constants]
-        with uncompiled(), Watched([*named, *((leaf, INPUT) for leaf in leaves), (theta, PARAMETERS)]):
+        named = [(tensor, UserError(CONSTANT.format(name))) for _, name, tensor in constants]
+        given = [(leaf, ChangesInputs("the model changes its inputs in place.")) for leaf in leaves]
+        with uncompiled(), Watched([*named, *given, (theta, UserError(PARAMETERS))]):
             yield
         for owner, key in (slot for mode in MODES for slots in copies["parameters", mode] for slot in slots):
             placed = owner._parameters.get(key)  # recurrent layers gather theirs on a GPU
@@ -147,6 +158,10 @@ class Calls:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._local = threading.local()
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
 def _called(module: nn.Module, x: Any) -> Any:

@@ -173,8 +173,16 @@ class Space:
         self._calls.outputs("evaluate", theta, x, buffers)
         return self._calls.features()
 
+    def copying(self) -> Space:
+        """The same space, whose calls compute with copies of their inputs, for a module that changes these in place."""
+        made = copy.copy(self)
+        made._calls = self._calls.copying()
+        return made
+
     def watched(self, theta: Tensor, x: Any) -> AbstractContextManager[None]:
-        """A context of calls at theta for x; UserError where one changes theta, a constant of the module, or x."""
+        """A context of calls at theta for x; UserError where one changes theta or a constant of the module, and
+        ChangesInputs where it changes x.
+        """
         return self._calls.watched(theta, x)
 
     def alike(self, one: Any, other: Any) -> bool:

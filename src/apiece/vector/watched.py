@@ -17,8 +17,12 @@ from apiece.errors import UserError
 ROUNDING = 1e-5  # by so much of the largest output may two equal passes differ, as where an operation adds in any order
 
 
+class ChangesInputs(UserError):
+    """A model's call writes to what it is given."""
+
+
 class Watched(TorchDispatchMode):
-    """Within it, UserError with the sentence of a tensor to whose memory an operation writes."""
+    """Within it, the error that belongs to a tensor is raised where an operation would write to the tensor's memory."""
 
     supports_higher_order_operators = True
 
@@ -27,17 +31,17 @@ class Watched(TorchDispatchMode):
         """Nothing is compiled within: torch would import its compiler to leave this class out of it."""
         return False
 
-    def __init__(self, sentences: Iterable[tuple[Tensor, str]]):
+    def __init__(self, errors: Iterable[tuple[Tensor, UserError]]):
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        self.sentences = {place: said for tensor, said in sentences if (place := memory(tensor))}
+        self.errors = {place: error for tensor, error in errors if (place := memory(tensor))}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for number, argument in enumerate(func._schema.arguments if hasattr(func, "_schema") else ()):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for leaf in tree_leaves(args[number] if number < len(args) else kwargs.get(argument.name)):
-                    if said := self.sentences.get(memory(leaf) if isinstance(leaf, Tensor) else 0):
-                        raise UserError(said)
+                    if error := self.errors.get(memory(leaf) if isinstance(leaf, Tensor) else 0):
+                        raise error
         return func(*args, **kwargs)
 
 
