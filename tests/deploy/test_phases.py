@@ -183,6 +183,18 @@ def test_nodes_whose_data_do_not_fit_are_refused_in_a_sentence():
         united([NORTH, replace(NORTH, labels=["a"])])
 
 
+def test_the_classes_of_pixels_are_those_of_all_nodes(tmp_path):
+    """No node needs to have all; pixels that are left out (-100) are of none."""
+    told = []
+    for name, classes in (("north", [0, 1, -100]), ("south", [0, 2, 1]), ("west", [-100])):
+        x, y = np.zeros((6, 4, 4), np.float32), np.resize(classes, (6, 4, 4))
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        told.append(own_data.facts(Node(tmp_path, Settings(name, str(tmp_path / f"{name}.npz"))).dataset, name))
+    assert [(facts.task, facts.classes) for facts in told] == [("segmentation", n) for n in (2, 3, 1)]
+    _, y = federation(told, lambda *_: None).test_pool  # type: ignore[arg-type]
+    assert y.shape[1:] == (4, 4) and y.max() == 2
+
+
 # --- a node ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def node(tmp_path) -> Node:

@@ -41,7 +41,7 @@ class Facts:
         target: the shape of one sample's target, [] for a class or a number.
         target_kind: "int64" or "float".
         task: what is learned.
-        classes: how many classes or tokens there are, by this node's data.
+        classes: how many classes, of samples or of pixels, or tokens there are, by this node's data.
         labels: the names of its classes, in order; [] where targets are no classes.
         columns: the names of the columns that became the sample, in order; [] where there are none.
     """
@@ -71,7 +71,8 @@ class Facts:
     def form(self) -> dict[str, Any]:
         """What the data of all nodes must have in common."""
         kept = ("shape", "kind", "target", "target_kind", "task", "columns")
-        return {name: getattr(self, name) for name in kept} | ({} if self.labels else {"classes": self.classes})
+        counted = self.labels or self.task == "segmentation"  # a node may have no pixel of some classes
+        return {name: getattr(self, name) for name in kept} | ({} if counted else {"classes": self.classes})
 
 
 def doubt(values: dict[str, Any]) -> str:
@@ -121,7 +122,8 @@ def federation(
     labels = united(told)
     tests = tuple(facts.tests for facts in told)
     names = [facts.name for facts in told]
-    return Remote(names, tuple(f.samples for f in told), tests, _like(first, len(labels), real), labels, connect)
+    like = _like(first, len(labels) or max(facts.classes for facts in told), real)
+    return Remote(names, tuple(f.samples for f in told), tests, like, labels, connect)
 
 
 def united(told: Sequence[Facts]) -> tuple[Any, ...]:
@@ -142,5 +144,5 @@ def _like(facts: Facts, classes: int, real: torch.dtype) -> tuple[Tensor, Tensor
     x = torch.zeros(FEW, *facts.shape, dtype=types[facts.kind])
     y = torch.zeros(FEW, *facts.target, dtype=types[facts.target_kind])
     if facts.task not in REAL and facts.target_kind == "int64":
-        y[0] = max((classes or facts.classes) - 1, 0)
+        y[0] = max(classes - 1, 0)
     return x, y

@@ -48,6 +48,9 @@ def facts(dataset: Dataset, name: str) -> Facts:
     preparation = dataset.preparation
     columns = [] if preparation is None else [_called(part) for part in preparation.parts]
     kinds = {True: "float", False: "int64"}
+    task, classes = task_of(dataset), dataset.classes
+    if task == "segmentation":  # of pixels
+        classes = max([1, *(1 + int(part.max()) for part in (y, y_test) if len(part))])
     made = Facts(
         name,
         len(y),
@@ -56,8 +59,8 @@ def facts(dataset: Dataset, name: str) -> Facts:
         kinds[x.is_floating_point()],
         list(y.shape[1:]),
         kinds[y.is_floating_point()],
-        task_of(dataset),
-        dataset.classes,
+        task,
+        classes,
         labels,
         columns,
     )
