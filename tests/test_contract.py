@@ -396,8 +396,15 @@ def test_what_a_view_holds_is_not_changed_in_place(slot):
         federate("softmax_regression", "digits", algorithm(kind(), name="writes"), clients=3, rounds=2, steps=1)
 
 
-def test_a_rule_that_changes_its_gradient_in_place_is_refused():
-    kind = type("Halves", (Good,), {"correct": lambda self, view: ((), lambda scratch, g, *_: (scratch, g.mul_(0.5)))})
+RULES = {  # what a rule changes by mistake; a scratch changes in steps, too, that only pad a stacked client's
+    "gradient": lambda self, view: ((), lambda scratch, g, *_: (scratch, g.mul_(0.5))),
+    "scratch": lambda self, view: ({"sum": view.sent * 0}, lambda s, g, *_: (s, g + s["sum"].add_(g))),
+}
+
+
+@pytest.mark.parametrize("what", RULES)
+def test_a_rule_that_changes_what_it_is_given_in_place_is_refused(what):
+    kind = type("Halves", (Good,), {"correct": RULES[what]})
     with pytest.raises(UserError, match="the rule of Halves.correct changes a tensor in place that it was given"):
         check(kind())
     with pytest.raises(UserError, match="the rule of Halves.correct changes a tensor in place that it was given"):

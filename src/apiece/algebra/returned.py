@@ -175,9 +175,10 @@ def _correction(who: str, given: Given, returned: Any) -> Any:
     refuse_other_parameters(rule, RULE, f"the rule of {who}")
 
     def held(scratch: Any, g: Tensor, theta: Tensor, batch: Any) -> Any:
-        before = _versions((g, theta))
+        vectors = [g, theta, *_tensors(scratch)]
+        before = _versions(vectors)
         found = rule(scratch, g, theta, batch)
-        _refuse_changed(f"the rule of {who}", (g, theta), before)
+        _refuse_changed(f"the rule of {who}", vectors, before)
         if not alike(found, (scratch, g)):
             _refuse(f"the rule of {who}", found, f"(scratch, g), each like its own: {described((scratch, g))}")
         return found
