@@ -201,11 +201,14 @@ def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
 
 
 def _culprit(experiment: Experiment, error: Exception) -> str:
-    """The source of an error in a vectorized round: the last piece in its traceback, else the model or the loss."""
+    """The source of an error in a vectorized round: a program's last piece in its traceback, else the model or the
+    loss, which our own pieces call, too.
+    """
     who = "the model" if experiment.federated.setup.task.loss in LOSSES else "the model or the loss"
+    own = [piece for piece in experiment.federated.setup.pieces if not type(piece).__module__.startswith("apiece.")]
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
-        for piece in experiment.federated.setup.pieces:
+        for piece in own:
             if code.co_qualname.startswith(f"{type(piece).__qualname__}.") and code.co_filename == _file(piece):
                 who = f"the piece {piece!r} (line {line} of {code.co_filename})"
     return who
