@@ -53,7 +53,7 @@ class Piece:
         return type(self).__name__
 
     @property
-    def least(self) -> float:
+    def smallest_batch(self) -> float:
         """The fewest samples of a step's batch with which the piece takes no gradient at a single one; inf for none."""
         return 2
 

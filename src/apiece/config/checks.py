@@ -211,6 +211,6 @@ def check_small_batches(setup: Setup, clients: Any, work: Work) -> None:
             if size and fewest == 1:
                 raise UserError(f"{who} has a batch of one, and {error}") from None
             for piece in setup.pieces if size else ():
-                if fewest < piece.least:
-                    few = "" if piece.least == inf else f" of a batch of fewer than {piece.least:g}, which {who} has"
+                if fewest < (needed := piece.smallest_batch):
+                    few = "" if needed == inf else f" of a batch of fewer than {needed:g}, which {who} has"
                     raise UserError(f"{piece} takes a gradient at a single sample{few}, and {error}") from None

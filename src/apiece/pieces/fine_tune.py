@@ -20,8 +20,8 @@ from apiece.vector.space import Space
 ORDER = Draw("order", (), "uniform", "sample")  # its argsort is the order of a client's samples
 
 
-def least(batch: int, work: int) -> float:
-    """`Piece.least` of a piece that trains on such batches of its own, if it trains at all."""
+def smallest_batch(batch: int, work: int) -> float:
+    """`Piece.smallest_batch` of a piece that trains on such batches of its own, if it trains at all."""
     return inf if batch == 1 and work else 2
 
 
@@ -79,8 +79,8 @@ class FineTune(Piece):
         return cls(epochs=0), "fedavg"
 
     @property
-    def least(self):
-        return least(self.batch, self.epochs + self.steps)
+    def smallest_batch(self):
+        return smallest_batch(self.batch, self.epochs + self.steps)
 
     def draws(self, space: Space):
         return (ORDER,)

@@ -14,7 +14,7 @@ from apiece.algebra.periods import NEVER
 from apiece.algebra.piece import Piece
 from apiece.algebra.view import View
 from apiece.errors import UserError
-from apiece.pieces.fine_tune import ORDER, least, passes
+from apiece.pieces.fine_tune import ORDER, passes, smallest_batch
 from apiece.vector.space import Space
 
 
@@ -42,8 +42,8 @@ class Newcomer(Piece):
         return cls(epochs=0), "the same without it"
 
     @property
-    def least(self):
-        return least(self.batch, self.epochs)
+    def smallest_batch(self):
+        return smallest_batch(self.batch, self.epochs)
 
     def draws(self, space: Space):
         return (ORDER,)

@@ -99,7 +99,7 @@ class MetaStep(Piece):
         return "at alpha 0 it is FedAvg on the second part of every batch"
 
     @property
-    def least(self):
+    def smallest_batch(self):
         return 2 * self.variant.parts if self.batches == "parts" else 2
 
     def draws(self, space: Space):

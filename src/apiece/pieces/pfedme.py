@@ -15,7 +15,7 @@ from apiece.algebra.server_optim import Descent
 from apiece.algebra.view import View
 from apiece.errors import UserError
 from apiece.pieces.ditto import Own
-from apiece.pieces.fine_tune import ORDER, least, passes
+from apiece.pieces.fine_tune import ORDER, passes, smallest_batch
 from apiece.vector.space import Space
 
 REPLACED = "pFedMe replaces the gradient, so nothing that was added to it would be left"
@@ -59,8 +59,8 @@ class MoreauEnvelope(Piece):
         return "w moves by lam (w - theta) alone, and at no value is this a gradient of the clients' losses"
 
     @property
-    def least(self):
-        return least(self.batch, self.epochs)
+    def smallest_batch(self):
+        return smallest_batch(self.batch, self.epochs)
 
     def draws(self, space: Space):
         return (ORDER,)
