@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from apiece.config.splitting import make_split
+from apiece.data import ownership
 from apiece.data.arrays import from_arrays
 from apiece.data.ownership import Saved
 from apiece.data.split import Split
@@ -84,3 +85,12 @@ def test_a_split_whose_clients_have_samples_twice_is_read_as_it_was(tmp_path: Pa
     assert any(len(np.unique(own)) < len(own) for own in split.train)
     split.save(tmp_path / "split.npz")
     assert all(map(np.array_equal, Split.load(tmp_path / "split.npz").train, split.train))
+
+
+def test_the_file_of_a_split_is_read_once(tmp_path: Path, monkeypatch):
+    path, read = tmp_path / "split.npz", list[str]()
+    make_split(DATA, "dirichlet(5)", 3, 0).save(path)
+    open_archive = ownership.archive
+    monkeypatch.setattr(ownership, "archive", lambda path: read.append(path) or open_archive(path))
+    make_split(DATA, Saved(str(path)), 3, 0)
+    assert read == [str(path)]

@@ -170,7 +170,7 @@ def stored(path: str | Path, called: str = "") -> dict[str, Any]:
         known = rows.max(initial=0) + 1 if not samples else samples[part == "test"]
         refuse((rows >= known).any(), f"{part!r} has numbers up to {rows.max(initial=0)}, and the data {known} samples")
         parts[part] = np.split(rows, np.cumsum(sizes)[:-1])
-    twice = [own for own in parts["test"] if len(np.unique(own)) < len(own)]  # training samples may repeat
+    twice = [own for own in parts["test"] if len(np.unique(own)) < len(own)]  # training ones repeat in dirichlet_refill
     refuse(twice, "a client has a test sample twice")
     refuse(np.isin(found["train"], found["validation"]).any(), "a sample both trains and validates")
     unseen = found["unseen"].tolist()
@@ -190,11 +190,12 @@ class Saved:
 
     def __call__(self, labels, clients, rng, natural=None) -> Parts:
         split = stored(self.path, str(self))
-        parts = split["train"]
-        if len(parts) != clients:
-            raise UserError(f"{self}: the file holds {len(parts)} clients, not {clients}; ask for {len(parts)}.")
-        if max(int(part.max(initial=-1)) for part in (*parts, *split["validation"])) >= len(labels):
-            raise UserError(
-                f"{self}: the file was made for more than these {len(labels)} samples; load the same data set."
-            )
-        return parts
+        self.refuse_unfit(split["train"], split["validation"], clients, len(labels))
+        return split["train"]
+
+    def refuse_unfit(self, train: Parts, validation: Parts, clients: int, samples: int) -> None:
+        """Raise UserError if these parts of the file are not of so many clients, or name more samples than these."""
+        if len(train) != clients:
+            raise UserError(f"{self}: the file holds {len(train)} clients, not {clients}; ask for {len(train)}.")
+        if max(int(part.max(initial=-1)) for part in (*train, *validation)) >= samples:
+            raise UserError(f"{self}: the file was made for more than these {samples} samples; load the same data set.")

@@ -133,7 +133,7 @@ def split_over_clients(
             raise UserError(f"{splitter}: the data do not say for how many clients; give a number.")
         clients = int(known(dataset.natural_train))
     if isinstance(splitter, Saved):
-        return _restore(splitter, dataset, clients, seed, unseen, validation)
+        return _restore(splitter, dataset, clients, unseen, validation)
     strangers = round(unseen * clients) if 0 < unseen < 1 else int(unseen)
     if unseen < 0 or (unseen >= 1 and unseen != strangers) or strangers >= clients:
         raise UserError(
@@ -259,7 +259,7 @@ def _samples(dataset: Dataset) -> tuple[int, int]:
     return len(dataset.y_train), len(dataset.y_test)
 
 
-def _restore(splitter: Saved, dataset: Dataset, clients: int, seed: int, unseen: float, validation: float) -> Split:
+def _restore(splitter: Saved, dataset: Dataset, clients: int, unseen: float, validation: float) -> Split:
     split = Split.load(splitter.path)
     samples = _samples(dataset)
     named = {split.data, dataset.name} & SOURCES.keys()  # a user's own arrays may have any name
@@ -268,7 +268,7 @@ def _restore(splitter: Saved, dataset: Dataset, clients: int, seed: int, unseen:
             f"{name!r} ({n} + {m} samples)" for name, (n, m) in ((split.data, split.samples), (dataset.name, samples))
         )
         raise UserError(f"{splitter}: the file was made for {made}, not for {given}; load the same data set.")
-    splitter(dataset.y_train, clients, generator(seed, "split"))  # checks that it fits
+    splitter.refuse_unfit(split.train, split.validation, clients, samples[0])
     if max(int(part.max(initial=-1)) for part in split.test) >= len(dataset.y_test):
         raise UserError(
             f"{splitter}: the file was made for more than these {len(dataset.y_test)} test samples; load the same data."
