@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -69,6 +70,17 @@ EXPRESSIONS = [
 @pytest.mark.parametrize(("settings", "said"), [(row[0], row[1:]) for row in EXPRESSIONS])
 def test_names_and_arguments(settings, said):
     sentence(run(**settings), *said)
+
+
+@pytest.mark.parametrize(
+    "name", "algorithm split model adapter steps schedule optimizer server augment track".split()
+)
+def test_an_expression_that_cannot_be_read_says_of_which_setting_it_is(name):
+    said = f"{name}='mlp(': at character 5: expected a number or text"
+    sentence(run(**{name: "mlp("}), said)
+    given = {"steps": 1} | {name: "mlp("}
+    with pytest.raises(UserError, match=re.escape(said)):  # of a program
+        federate(**given)
 
 
 COMPOSED = [

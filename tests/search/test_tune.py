@@ -233,6 +233,7 @@ BAD = [
     ({"over": "split=choice(iid, natural)"}, "another value would be another task"),
     ({"over": "beta=0..0.2", "algorithms": "fedavg, fedinit"}, "names nothing that 'fedavg' has"),
     ({"algorithms": "fedavg, fedavg"}, "names 'fedavg' twice"),
+    ({"algorithms": "fedavg, fedinit("}, "--algorithms 'fedavg, fedinit(': at character 17: expected"),
     ({"algorithms": "fedavgg"}, "did you mean 'fedavg'"),
     ({"metric": "globl"}, "no metric 'globl'", "did you mean 'global'"),
     ({"metric": "unseen"}, "--unseen"),

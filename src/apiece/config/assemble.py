@@ -21,7 +21,7 @@ from apiece.config.extremes import check_whole_numbers
 from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
 from apiece.config.located import counted
 from apiece.config.model import fitting_images, fitting_text, make_model, reading_of, refuse_own
-from apiece.config.names import one
+from apiece.config.names import built, one
 from apiece.config.reading import as_taken
 from apiece.config.settings import OBJECTS, Config, check
 from apiece.config.splitting import columns_of, on_validation, split_of
@@ -41,7 +41,7 @@ from apiece.engine.state import Plan
 from apiece.engine.work import Between, Work
 from apiece.errors import UserError
 from apiece.language import algorithms, plugins
-from apiece.language.expression import Call, build, parse
+from apiece.language.expression import Call, parse
 from apiece.randomness import generator
 from apiece.report.metrics import refuse_target
 from apiece.system import device
@@ -223,7 +223,7 @@ def federated_of(
 
 def chosen_algorithm(text: str, plugin: Sequence[str] = ()) -> Algorithm:
     """The algorithm of an expression: the sum of its terms, which plug-in files and entry points may define too."""
-    total, *more = build(text, plugins.names(algorithms.NAMED, plugin))
+    total, *more = built("algorithm", text, plugins.names(algorithms.NAMED, plugin))
     for term in more:
         if "centralized" in (total.name, term.name):
             raise UserError(f"algorithm={text!r}: centralized is a reference row: take it alone.")

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from apiece.config.names import SOURCES, one
+from apiece.config.names import SOURCES, one, read
 from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
-from apiece.language.expression import build, functions, parse
+from apiece.language.expression import build, functions
 from apiece.system.allocator import enough
 
 
@@ -31,7 +31,7 @@ def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     if text == "auto":
         side = min(shape[1:]) if len(shape) == 3 else 0  # of an image
         text = "cnn_fedcog" if side >= 16 else "cnn" if side >= 8 else "mlp"
-    call, *more = parse(text)
+    call, *more = read("model", text)
     if call.name in SOURCES["model"]:
         return one("model", text).module(shape, classes)
     named = functions(models)
@@ -74,7 +74,7 @@ def reading_of(model: str) -> Any:
 
 def _from_source(model: str) -> Any:
     """What a model's text names, with a folder or a size of its own; None if it is not so named."""
-    return None if model == OWN or parse(model)[0].name not in SOURCES["model"] else one("model", model)
+    return None if model == OWN or read("model", model)[0].name not in SOURCES["model"] else one("model", model)
 
 
 def fitting_images(config: Config, dataset: Dataset, module: nn.Module | None) -> Dataset:

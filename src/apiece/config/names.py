@@ -11,7 +11,7 @@ from apiece.config.settings import AUTO, Config
 from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.language import algorithms, optimizers, plugins, schedules, splits
-from apiece.language.expression import Functions, as_plugin, build, check_names, parse, parse_list
+from apiece.language.expression import Call, Functions, as_plugin, build, check_names, parse, parse_list
 from apiece.language.names import Names
 
 SIDES = {"optimizer": optimizers.CLIENTS, "server": optimizers.SERVERS}
@@ -80,20 +80,32 @@ def refuse_unknown_cells(config: Config, rows: str, columns: str) -> None:
             raise UserError(f"--{what} {text!r}: {error}") from None
 
 
+def read(setting: str, text: str) -> tuple[Call, ...]:
+    """The terms of a setting; an error in how they are written names the setting."""
+    with _of(setting, text):
+        return parse(text)
+
+
+def built(setting: str, text: str, source: Functions) -> list[Any]:
+    """The objects that these terms make."""
+    read(setting, text)
+    return build(text, source)
+
+
 def one(setting: str, text: str) -> Any:
     """The object that the single term of a setting makes."""
     _refuse_other_side(setting, text)
-    made = build(text, SOURCES[setting])
-    if len(made) != 1:
-        raise UserError(f"{setting}={text!r} names {len(made)} things: give one.")
-    refuse_endless(made[0])
-    return made[0]
+    several = built(setting, text, SOURCES[setting])
+    if len(several) != 1:
+        raise UserError(f"{setting}={text!r} names {len(several)} things: give one.")
+    refuse_endless(several[0])
+    return several[0]
 
 
 def _refuse_other_side(setting: str, text: str) -> None:
     """Refuse the server's optimizer as the clients', a client's optimizer as the server's, and what is neither."""
     allowed = SIDES.get(setting, {})
-    for call in parse(text) if setting in SIDES else ():
+    for call in read(setting, text) if setting in SIDES else ():
         name = call.name.replace("-", "_")
         if name not in optimizers.NAMED[setting]:
             raise UserError(f"{setting}={text!r}: unknown name {call.name!r}; {nearest(call.name, allowed)}")

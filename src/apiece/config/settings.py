@@ -13,11 +13,14 @@ from typing import Any, Literal
 
 from apiece.data.catalog import OWN
 from apiece.errors import UserError
+from apiece.language.grammar import parse
 
 AUTO = "auto"  # a split that the data decide
 CLIENTS, BY_DATA = 20, ("natural", "given")  # the number of clients, and the splits whose data say it
 NAME, DIGITS = 255, 300  # the longest name of a file, in bytes, and the longest number in text
 FILES = ("data", "data_dir", "init", "out")  # settings that name a file or a folder
+# whose text is of terms; the name of a program's own algorithm may be any text
+EXPRESSIONS = ("split", "model", "adapter", "steps", "schedule", "optimizer", "server", "augment", "track")
 # a program may give objects for these
 OBJECTS = ("optimizer", "server", "schedule", "augment", "weighting", "steps", "lr", "sampling")
 GROUPS = {  # as the help of the command line shows them, the most important first
@@ -244,7 +247,7 @@ def check(config: Config) -> None:
 
 
 def _unwritable(name: str, value: Any) -> str:
-    """Why a setting's value cannot stand in a run.toml, or names no file; "" if it is fine."""
+    """Why a setting's value cannot stand in a run.toml, names no file or cannot be read; "" if it is fine."""
     if isinstance(value, tuple):
         return next((problem for item in value if (problem := _unwritable(name, item))), "")
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -259,6 +262,11 @@ def _unwritable(name: str, value: Any) -> str:
         return f"{name}={shown(value)} has a name of more than {NAME} bytes, which no file can have: give a shorter one"
     if name not in FILES and re.search(rf"\d{{{DIGITS + 1}}}", value):
         return f"{name}={shown(value)} has a number of more than {DIGITS} digits: give a smaller one"
+    if name in EXPRESSIONS and value != OWN and (name != "steps" or value.strip()[:1].isalpha()):
+        try:
+            parse(value)
+        except UserError as error:
+            return f"{name}={shown(value)}: {error}"
     return ""
 
 

@@ -145,7 +145,10 @@ def _tune(
 
 def _names(text: str, config: Config) -> list[str]:
     """The algorithms of a list, as they are written back."""
-    names = [" + ".join(map(str, terms)) for terms in parse_list(text)]
+    try:
+        names = [" + ".join(map(str, terms)) for terms in parse_list(text)]
+    except UserError as error:
+        raise UserError(f"--algorithms {text!r}: {error}") from None
     for name in names:
         chosen_algorithm(name, config.plugin)
     if twice := [name for name in names if names.count(name) > 1]:
