@@ -131,6 +131,17 @@ def test_numbers_out_of_range(name):
     sentence(run(**{name: -1}), name)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"steps": 10**17}, {"steps": f"uniform(1,{10**17})"}, {"epochs": 10**17}, {"steps": lambda name: 10**400}],
+    ids=["steps", "stragglers", "epochs", "by client"],
+)
+def test_local_work_without_end_is_refused_before_a_round(settings):
+    given = {"clients": 4, "lift": "sequential", "on_round": lambda info: pytest.fail("a round has begun")}
+    with pytest.raises(UserError, match=f"^{[*settings][0]}=.* is more local work .* a memory of .* GB: give fewer"):
+        federate(**given | settings)
+
+
 # names catch a number unchecked, values a comparison that NaN or an infinite number passes
 @pytest.mark.parametrize("name", ["lr", "cohort", "absent", "noise_rgb", "unseen", "validation", "clip", "target"])
 @pytest.mark.parametrize("value", ["nan", "inf"])

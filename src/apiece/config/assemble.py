@@ -16,7 +16,7 @@ from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
-from apiece.config.checks import check_outputs, check_small_batches
+from apiece.config.checks import check_batches, check_outputs
 from apiece.config.extremes import check_whole_numbers
 from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
 from apiece.config.located import counted
@@ -162,7 +162,7 @@ def assemble(
     check_whole_numbers(setup.task, setup.initial, setup.initial_buffers, clients)
     _tell_of_rest(setup.task.space)
     size = cohort_size(config, len(clients.participants))
-    check_small_batches(setup, clients, work_of(config))
+    check_batches(setup, clients, work_of(config))
     training, work, size = _reference(chosen, clients, work_of(config), size)
     schedule = one("schedule", config.schedule)
     return Experiment(config, federated, clients, training, work, size, schedule, module, dataset, split)

@@ -18,8 +18,9 @@ from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs,
 from apiece.config.settings import shown
 from apiece.engine.setup import Setup
 from apiece.engine.stepping import Loop
-from apiece.engine.work import Work
+from apiece.engine.work import Between, Work
 from apiece.errors import UserError, tried
+from apiece.system.allocator import memory
 from apiece.vector.drawing import Drawing
 from apiece.vector.task import Passes, Task
 from apiece.vector.watched import ChangesInputs
@@ -196,8 +197,11 @@ def _settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: An
     return task
 
 
-def check_small_batches(setup: Setup, clients: Any, work: Work) -> None:
-    """Name a client whose work has a batch of one sample, or a piece that makes one, where the model takes none."""
+def check_batches(setup: Setup, clients: Any, work: Work) -> None:
+    """Raise UserError if no memory holds the numbers of the samples of a client's batches, and where the model takes no
+    batch of one sample, for a client whose work has one, or a piece that makes one.
+    """
+    refuse_too_many_steps(clients, work)
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
     try:
@@ -214,3 +218,16 @@ def check_small_batches(setup: Setup, clients: Any, work: Work) -> None:
                 if fewest < (needed := piece.smallest_batch):
                     few = "" if needed == inf else f" of a batch of fewer than {needed:g}, which {who} has"
                     raise UserError(f"{piece} takes a gradient at a single sample{few}, and {error}") from None
+
+
+def refuse_too_many_steps(clients: Any, work: Work) -> None:
+    """Refuse more local steps than this machine could list the samples of, as it does before a client's first step."""
+    client = next(c for c in clients.participants if clients.size(c))
+    name, size, drawn = clients.names[client], clients.size(client), work.epochs is None and work.steps
+    steps = drawn.high if isinstance(drawn, Between) else work.count(0, 0, name, size)
+    held, what = memory(), f"steps={shown(steps)}" if work.epochs is None else f"epochs={shown(work.epochs)}"
+    if 2 * 8 * steps * min(work.batch, size) > held:  # each pass by itself, and then all together
+        raise UserError(
+            f"{what} is more local work in a round than client {name!r} can have: the numbers of its batches' samples "
+            f"alone exceed a memory of {held / 1e9:,.0f} GB: give fewer."
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.language.expression import build, functions
-from apiece.system.allocator import enough
+from apiece.system.allocator import enough, memory
 
 
 def make_model(text: str, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -59,7 +58,7 @@ def _of_samples(make: Callable[..., nn.Module], shape: tuple[int, ...], classes:
 
 def _refuse_too_large(text: str, parameters: int) -> None:
     """Refuse a model if four copies exceed this machine's memory: model, clients' start, a gradient and a step."""
-    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    held = memory()
     if 4 * 4 * parameters > held:
         raise UserError(
             f"model {text!r} has {parameters:,} parameters, {4 * parameters / 1e9:,.0f} GB, too many for a memory of "

@@ -10,6 +10,7 @@ from typing import Any
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.server_optim import Descent
 from apiece.config.assemble import Experiment
+from apiece.config.checks import refuse_too_many_steps
 from apiece.config.settings import Config, shown
 from apiece.data.batches import Augmentation
 from apiece.data.catalog import OWN
@@ -59,6 +60,7 @@ def with_objects(experiment: Experiment, objects: Mapping[str, Any]) -> Experime
         if experiment.config.epochs is not None:
             raise UserError("steps and epochs are both given: leave one out.")
         work = replace(work, steps=ByClient(one_each("steps", objects["steps"], names)), epochs=None)
+        refuse_too_many_steps(experiment.training, work)
     _try_functions(experiment, objects)
     task = replace(setup.task, augment=objects["augment"]) if "augment" in objects else setup.task
     changed = replace(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -32,6 +34,14 @@ def keep_freed() -> bool:
         return False
     told = ((ARENA_MAX, 1), (MMAP_THRESHOLD, FROM_HEAP), (TRIM_THRESHOLD, KEPT))
     return all(mallopt(*one) for one in told)
+
+
+def memory() -> float:
+    """This machine's memory in bytes; infinite where the system does not say it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 @contextmanager
