@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from support.outer import TINY, Ended, cli, metrics, sentence
 from torch import nn
 
@@ -16,7 +18,9 @@ import apiece
 from apiece.config.settings import Config
 from apiece.engine.clients import NotFinite
 from apiece.experiment import folders, saved
+from apiece.report.metrics import ACCURACY, named
 from apiece.search import ranges, trials, tuning
+from apiece.search.page import Tuned
 from apiece.search.rungs import Budget
 from apiece.search.trials import Tried
 
@@ -207,6 +211,17 @@ def test_a_damaged_line_of_trials_is_told_before_another_follows_it(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(apiece.UserError, match="line 2 is no trial: put the file back"):
             trials.read(path)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_number_of_a_search_is_cut_however_narrow_the_terminal(width, tmp_path):
+    tried = Tried("fedavg", 122, 50.0, {"lr": 0.07185, "server": "momentum(beta=0.9123456)"}, [0.81, 0.91], [50], [44])
+    best, shown = {"fedavg": tried, "scaffold + relaxed_init(aggregate=delta)": tried}, io.StringIO()
+    tuned = Tuned(tmp_path, best, [], {}, [], Budget.of("", 50), named("global", (ACCURACY,)), Config())
+    Console(file=shown, width=width).print(tuned.table())
+    for whole in ("86.00 ± 7.07", "held-out", "123", "trial", "50", "rounds", "44 B", "sent"):
+        assert whole in shown.getvalue(), shown.getvalue()
+    assert "…" not in shown.getvalue() and max(map(len, shown.getvalue().splitlines())) <= width
 
 
 BAD = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from apiece.config.tables import from_table, to_table
 from apiece.report.drawing import COLORS, INK, style
 from apiece.report.metrics import Number
 from apiece.report.records import spread
+from apiece.report.terminal import Fitting
 from apiece.report.text import cell, markdown, short
 from apiece.search import trials
 from apiece.search.ranges import Space, told
@@ -26,7 +28,6 @@ from apiece.system.files import atomic_write
 if TYPE_CHECKING:
     from rich.table import Table
 
-WIDEST = 40  # characters of a name that the numbers leave room for in a terminal of 80
 PAGE, FIGURE, BEST = "tune.md", "tune.png", "best.toml"
 
 
@@ -83,23 +84,28 @@ class Tuned(NamedTuple):
         several = [self.out / _file(name) for name in self.best] if len(self.spaces) > 1 else []
         return [self.out / BEST, *several, self.out / PAGE, self.out / FIGURE]
 
-    def table(self) -> Table:
+    def table(self) -> Fitting:
         """The best of each algorithm, for a terminal."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         settings = {name: [f"  {told({k: v})}" for k, v in one.values.items()] for name, one in self.best.items()}
         words = [len(word) for name, lines in settings.items() for word in (*name.split(), *lines)]
-        heading = "algorithm,\nand its best settings"
-        table.add_column(heading, overflow="fold", min_width=min(max(words), WIDEST))  # a narrow terminal breaks none
-        for name in self._rows()[0][2:]:
-            table.add_column(Text(name.replace(", ", ",\n")), justify="right", vertical="top")
-        for name, one in self.best.items():
-            cells = (Text(cell, no_wrap=True) for cell in self._cells(one))
-            table.add_row(Text("\n".join((name, *settings[name]))), *cells)
-        return table
+        headings, cells = self._rows()[0][2:], list(map(self._cells, self.best.values()))
+        widths = [max(map(len, (*name.split(), *column))) for name, *column in zip(headings, *cells, strict=True)]
+
+        def table(places: list[int]) -> Table:
+            made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            made.add_column("algorithm,\nand its best settings", overflow="fold")
+            for place in places:
+                heading = Text("\n".join(wrap(headings[place], widths[place])))
+                made.add_column(heading, justify="right", vertical="top", no_wrap=True)
+            for (name, lines), row in zip(settings.items(), cells, strict=True):
+                made.add_row(Text("\n".join((name, *lines))), *(Text(row[place]) for place in places))
+            return made
+
+        return Fitting(max(words), widths, table)
 
     def for_programs(self) -> list[dict[str, Any]]:
         """Every trial as JSON: its values, the metric over its seeds, what it spent, and whether it is the best."""
