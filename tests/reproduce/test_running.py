@@ -462,6 +462,6 @@ def test_a_run_folder_is_named_by_the_settings(place):
     card = replace(CARD, work=lambda settings, folder: paths.append(folder) or {})
     one = running.Asked("smoke", ("plain", "digits"), 0, {"lr": 0.5})
     for asked in (one, one._replace(settings={"lr": 0.25}), one):
-        with running.held(running.run_folder(place.runs / "some", asked.settings | {"seed": 0})):
-            running.run_cell("some-table1", card, asked, place)
+        with running.held(folder := running.run_folder(place.runs / "some", asked.settings | {"seed": 0})):
+            running.run_cell(card, asked, place, folder)
     assert paths[0] == paths[2] != paths[1]

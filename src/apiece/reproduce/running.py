@@ -68,9 +68,9 @@ def reproduce(name: str, scale: str, place: Place, seeds: Sequence[int] = (), on
             say(f"{name}, cell {number} of {len(asked)}: {here}{_searched(card, scale, what)}")
             with going_on("the same command continues it"):
                 try:
-                    with held(_folder(name, what, place)):
+                    with held(folder := _folder(name, what, place)):
                         if _left(card, file, scale, cell, seed) == what:  # nobody has written its line meanwhile
-                            line = run_cell(name, card, what, place)
+                            line = run_cell(card, what, place, folder)
                             with writing(place.out):
                                 ledger.append(file, line)
                 except Busy:
@@ -121,15 +121,14 @@ def _left(card: Card, file: Path, scale: str, cell: tuple[str, str], seed: int) 
     return None if (scale, cell, seed) in done else Asked(scale, cell, seed, settings)
 
 
-def run_cell(name: str, card: Card, asked: Asked, place: Place) -> Line:
-    """Run one cell with one seed, whose folder the caller holds. A run goes on where it was stopped. One that becomes
-    non-finite, or whose numbers are not finite, has no values but the reason.
+def run_cell(card: Card, asked: Asked, place: Place, folder: Path) -> Line:
+    """Run one cell with one seed in its folder, which the caller holds. A run goes on where it was stopped. One that
+    becomes non-finite, or whose numbers are not finite, has no values but the reason.
     """
     scale, cell, seed, settings = asked
-    seeded, folder = settings | {"seed": seed}, _folder(name, asked, place)
     with _attempt(folder.with_suffix(".json"), place) as attempt:
         try:
-            values = card.work(seeded | place.settings(), folder)
+            values = card.work(settings | {"seed": seed} | place.settings(), folder)
             if broken := [key for key, value in values.items() if isinstance(value, float) and not isfinite(value)]:
                 values = {"failed": f"{broken[0]} is not finite"}
         except NotFinite as error:
@@ -222,8 +221,8 @@ def verify(name: str, number: int, place: Place) -> str:
     if not ledger.valid(card, lines, old) and not ledger.searches(card, old):
         raise UserError(f"cell {number} of {name} has other settings than the card has now: reproduce it first.")
     asked = Asked(old.scale, (old.row, old.column), old.seed, dict(old.settings))
-    with held(_folder(name, asked, place)):
-        new = run_cell(name, card, asked, place)
+    with held(folder := _folder(name, asked, place)):
+        new = run_cell(card, asked, place, folder)
     other = [key for key in ("commit", "versions", "device") if old.made.get(key) != new.made[key]]
     differ = dict(_differences(card, old.values, new.values))
     far = {key: value for key, value in differ.items() if value > (ROUNDING if other else 0.0)}
