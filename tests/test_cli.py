@@ -95,6 +95,11 @@ def test_help_names_every_setting():
     assert "--config" in cli("run", "--help").out
 
 
+def test_help_of_resume_says_that_a_changed_file_of_settings_does_not_count():
+    told = " ".join(cli("resume", "--help").out.replace("│", " ").split())
+    assert "changes to the file that `apiece run --config` read do not count" in told
+
+
 def test_help_groups_the_settings_with_those_that_matter_most_first():
     """Each stands in one group, and says there what it is."""
     from dataclasses import fields

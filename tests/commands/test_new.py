@@ -31,6 +31,7 @@ def test_the_folder_has_its_files_under_its_name(here: Path):
     study = here / "some" / "my-study"
     assert sorted(path.name for path in study.iterdir()) == FILES
     assert study.joinpath("README.md").read_text().startswith("# my-study\n")
+    assert "changes to `study.toml` count in new runs alone" in study.joinpath("README.md").read_text()
     assert "$name" not in "".join(study.joinpath(name).read_text() for name in FILES)
 
 

@@ -75,6 +75,14 @@ def test_a_run_toml_with_a_number_for_words_is_one_sentence(tmp_path):
         sentence(cli(words[0], tmp_path, *words[1:]), "run.toml: server=[1] is not allowed")
 
 
+@pytest.mark.parametrize("text", ["", "[config]\n"])
+def test_a_run_toml_that_is_empty_is_said_to_be(text, tmp_path, no_report):
+    assert run(out=tmp_path / "run", rounds=1).code == 0
+    (tmp_path / "run" / "run.toml").write_text(text)
+    for words in (["resume"], ["export", "--out", tmp_path / "model.safetensors"]):
+        sentence(cli(words[0], tmp_path / "run", *words[1:]), "run.toml has no settings: put the file back")
+
+
 # --- the log ---------------------------------------------------------------------------------------------------------
 def spoilt(folder: Path, line: int) -> Path:
     """The log of a run of four rounds, with a line that is none."""

@@ -88,7 +88,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a run that was stopped from its newest whole checkpoint; with --rounds, also a run that has ended."""
+    """Continue a run that was stopped from its newest whole checkpoint; with --rounds, also a run that has ended. Its
+    settings are those in its folder: changes to the file that `apiece run --config` read do not count.
+    """
 
     folder: Positional[Folder]
     rounds: int | None = None

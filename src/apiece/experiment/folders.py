@@ -163,7 +163,9 @@ def recorded(folder: Path) -> Config:
 def _written(folder: Path) -> Config:
     """The configuration in the folder's run.toml, spelled as it is now."""
     path, now = folder / "run.toml", {earlier: word for word, earlier in SPELLED.items()}
-    return from_table(spelled(settings_in(read_toml(path), path), now), str(path), saved=True)
+    if not (settings := settings_in(read_toml(path), path)):
+        raise UserError(f"{path} has no settings: put the file back, or begin another run.")
+    return from_table(spelled(settings, now), str(path), saved=True)
 
 
 def spelled(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
