@@ -223,10 +223,11 @@ def check_batches(setup: Setup, clients: Any, work: Work) -> None:
 def refuse_too_many_steps(clients: Any, work: Work) -> None:
     """Refuse more local steps than this machine could list the samples of, as it does before a client's first step."""
     client = next(c for c in clients.participants if clients.size(c))
-    name, size, drawn = clients.names[client], clients.size(client), work.epochs is None and work.steps
-    steps = drawn.high if isinstance(drawn, Between) else work.count(0, 0, name, size)
-    held, what = memory(), f"steps={shown(steps)}" if work.epochs is None else f"epochs={shown(work.epochs)}"
-    if 2 * 8 * steps * min(work.batch, size) > held:  # each pass by itself, and then all together
+    name, size, steps = clients.names[client], clients.size(client), work.steps
+    most = steps.high if isinstance(steps, Between) and work.epochs is None else work.count(0, 0, name, size)
+    held = memory()
+    if 2 * 8 * most * min(work.batch, size) > held:  # each pass by itself, and then all together
+        what = f"steps={shown(most)}" if work.epochs is None else f"epochs={shown(work.epochs)}"
         raise UserError(
             f"{what} is more local work in a round than client {name!r} can have: the numbers of its batches' samples "
             f"alone exceed a memory of {held / 1e9:,.0f} GB: give fewer."
