@@ -85,6 +85,23 @@ def test_a_cell_is_run_once_and_again_where_its_settings_change(place, monkeypat
     assert "86.05 ± 0.07 / 50.00 ± 0.50" in page and "digits |" in page and "| mnist" not in page
 
 
+def test_a_value_that_is_made_of_finished_cells_is_shown_and_judged_without_running_them_again(place, monkeypatch):
+    run(place)
+    changed(place, 1, values={"failed": "client 0 became non-finite."})
+    more = replace(
+        CARD,
+        derived={"twice": lambda line: 2 * line.values["accuracy"]},
+        numbers={**CARD.numbers, "twice": Number("twice the accuracy")},
+        claims=(Claim("twice", "It is twice.", lambda t: t.mean(WITH, "twice") == 2 * t.mean(WITH), ("smoke",)),),
+    )
+    monkeypatch.setattr(find, "card", lambda name: more)
+    page = run(place).read_text()
+    assert len(CALLS) == 4 and "**twice the accuracy**" in page and "| 1.92 ± 0.00 |" in page
+    assert all(f"\n| {number} | smoke |" in page for number in (1, 2, 3, 4))
+    assert "1 of 1 judged hold" in page and all("twice" not in line.values for line in lines(place))
+    assert "bit for bit" in verify("some-table1", 2, place)
+
+
 def test_claims_are_judged_by_the_lines_alone(place):
     run(place)
     now = standing(CARD, ledger.table(CARD, lines(place), "smoke"), "smoke")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.config.tables import HELD_OUT
 from apiece.errors import UserError, nearest
-from apiece.reproduce.table import Table
+from apiece.reproduce.table import Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,8 +101,9 @@ class Card:
     """One table or figure.
 
     `work(settings, folder)` runs one cell in a folder and gives its values by name: numbers, or lists of numbers for
-    curves. `numbers` are those of them that the table shows. `published`: by number, the paper's rows. `open`: what
-    the paper leaves open, and what was taken.
+    curves. `derived`: by name, a value that is made of a finished cell's line when it is read. `numbers` are those of
+    all these that the table shows. `published`: by number, the paper's rows. `open`: what the paper leaves open, and
+    what was taken.
     """
 
     title: str
@@ -116,6 +117,7 @@ class Card:
     claims: tuple[Claim, ...] = ()
     open: tuple[str, ...] = ()
     figure: Callable[[Table, Figure], None] | None = None
+    derived: Mapping[str, Callable[[Line], Any]] = field(default_factory=dict)
 
     def scale(self, name: str) -> Scale:
         """The scale of that name; UserError if the card has none."""

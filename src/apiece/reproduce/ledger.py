@@ -121,9 +121,15 @@ def _plain(settings: Mapping[str, Any]) -> Any:
 
 def table(card: Card, lines: list[Line], scale: str) -> Table:
     """The card's table at one scale, of the last line of each cell and seed, and the lines of its search."""
-    last = {(x.row, x.column, x.seed): x for x in lines if x.scale == scale and valid(card, lines, x)}
+    last = {(x.row, x.column, x.seed): _derived(card, x) for x in lines if x.scale == scale and valid(card, lines, x)}
     tried = tuple(x for x in lines if x.scale == searching(scale) and searches(card, x))
     return Table(tuple(last.values()), *card.places(scale), tried)
+
+
+def _derived(card: Card, line: Line) -> Line:
+    """The line with the values that the card makes of it; one that failed has none to make them of."""
+    more = {} if line.failed else {name: make(line) for name, make in card.derived.items()}
+    return line._replace(values={**line.values, **more})
 
 
 def provenance(device: str) -> dict[str, Any]:

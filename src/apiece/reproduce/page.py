@@ -124,11 +124,11 @@ def _drawn(name: str, card: Card, table: Table, scale: str, out: Path) -> bool:
 def _provenance(card: Card, lines: list[Line], shown: list[str]) -> str:
     """One row for each line that counts, by its number in the file, which `apiece verify` takes."""
     tables = [ledger.table(card, lines, scale) for scale in shown]
-    counted = {id(line) for table in tables for line in (*table.lines, *table.searched)}
+    counted = {id(line.made) for table in tables for line in (*table.lines, *table.searched)}  # values may be added
     rows = []
     for number, x in enumerate(lines, 1):
         made = (x.made["commit"], x.made["versions"]["torch"], x.made["device"], x.made["when"][:10])
-        if id(x) in counted:
+        if id(x.made) in counted:
             rows.append([str(number), x.scale, x.row, x.column, str(x.seed), f"{x.seconds:.0f}", *made])
     return markdown(["cell", "scale", "row", "column", "seed", "seconds", "commit", "torch", "device", "day"], rows)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from apiece.papers.fedavg_p._setup import NUMBERS, OPEN, SETUP, SMOKE, work
+from apiece.papers.fedavg_p._setup import DERIVED, NUMBERS, OPEN, SETUP, SMOKE, work
 from apiece.reproduce.card import Card, Claim, Scale
 from apiece.reproduce.figures import by_column
 from apiece.reproduce.table import Table
@@ -44,6 +44,7 @@ CARD = Card(
     rows={"the algorithm": {"which": "whole"}, "what it reduces to": {"which": "reduced"}},
     work=one,
     numbers=NUMBERS,
+    derived=DERIVED,
     claims=(
         Claim(
             "FedAvg", "eliminating the partial variables transforms the proposed algorithm into the FedAvg algorithm "
@@ -63,7 +64,9 @@ CARD = Card(
     ),
     open=(*OPEN, "nothing is shared: nothing but the first pixel, which is black in every image, so that x stays 0",
            "both have the same noise and the same participants; curves are alike if they differ by less than "
-                 "10^-4 of their value everywhere"),
+                 "10^-4 of their value everywhere",
+           "FedSim, which the paper says FedAvg-P is with outer steps of 1, is no column: `fedsim` is made of the same "
+           "pieces as `fedavg_p` here, so both curves would be one whatever these compute"),
     figure=by_column("curve", "outer loops", "squared gradient norm of all variables", log=True),
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,)),
