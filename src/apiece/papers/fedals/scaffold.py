@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from apiece.config.tables import HELD_OUT
-from apiece.papers.fedals._setup import FIRST, NUMBERS, SETUP, SMALL, SMOKE
+from apiece.papers.fedals._setup import COMMON, FIRST, NUMBERS, SETUP, SMALL, SMOKE
 from apiece.papers.fedals._work import of_the_code
 from apiece.reproduce.card import Card, Claim, Scale, Search
 from apiece.reproduce.figures import by_column
 
 FEDAVG, RIGHT, CODE = "FedAvg", "SCAFFOLD", "SCAFFOLD, of the authors' code"
 SENTENCE = "while SCAFFOLD exhibits slight improvements in specific scenarios"
-NUMBERS_OF_TABLE_1 = "SCAFFOLD 45.38 ± 7.06 and FedAvg 46.51 ± 0.71 on CIFAR-10, 81.21 ± 5.46 and 79.67 ± 6.35 on MNIST"
-
-
-def alike(one):
-    """Whether this row is within the spread of federated averaging in all columns."""
-    return lambda t: not any(
-        t.above(*pair) for c in t.columns for pair in (((one, c), (FEDAVG, c)), ((FEDAVG, c), (one, c)))
-    )
-
 
 CARD = Card(
     title="FedALS's SCAFFOLD: that of its authors' code beside Karimireddy et al.'s",
@@ -32,13 +23,17 @@ CARD = Card(
     work=of_the_code,
     numbers=NUMBERS,
     claims=(
-        Claim("its code's SCAFFOLD is within the spread of FedAvg, as in its Table 1", NUMBERS_OF_TABLE_1, alike(CODE)),
+        Claim(
+            "its code's SCAFFOLD within 2 points of FedAvg (its Table 1: 1.1 below on CIFAR-10, 1.5 above on MNIST)",
+            SENTENCE, lambda t: all(abs(t.mean((CODE, c)) - t.mean((FEDAVG, c))) < 0.02 for c in t.columns),
+        ),
         Claim(
             "SCAFFOLD itself is above FedAvg on some data", SENTENCE,
             lambda t: any(t.above((RIGHT, c), (FEDAVG, c)) for c in t.columns),
         ),
     ),
     open=(
+        *COMMON,
         "the whole set-up: this is no table of the paper's; its Table 1 has ResNet-20",
         "the code's SCAFFOLD is read off its source: its correction has the other sign, and its reference point is a "
         "shallow copy, so that the variates stay what the first gradients made them, over the number of local steps",

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from apiece.papers.fedals._setup import COLUMNS, NUMBERS, OPEN, SETUP, SMOKE, WORK
-from apiece.reproduce.card import Card, Claim, Scale
+from apiece.papers.fedals._setup import COLUMNS, FIRST, NUMBERS, OPEN, SETUP, SMOKE, WORK
+from apiece.reproduce.card import Card, Claim, Scale, Search
 from apiece.reproduce.figures import by_column
+from apiece.reproduce.table import Table
 
 LAYERS = (20, 16, 12, 8, 4, 1)
+WITHOUT_HEAD = "L = 19"  # the convolutions, as Tables 1 and 2 have it: Table 3 lacks it
+
+
+def best(t: Table) -> bool:
+    """Whether L = 16 has the highest mean of the table's rows in every column."""
+    rest = [row for row in t.rows if row not in ("L = 16", WITHOUT_HEAD)]
+    return all(t.mean((row, c)) < t.mean(("L = 16", c)) for c in t.columns for row in rest)
+
+
 CARD = Card(
     title="FedALS, Table 3: the number of layers in the body",
     setup=SETUP,
     columns={name: COLUMNS[name] for name in ("SVHN", "CIFAR-10", "CIFAR-100", "MNIST")},
-    rows={f"L = {layers}": {"algorithm": f"fedals(alpha=10, head={layers})"} for layers in LAYERS},
+    rows={f"L = {layers}": {"algorithm": f"fedals(alpha=10, head={layers})"} for layers in LAYERS}
+    | {WITHOUT_HEAD: {"algorithm": "fedals(alpha=10)"}},
     work=WORK,
     numbers=NUMBERS,
     published={
@@ -26,26 +37,35 @@ CARD = Card(
     },
     claims=(
         Claim(
-            "no L is above L = 16",
+            "L = 16 has the highest mean of the table's L, in every column",
             "choosing phi to be the first 16 layers and performing less aggregation for that seems to be the most "
-            "effective option",
-            lambda t: not any(t.above((row, c), ("L = 16", c)) for c in t.columns for row in t.rows),
+            "effective option", best,
         ),
         Claim(
-            "L = 16 above L = 1",
-            "different combinations of phi and h influence the model performance in FedALS",
-            lambda t: all(t.above(("L = 16", c), ("L = 1", c)) for c in t.columns),
+            "L = 16 and L = 1 differ",
+            "illustrating how different combinations of phi and h influence the model performance in FedALS",
+            lambda t: all(
+                t.above(("L = 16", c), ("L = 1", c)) or t.above(("L = 1", c), ("L = 16", c)) for c in t.columns
+            ),
         ),
     ),
-    open=(*OPEN, "with L = 20 every layer is averaged at every tenth synchronization"),
+    open=(
+        *OPEN, "with L = 20 every layer is averaged at every tenth synchronization",
+        "its best L, 16, has 71.12 % on SVHN, where Tables 1 and 2 have 81.17 % with the 19 convolutions as body; this "
+        "table lacks L = 19, which is run beside it at the scale paper and takes no part in the claims",
+    ),
     scales={
         "smoke": Scale(
             "It runs, and says nothing more.", SMOKE | {"model": "resnet20", "rounds": 1}, (0,), columns={"MNIST": {}},
             rows={"L = 16": {}, "L = 1": {}},
         ),
-        "cpu": Scale("MNIST instead of the paper's data, 1,000 iterations instead of 20,000, and four values of L.",
-                     {"rounds": 200}, columns={"MNIST": {}}, rows={f"L = {n}": {} for n in (20, 16, 8, 1)}),
-        "paper": Scale("As the paper has it.", columns={name: {} for name in ("SVHN", "CIFAR-10", "CIFAR-100")}),
+        "cpu": Scale(
+            "MNIST instead of the paper's data, 1,000 iterations instead of 20,000, four values of L, and one step "
+            "size for all, not searched.",
+            {"rounds": 200}, columns={"MNIST": {}}, rows={f"L = {n}": {} for n in (20, 16, 8, 1)},
+        ),
+        "paper": Scale("As the paper has it.", search=Search("lr", FIRST),
+                       columns={name: {} for name in ("SVHN", "CIFAR-10", "CIFAR-100")}),
     },
     figure=by_column("curve", "round", "accuracy, %", 100.0),
 )  # fmt: skip
