@@ -12,8 +12,8 @@ from apiece.papers.fedinit._setup import (
     SETUP,
     SMOKE,
     WIDE,
-    timed,
 )  # fmt: skip
+from apiece.papers.fedinit._work import timed
 from apiece.reproduce.card import Card, Claim, Number, Scale
 
 SECONDS = {
@@ -54,8 +54,8 @@ CARD = Card(
                 for row in METHODS if row != "FedSAM" for c in t.columns
             ),
         ),
-        Claim("corrections cost more than 1.05 of FedAvg", CORRECTED, lambda t: all(
-            t.mean((row, c), "ratio") > 1.05 for row in ("SCAFFOLD", "FedDyn", "FedCM") for c in t.columns)),
+        Claim("corrections cost more than FedAvg against itself", CORRECTED, lambda t: all(
+            t.above((row, c), ("FedAvg", c), "ratio") for row in ("SCAFFOLD", "FedDyn", "FedCM") for c in t.columns)),
     ),
     open=(
         *OPEN,
@@ -65,7 +65,8 @@ CARD = Card(
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={WIDE: {}}, rows={"FedSAM": {}}),
         "cpu": Scale(
-            "ResNet-18-GN; 5 rounds of 1 epoch of 1 client, as a ratio does not need more, with every image cropped.",
+            "ResNet-18-GN, every image cropped; 5 rounds of 1 epoch of 1 client: 10 steps where a round of the paper's "
+            "has 500, so what is done once a round or once a client weighs more.",
             {"rounds": 5, "epochs": 1, "cohort": 1} | CROPPED,
         ),
         "paper": Scale("As the paper has it, over 10 rounds."),
