@@ -8,8 +8,8 @@ from apiece.reproduce.card import Card, Claim, Scale, Search
 from apiece.reproduce.figures import by_column
 from apiece.reproduce.table import Table
 
-IID = {f"{name}, iid": COLUMNS[name] | {"split": "iid"} for name in COLUMNS}
-SORTED = {f"{name}, non-iid": COLUMNS[name] for name in COLUMNS}
+IID = {f"{name}, iid": more | {"split": "iid"} for name, more in COLUMNS.items()}
+SORTED = {f"{name}, non-iid": more for name, more in COLUMNS.items()}
 SIGNIFICANT = "in real-world deep learning situations, FedALS enhances performance significantly"
 
 
@@ -19,9 +19,9 @@ def of(t: Table, kind: str) -> list[str]:
 
 
 def slight(t: Table) -> bool:
-    """Whether SCAFFOLD is above FedAvg in some non-iid column, and its mean there is below FedALS's."""
+    """Whether SCAFFOLD's mean is above FedAvg's in some non-iid column, and below FedALS's over all of them."""
     scaffold, fedals = (sum(t.mean((row, c)) for c in of(t, "non-iid")) for row in ("SCAFFOLD", "FedALS"))
-    return scaffold < fedals and any(t.above(("SCAFFOLD", c), ("FedAvg", c)) for c in of(t, "non-iid"))
+    return scaffold < fedals and any(t.mean(("SCAFFOLD", c)) > t.mean(("FedAvg", c)) for c in of(t, "non-iid"))
 
 
 CARD = Card(
@@ -49,6 +49,8 @@ CARD = Card(
     },
     claims=(
         Claim("FedALS above FedAvg on non-iid data", SIGNIFICANT, lambda t: all(
+            t.mean(("FedALS", c)) > t.mean(("FedAvg", c)) for c in of(t, "non-iid"))),
+        Claim("the same, beyond chance (not in its own MNIST column)", SIGNIFICANT, lambda t: all(
             t.above(("FedALS", c), ("FedAvg", c)) for c in of(t, "non-iid"))),
         Claim("FedALS within 2 points of FedAvg on iid data",
               "in this situation, the performance improvement of FedALS is negligible",
@@ -60,10 +62,8 @@ CARD = Card(
               lambda t: all(1.9 < t.mean(("SCAFFOLD", c), "sent") / t.mean(("FedAvg", c), "sent") < 2.1
                             for c in of(t, "non-iid"))),
     ),
-    open=(
-        *OPEN, "its SCAFFOLD: the authors' code has another sign (docs/design.md); this one is Karimireddy et al.'s",
-        "its last row, OPT-125M on MultiNLI, is left out: `docs/results/text.md` has FedALS on another text",
-    ),
+    open=(*OPEN, "its SCAFFOLD: the authors' code has another sign (docs/design.md); this one is Karimireddy et al.'s",
+          "its last row, OPT-125M on MultiNLI, is left out: `docs/results/text.md` has FedALS on another text"),
     scales={
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST, non-iid": {}}),
         "cpu": Scale(

@@ -11,10 +11,20 @@ LAYERS = (20, 16, 12, 8, 4, 1)
 WITHOUT_HEAD = "L = 19"  # the convolutions, as Tables 1 and 2 have it: Table 3 lacks it
 
 
+def own(t: Table) -> list[str]:
+    """The rows that the paper's table has, of those that were run."""
+    return [row for row in t.rows if row != WITHOUT_HEAD]
+
+
 def best(t: Table) -> bool:
     """Whether L = 16 has the highest mean of the table's rows in every column."""
-    rest = [row for row in t.rows if row not in ("L = 16", WITHOUT_HEAD)]
-    return all(t.mean((row, c)) < t.mean(("L = 16", c)) for c in t.columns for row in rest)
+    return t.highest("L = 16", rows=own(t))
+
+
+def differ(t: Table) -> bool:
+    """Whether in every column the highest and the lowest mean of the table's rows are 2 points apart or more."""
+    means = [[t.mean((row, c)) for row in own(t)] for c in t.columns]
+    return all(max(of) - min(of) >= 0.02 for of in means)
 
 
 CARD = Card(
@@ -42,11 +52,8 @@ CARD = Card(
             "effective option", best,
         ),
         Claim(
-            "L = 16 and L = 1 differ",
-            "illustrating how different combinations of phi and h influence the model performance in FedALS",
-            lambda t: all(
-                t.above(("L = 16", c), ("L = 1", c)) or t.above(("L = 1", c), ("L = 16", c)) for c in t.columns
-            ),
+            "the best and the worst L are 2 points apart or more, in every column",
+            "illustrating how different combinations of phi and h influence the model performance in FedALS", differ,
         ),
     ),
     open=(

@@ -1,4 +1,4 @@
-"""A claim of a paper holds of the paper's own numbers, or its card says that it does not."""
+"""What the claims of FedALS's and FedInit's cards ask: each holds of the paper's numbers, and not of some others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from apiece.reproduce.card import Card
 from apiece.reproduce.standing import HELD, OPEN, REFUTED, verdict_of
 from apiece.reproduce.table import Line, Table
 
-CONTRADICTED = {"fedinit-table4": 1, "fedinit-table5": 2, "fedinit-table6": 1, "fedinit-table7": 1}
 OTHERWISE = [  # (card, claim, other numbers than the paper's, of which the claim does not hold)
     ("fedals-table1", "FedALS within 2 points of FedAvg on iid data", {("FedALS", "SVHN, iid"): 50.0}),
+    ("fedals-table1", "FedALS above FedAvg on non-iid", {("FedALS", "MNIST, non-iid"): 79.0}),
     ("fedals-table1", "SCAFFOLD above FedAvg on some", {("SCAFFOLD", "SVHN, non-iid"): 99.0}),
     ("fedals-table1", "SCAFFOLD above FedAvg on some",
      {("SCAFFOLD", "SVHN, non-iid"): 70.0, ("SCAFFOLD", "MNIST, non-iid"): 79.0}),
@@ -22,7 +22,7 @@ OTHERWISE = [  # (card, claim, other numbers than the paper's, of which the clai
     ("fedals-table2", "that, and no larger", {("alpha = 50", "SVHN"): 82.0}),
     ("fedals-table2", "that, and no larger", {("alpha = 10", "CIFAR-10"): 40.0}),
     ("fedals-table3", "L = 16 has the highest", {("L = 20", "CIFAR-100"): 47.83}),
-    ("fedals-table3", "L = 16 and L = 1 differ", {("L = 1", "SVHN"): 71.12}),
+    ("fedals-table3", "the best and the worst L", {(f"L = {n}", "SVHN"): 70.0 for n in (12, 8, 4, 1)}),
     ("fedinit-table4", "VGG-11, 10 %-100, Dir-0.6", {("VGG-11: FedSAM", "10 %-100, Dir-0.6"): 88.5}),
     ("fedinit-table4", "by 2 points or more", {("ResNet-18-GN: FedAvg", "10 %-100, Dir-0.1"): 74.0}),
     ("fedinit-table4", "FedInit loses less", {("ResNet-18-GN: FedInit", "5 %-200, Dir-0.1"): 74.0}),
@@ -40,13 +40,6 @@ def own(card: Card, changed: Mapping[tuple[str, str], float] = MappingProxyType(
         values |= {"accuracy": changed[row, column] / 100} if (row, column) in changed else {}
         lines.append(Line(scale, row, column, 0, {}, values, 0.0, {}))
     return Table(tuple(lines), *card.places(scale))
-
-
-@pytest.mark.parametrize("name", [name for name in find.names() if find.card(name).published])
-def test_claims_hold_of_the_papers_own_numbers(name):
-    card = find.card(name)
-    refuted = [claim.name for claim in card.claims if verdict_of(claim, own(card)) == REFUTED]
-    assert len(refuted) == CONTRADICTED.get(name, 0) and all("its own table" in claim for claim in refuted)
 
 
 @pytest.mark.parametrize(("name", "begins", "changed"), OTHERWISE)
