@@ -24,6 +24,7 @@ from apiece.engine.traffic import down, measure, up
 from apiece.engine.work import Work
 from apiece.experiment.run import execute
 from apiece.language import algorithms
+from apiece.lifts.lift import Sequential
 from apiece.networks.models import resnet20
 from apiece.vector.space import Space
 from apiece.vector.task import Task
@@ -123,12 +124,25 @@ def test_numbers_of_a_run(algorithm):
         assert 0 < beside < 600
 
 
-def test_who_does_not_answer_sends_nothing(tmp_path, no_report):
+def test_who_does_not_answer_was_sent_the_model_and_sends_nothing(tmp_path, no_report):
     assert run(absent=0.5, out=tmp_path / "run").code == 0
-    before = 0
+    up = down = 0
     for info in metrics(tmp_path / "run"):
-        assert info["numbers_up"] - before == 650 * info["answered"]
-        before = info["numbers_up"]
+        assert info["numbers_up"] - up == 650 * info["answered"] < 650 * info["cohort"]
+        assert info["numbers_down"] - down == 650 * info["cohort"]
+        up, down = info["numbers_up"], info["numbers_down"]
+
+
+@pytest.mark.parametrize(("algorithm", "down"), [("fedavg", BODY + HEAD), ("pfedhn", BODY + HEAD), ("pefll", None)])
+def test_a_round_that_nobody_answers_was_sent(algorithm, down):
+    """To each client its model; of a pipeline, which never gets as far as a model, what makes a descriptor."""
+    experiment = assemble(config(algorithm=algorithm, clients=CLIENTS, model="mlp(hidden=[8])", drift="none"))
+    federated, everyone = experiment.federated, list(range(CLIENTS))
+    clients = Clients(federated, experiment.training, experiment.work, 0, Sequential())
+    server, answer = federated.round(federated.start(), clients, Plan(everyone, frozenset(everyone), 0.1))
+    crossed, split = answer.traffic, getattr(federated.setup.broadcast, "split", None)
+    assert server.round == 1 and not answer.answered
+    assert crossed.numbers_down == CLIENTS * (down or split) and crossed.numbers_up == crossed.bytes_up == 0
 
 
 def test_what_is_sent_and_returned_is_what_opens_and_closes():

@@ -26,6 +26,7 @@ from support.recipes import Stop, stopping
 from support.wired import CONFIG, PIPELINES, SIMULATED, said, same, sequential
 
 from apiece.algebra.composition import algorithm
+from apiece.algebra.place import Traffic
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.engine import messages as wire
@@ -167,10 +168,15 @@ def test_a_process_that_ends_twice_is_absent(monkeypatch):
     experiment = assemble(replace(config, lift="sequential"))
     clients = Clients(experiment.federated, experiment.training, experiment.work, config.seed, Sequential())
     server = experiment.federated.start()
+    total = Traffic()
     for t in range(2):
-        server, _ = experiment.federated.round(server, clients, Plan([0, 1, 2, 3, 4, 5], frozenset({0}), config.lr))
+        everyone, killed = [0, 1, 2, 3, 4, 5], frozenset({0})
+        server, answer = experiment.federated.round(server, clients, Plan(everyone, killed, config.lr))
         clients.commit(t)
+        total = total.plus(answer.traffic)
     assert torch.equal(server.params, result.server.params)
+    ledger = "parameters_down control_down numbers_down bytes_down numbers_up bytes_up".split()  # it was sent the model
+    assert [result.metrics[-1][name] for name in ledger] == [getattr(total, name) for name in ledger]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from apiece.algebra.message import Weighted
 from apiece.algebra.optim import Optimizer
-from apiece.algebra.place import Answer, Cohort, Described, Shared
+from apiece.algebra.place import Answer, Cohort, Described, Shared, Traffic
 from apiece.vector.space import Space
 
 
@@ -35,12 +35,15 @@ class FederationFacts(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What was sent: one model for all or a row for each; the transpose; and the broadcast's memory from now on."""
+    """What was sent: one model for all or a row for each; the transpose; the broadcast's memory from now on; and what
+    crossed until then.
+    """
 
     model: Tensor | None  # [D], to every client
     each: dict[int, Tensor] | None  # client -> [D], where models differ: who has none takes no part
-    back: Callable[[Answer], tuple[Tensor, Answer]]  # -> (the server's gradient, the answer with all traffic)
+    back: Callable[[Answer], tuple[Tensor, Answer]]  # -> (the server's gradient, the answer with all traffic since)
     memory: Any = ()
+    traffic: Traffic = Traffic()
 
 
 class Broadcast(Protocol):

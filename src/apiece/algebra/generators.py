@@ -183,7 +183,7 @@ class Pipeline:
             def nothing(answer: Answer) -> tuple[Tensor, Answer]:
                 return torch.zeros_like(params), answer
 
-            return Sent(None, {}, nothing, memory)
+            return Sent(None, {}, nothing, memory, up.traffic)
         v = torch.stack([up.rows[client].x for client in who])
         memory = self.normalize.fit(memory, v[0])
         models, transpose = write(lambda eta, v: self.generate(eta, self.normalize(memory, v)), eta, v)
@@ -197,12 +197,11 @@ class Pipeline:
                 there = {client: answer.rows[client] for client in last.answered}
                 d_eta = transpose(pull(answer._replace(rows=there), who, models))[0]
                 d_phi = d_phi * (_weight(answer.rows) / max(_weight(there), 1e-12))
-            traffic = up.traffic.plus(answer.traffic).plus(last.traffic)
             g = torch.cat([d_phi, d_eta])
             g = g if self.decay is None else g + shared.lr * self.decay * params
-            return g, answer._replace(traffic=traffic)
+            return g, answer._replace(traffic=answer.traffic.plus(last.traffic))
 
-        return Sent(None, dict(zip(who, models, strict=True)), back, memory)
+        return Sent(None, dict(zip(who, models, strict=True)), back, memory, up.traffic)
 
     @torch.no_grad()
     def model(self, params: Tensor, memory: Any, each: Described) -> Tensor:

@@ -25,7 +25,7 @@ from apiece.engine.operations import Operation, operations
 from apiece.engine.reduce import Totals
 from apiece.engine.setup import Setup
 from apiece.engine.state import ClientTask, Reply
-from apiece.engine.traffic import down, measure, up
+from apiece.engine.traffic import Count
 from apiece.engine.work import Work
 from apiece.errors import UserError
 from apiece.randomness import generator
@@ -167,11 +167,11 @@ class Clients:
 
     def replies(
         self, operation: str, shared: Shared, own: dict[int, Tensor], working: list[int], round: int
-    ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
-        """(client, what it gave back or why that cannot be taken, what crossed) of these clients, in their order; who
-        does not answer is left out.
+    ) -> Iterator[tuple[int, Reply | BadClient | None, Traffic]]:
+        """(client, what it gave back or why that cannot be taken, what crossed) of these clients, in their order; None
+        for a client that did not answer.
         """
-        count = _Count(self.federated, shared, round)
+        count = Count(self.federated.setup, shared)
 
         def sent(client: int) -> Tensor | tuple[()]:  # as on a wire: the last bit can depend on where a vector lies
             return own[client].clone() if client in own else ()
@@ -179,7 +179,12 @@ class Clients:
         tasks = (lambda c=c: self.each(c, round, sent(c)) for c in working)
         replies = self.lift.run(self.operations[operation], shared, tasks)
         for client, reply in zip(working, replies, strict=True):
-            yield client, reply, count.of(own.get(client, ()), reply, self.last_round(client))
+            yield client, reply, count.down(own.get(client, ()), self.last_round(client)).plus(count.up(reply))
+
+    def unanswered(self, shared: Shared, own: dict[int, Tensor], absent: list[int]) -> Traffic:
+        """What is sent to these clients, who will not answer: as much as to those who will."""
+        count = Count(self.federated.setup, shared)
+        return reduce(Traffic.plus, (count.down(own.get(c, ()), self.last_round(c)) for c in absent), Traffic())
 
 
 def local_work(
@@ -230,16 +235,19 @@ class Place:
 
     def map(self, operation: str, shared: Shared, each: dict[int, Tensor] | None = None) -> Answer:
         """Run an operation of the algorithm's value, by name, at every client that answers and, where `each` is given,
-        has a row in it.
+        has a row in it. What is sent counts for those, too, that do not answer.
         """
         home, own = self.clients, each or {}
-        asked = [c for c in self.cohort if c not in self.absent and (each is None or c in own)]
-        working = [c for c in asked if home.steps(c, self.round)]
-        mine = home.ranks.share(working)
-        totals, watched, traffic, skipped = Totals(), Totals(), Traffic(), list[int]()
+        asked = [c for c in self.cohort if (each is None or c in own) and home.steps(c, self.round)]
+        working = [c for c in asked if c not in self.absent]
+        mine, silent = home.ranks.share(working), home.ranks.share([c for c in asked if c in self.absent])
+        totals, watched, skipped = Totals(), Totals(), list[int]()
+        traffic = home.unanswered(shared, own, silent)
         stop: BadClient | None = None
         for client, reply, crossed in home.replies(operation, shared, own, mine, self.round):
             traffic = traffic.plus(crossed)
+            if reply is None:
+                continue
             if isinstance(reply, BadClient) or not bool(reply.finite):
                 if home.on_bad_client != "skip":
                     stop = reply if isinstance(reply, BadClient) else not_finite(home, client, self.round, shared.lr)
@@ -279,21 +287,3 @@ def not_finite(home: Clients, client: int, round: int, lr: float) -> BadClient:
         f"client {name!r} became non-finite in round {round + 1}: most likely the step size {setup.lr_in(lr, name):g}"
         f"{values} is too large{own}; lower it or clip gradients with --clip 10 in a new run{other}."
     )
-
-
-class _Count:
-    """Traffic of one phase; messages of equal form are measured once."""
-
-    def __init__(self, federated: Federated, shared: Shared, round: int):
-        self.federated, self.shared, self.round = federated, shared, round
-        self._known: dict[Any, tuple[int, int, int, int]] = {}
-        self._up: tuple[int, int, int, int] | None = None
-
-    def of(self, own: Tensor | tuple[()], reply: Reply, seen: int) -> Traffic:
-        key = self.federated.setup.periods.pattern(self.round, seen)
-        if key not in self._known:
-            self._known[key] = measure(down(self.federated.setup, self.shared, own, seen))
-        if not bool(reply.finite):  # it is told of by a message without tensors
-            return Traffic(*measure({}), *self._known[key])
-        self._up = self._up or measure(up(self.federated.setup, reply.message, self.round))
-        return Traffic(*self._up, *self._known[key])

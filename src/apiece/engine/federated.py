@@ -51,6 +51,7 @@ class Federated:
         sent = setup.broadcast.send(server.params, server.broadcast, cohort, shared)
         model = () if sent.model is None else sent.model
         answer = cohort.map("train", shared._replace(model=model), sent.each)
+        answer = answer._replace(traffic=sent.traffic.plus(answer.traffic))
         if not answer.answered:
             return server._replace(round=server.round + 1), answer
         (g, answer), memory = sent.back(answer), dict(server.memory)

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from apiece.algebra.message import Message
-from apiece.algebra.place import Shared
+from apiece.algebra.place import Shared, Traffic
 from apiece.engine import messages
 from apiece.engine.setup import Setup
+from apiece.engine.state import Reply
 
 
 def measure(message: dict[str, Tensor], length: int | None = None) -> tuple[int, int, int, int]:
@@ -71,3 +72,26 @@ def received(setup: Setup, tensors: dict[str, Tensor], like: Any, round: int, we
     buffers = setup.buffer_periods.returned(round).into(torch.zeros_like(like.buffers.x), tensors["buffers"])
     marked = type(like.weight)(torch.tensor(weight, dtype=torch.float64))
     return Message(type(like.delta)(delta), type(like.buffers)(buffers), tree_unflatten(reports, spec), marked)
+
+
+class Count:
+    """What crosses in one phase; messages of equal form are measured once."""
+
+    def __init__(self, setup: Setup, shared: Shared) -> None:
+        self.setup, self.shared = setup, shared
+        self._down: dict[Any, tuple[int, int, int, int]] = {}
+        self._up: tuple[int, int, int, int] | None = None
+
+    def down(self, own: Tensor | tuple[()], last_round: int) -> Traffic:
+        """What a client is sent that last took part in round `last_round`."""
+        form = self.setup.periods.pattern(self.shared.round, last_round)
+        if form not in self._down:
+            self._down[form] = measure(down(self.setup, self.shared, own, last_round))
+        return Traffic(0, 0, 0, 0, *self._down[form])
+
+    def up(self, reply: Reply) -> Traffic:
+        """What a client sends back; an answer that is not finite is told of by a message without tensors."""
+        if not bool(reply.finite):
+            return Traffic(*measure({}))
+        self._up = self._up or measure(up(self.setup, reply.message, self.shared.round))
+        return Traffic(*self._up)

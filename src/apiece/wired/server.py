@@ -149,8 +149,8 @@ class WiredClients(Clients):
 
     def replies(
         self, operation: str, shared: Shared, own: dict[int, Tensor], working: list[int], round: int
-    ) -> Iterator[tuple[int, Reply | BadClient, Traffic]]:
-        """Each client's answer; a client whose process ended twice at this message is left out, as an absent one is."""
+    ) -> Iterator[tuple[int, Reply | BadClient | None, Traffic]]:
+        """Each client's answer; None for a client whose process ended twice at this message, as for an absent one."""
 
         asked: dict[int, tuple[Header, Counts]] = {}
 
@@ -170,14 +170,17 @@ class WiredClients(Clients):
             return message
 
         for client, answer in zip(working, self.transport.ask(working, made), strict=True):
-            if answer is not None:
-                header, crossed = asked.pop(client)
-                reply, back = self.answered(header, answer)
-                if isinstance(reply, BadClient):
-                    self.transport.declined(client, str(reply))
-                elif not bool(reply.finite):
-                    self.transport.declined(client, str(not_finite(self, client, round, shared.lr)))
-                yield client, reply, Traffic(*back, *crossed)
+            if answer is None:  # it was sent the message all the same, unless it was not there
+                sent = asked[client][1] if client in asked else ()
+                yield client, None, Traffic(0, 0, 0, 0, *sent)
+                continue
+            header, crossed = asked.pop(client)
+            reply, back = self.answered(header, answer)
+            if isinstance(reply, BadClient):
+                self.transport.declined(client, str(reply))
+            elif not bool(reply.finite):
+                self.transport.declined(client, str(not_finite(self, client, round, shared.lr)))
+            yield client, reply, Traffic(*back, *crossed)
 
     def answered(self, asked: Header, answer: bytes | memoryview) -> tuple[Reply | BadClient, Counts]:
         """(a client's answer to the message with this header, or why it is refused; its share of the ledger).
