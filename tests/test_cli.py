@@ -243,6 +243,33 @@ def test_export(tmp_path, no_report):
     assert ended.code == 2 and "no client has the name 'client-9'; did you mean 'client-5'" in ended.err
 
 
+AVERAGE = "this model is the average of clients' models, which the server does not have"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "of_all", "of_one"),
+    [
+        ("fedavg", "", ""),
+        ("fedavg_p", AVERAGE, ""),
+        ("class_mask", "", "ClassMask"),
+        ("local + knn_per", AVERAGE, "Neighbors"),
+    ],
+)
+def test_an_exported_model_that_does_not_predict_as_reported_says_so(algorithm, of_all, of_one, tmp_path, no_report):
+    assert run(algorithm=algorithm, model="mlp(hidden=[8])", out=tmp_path / "run", rounds=1, steps=1).code == 0
+    for client, said in ((None, of_all), ("client-1", of_one)):
+        say_once.cache_clear()  # as at the beginning of a process
+        ended = cli("export", tmp_path / "run", "--out", tmp_path / "x", *(["--client", client] if client else []))
+        assert ended.code == 0 and ended.out == f"{tmp_path / 'x'}\n" and ended.err.count("\n") == bool(said)
+        assert said in ended.err
+    if of_one:
+        x, y = np.random.default_rng(0).random((12, 8, 8), np.float32), np.arange(12) % 3
+        np.savez(tmp_path / "new.npz", x_train=x, y_train=y)
+        served = cli("personalize", tmp_path / "run", "--data", tmp_path / "new.npz", "--out", tmp_path / "new")
+        words = f"{of_one}, at prediction, needs the client's samples beside the file"
+        assert words in served.out and words in ended.err
+
+
 def load_all(folder: Path, scratch: Path) -> list[torch.Tensor]:
     out = scratch / "each.safetensors"
     for client in range(5):

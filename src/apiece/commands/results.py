@@ -93,7 +93,7 @@ class Export:
     out: str
     """The file to write."""
     client: str | None = None
-    """A client's name, to export its own model."""
+    """A client's name, to export its own model. A line says what that needs beside the file, if anything."""
     plugin: Trusted = ()
 
     def __call__(self) -> None:

@@ -33,6 +33,12 @@ def remakes(piece: Piece, newcomer: bool) -> bool:
     return piece.fills("personal") and piece.serves != ("members" if newcomer else "newcomers")
 
 
+def beside(setup: Setup) -> str:
+    """What clients' models need at prediction beside the file, in a clause; "" where a model predicts alone."""
+    pieces = [type(piece).__name__ for piece in setup.pieces if piece.fills("predict")]
+    return f"{', '.join(pieces)}, at prediction, needs the client's samples beside the file" if pieces else ""
+
+
 def predicting(
     setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
 ) -> tuple[Tensor, Tensor]:

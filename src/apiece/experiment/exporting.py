@@ -13,18 +13,23 @@ from apiece.config.assemble import assemble
 from apiece.experiment import folders
 from apiece.experiment.run import trained
 from apiece.networks.adapters import save_adapter
+from apiece.report.table import VIRTUAL
 from apiece.system import files
 
 
 def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = ()) -> None:
     """Write the trained global model of a run, or one client's by name: a file for `load_state_dict`, or, where the run
-    trained adapters and `out` is no .safetensors, a folder for `PeftModel.from_pretrained`. `plugin`: the plug-in files
-    that the run was made with.
+    trained adapters and `out` is no .safetensors, a folder for `PeftModel.from_pretrained`. A line says what a client's
+    model needs beside the file to predict as the client does, and of a global model whether no server has it.
+    `plugin`: the plug-in files that the run was made with.
     """
     folder = folders.only(folder)
     config = folders.read_one(folder, plugin)
     files.make_folder(out.parent)
     result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
+    setup = result.experiment.federated.setup
+    if client is None and (setup.periods.personal or setup.buffer_periods.personal):
+        folders.say(f"this model is {VIRTUAL}: `--client NAME` exports the model of one client.")
     if config.adapter is not None and out.suffix != ".safetensors":
         save_adapter(result.experiment.module, names.one("adapter", config.adapter), result.model(client), out)
     else:

@@ -22,7 +22,7 @@ from apiece.config.assemble import Experiment, assemble
 from apiece.data.federation import Federation
 from apiece.engine.clients import Clients
 from apiece.engine.federated import Federated
-from apiece.engine.predicting import predicting, predictor, remakes
+from apiece.engine.predicting import beside, predicting, predictor, remakes
 from apiece.engine.state import ClientTask, Server
 from apiece.engine.stepping import Loop
 from apiece.engine.traffic import down
@@ -153,12 +153,12 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     theta, buffers = predicting(federated.setup, stepping, given.theta, server.buffers, shared, each)
     seconds = time.perf_counter() - began
 
-    beside = [type(p).__name__ for p in federated.setup.pieces if p.fills("predict")]
+    needed = beside(federated.setup)
     way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and stepping.taken[0] else "")
     way += f", then {steps} local steps" if steps else ""
-    way += f" ({', '.join(beside)}, at prediction, needs the client's samples beside the file)" if beside else ""
+    way += f" ({needed})" if needed else ""
     predict = lambda x: federated.setup.task.space.outputs(theta, x, buffers)  # noqa: E731
-    if beside:
+    if needed:
         predict = predictor(federated.setup, Loop(), given.theta, server.buffers, shared, each)
     rows = place.test_rows(0)
     task = federated.setup.task

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,10 +16,11 @@ from apiece.algebra.generators import Pipeline, Table
 from apiece.algebra.place import Traffic
 from apiece.config.assemble import Experiment
 from apiece.engine.clients import Clients
-from apiece.engine.predicting import predicting
+from apiece.engine.predicting import beside, predicting
 from apiece.engine.state import Plan, Server
 from apiece.engine.stepping import Loop
 from apiece.errors import UserError, nearest
+from apiece.experiment.folders import say_once
 from apiece.measure.drift import Running
 from apiece.measure.global_average import global_model
 from apiece.measure.scoring import Values
@@ -26,6 +29,8 @@ from apiece.system.device import to_host
 from apiece.vector.task import Task
 
 Info = dict[str, Any]
+
+WHOLE = re.compile(r"[+-]?\d+(\.0*)?")  # a client's name that is a whole number, as tables have them
 
 
 class State(NamedTuple):
@@ -146,10 +151,13 @@ class Result(NamedTuple):
         return f"Result({name!r}, rounds={len(self.metrics)}, {key}={value}, folder={where!r})"
 
     def model(self, client: int | str | None = None) -> dict[str, Tensor]:
-        """The `load_state_dict` argument of the global model, or of the model with which one client predicts; `client`
-        is its number or name. Raises UserError for a client that does not exist.
+        """The `load_state_dict` argument of the global model, or of one client's. `client` is its name, or its place: 0
+        is the first. Where some client's name is a whole number, a number is a name, too. Raises UserError for a client
+        that does not exist.
 
-        If the server has no global model, returns all tensors from which the server makes models, by name.
+        The client's model is the one with which it predicts. A piece that takes part in predictions themselves, as
+        `knn_per` and `class_mask` do, is no part of it, and a line says so. If the server has no global model, returns
+        all tensors from which the server makes models, by name.
         """
         return model_of(self.experiment, self.server, self.clients, client)
 
@@ -164,26 +172,33 @@ def model_of(
 ) -> dict[str, Tensor]:
     """The global model, or one client's, as `Result.model` gives it."""
     federated, setup = experiment.federated, experiment.federated.setup
-    client = client if client is None else numbered_client(client, experiment.federation.names)
+    client = client if client is None else place_of(client, experiment.federation.names)
     theta, buffers, _ = global_model(federated, server, clients)
     if client is not None:
         lr = experiment.plan(max(server.round - 1, 0)).lr
         each, shared = clients.each(client, server.round), federated.shared(server, lr)
         theta = setup.broadcast.model(theta, server.broadcast, each)
         theta, buffers = predicting(setup, Loop(), theta, buffers, shared, each)
+        if needed := beside(setup):
+            say_once(f"a client's model does not predict alone as the client does: {needed}.")
     elif isinstance(setup.broadcast, Pipeline | Table):
         return to_host(setup.broadcast.state(theta, server.broadcast))
     return to_host(setup.task.space.state_dict(theta, buffers))
 
 
-def numbered_client(client: int | str, names: Sequence[str]) -> int:
-    """A client's number, from its number or its name; UserError if there is no such client."""
+def place_of(client: int | str, names: Sequence[str]) -> int:
+    """A client's place among these names, from its name, or from the place; UserError if there is no such client. Where
+    some name is a whole number, numbers are names, too: the place would be another client's.
+    """
+    if not isinstance(client, str) and any(map(WHOLE.fullmatch, names)):
+        with suppress(TypeError):
+            client = str(operator.index(client))
     try:
-        number = names.index(client) if isinstance(client, str) else operator.index(client)
+        place = names.index(client) if isinstance(client, str) else operator.index(client)
     except (TypeError, ValueError):  # not a whole number, or an unknown name
-        number = -1
-    if 0 <= number < len(names):
-        return number
+        place = -1
+    if 0 <= place < len(names):
+        return place
     if isinstance(client, str):
         raise UserError(f"no client has the name {client!r}; {nearest(client, names)}")
     raise UserError(
