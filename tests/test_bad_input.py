@@ -21,6 +21,7 @@ from apiece.data.sources import load
 from apiece.errors import USUAL, UserError
 from apiece.experiment.folders import LOCK
 from apiece.experiment.launch import federate
+from apiece.experiment.result import place_of
 from apiece.pieces.proximal import Proximal
 
 EXPRESSIONS = [
@@ -345,6 +346,7 @@ def test_models_and_losses_that_fail_are_said_before_the_first_round():
     refused(takes, "StopIteration.", **own(lambda m, x: next(iter([]))))
     refused(trained, "ZeroDivisionError: ", **own(lambda m, x: 1 / 0 if m.training else m.linear(x)))
     refused(trained, "mat1 and mat2", **own(lambda m, x: m.linear(x[:, :3] if m.training else x)))
+    refused(takes, "have the same dtype, but got Double and Float.", **own(lambda m, x: m.linear(x.double())))
     refused(trained, "inplace operation", **own(lambda m, x: (y := m.linear(x).sigmoid()) * y + y.add_(1)))
     refused(trained, "the loss has no gradient", **own(lambda m, x: m.linear(x).detach()))
     refused(trained, "the loss has no gradient", **own(plain, loss=lambda o, y: (o.argmax(1) != y).float().mean()))
@@ -442,6 +444,20 @@ def test_a_clients_model_is_had_by_its_name():
         with pytest.raises(UserError, match=f"no client has the name '{name}'; .*llowed: client-0, client-1, client-2"):
             result.model(name)
     assert set(result.accuracy) == {"client-0", "client-1", "client-2"}
+
+
+def test_a_number_that_is_a_clients_name_is_no_other_clients_place():
+    """Clients that are numbered from 0 in their order have both alike; a table's hospitals 1 to 4 do not."""
+    given = {7: (X, Y), "3.0": (X[:9], Y[:9]), 1: (X[:6], Y[:6]), 0: (X[:12], Y[:12])}
+    result = federate(nn.Linear(4, 3), given, algorithm="local", rounds=1, steps=1)
+    assert torch.equal(result.model(7)["bias"], result.model("7")["bias"])
+    assert torch.equal(result.model(np.int64(0))["bias"], result.model("0")["bias"])
+    assert not torch.equal(result.model(1)["bias"], result.model("3.0")["bias"])
+    for client in (2, 3):
+        with pytest.raises(UserError, match=f"no client has the name '{client}'; .*llowed: 0, 1, 3.0, 7"):
+            result.model(client)
+    assert [place_of(client, ["0", "1", "2"]) for client in (0, 1, 2, "2")] == [0, 1, 2, 2]
+    assert [place_of(client, ["a", "b1"]) for client in (0, 1, "a")] == [0, 1, 0]
 
 
 def test_a_run_that_ends_far_above_guessing_says_so():

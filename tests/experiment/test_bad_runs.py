@@ -232,6 +232,35 @@ def test_when_all_are_spoilt(folder):
     assert ended.code == 2 and "no checkpoint of" in ended.err.splitlines()[-1] and metrics(folder) == before
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"drift": "none"}, {"checkpoint_every": 9}, {"seeds": "0,1"}], ids=["", "rowless", "few", "seeds"]
+)
+def test_when_all_are_lost(settings, tmp_path):
+    """Nothing is changed; the run would begin anew, and its log be gone."""
+    folder = tmp_path / "run"
+    assert run(out=folder, rounds=4, **settings).code == 0
+    for path in (*folder.rglob("round-*.safetensors"), *folder.rglob("report.html")):
+        path.unlink()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for more in ((), ("--rounds", 6)):
+        sentence(cli("resume", folder, *more), "the checkpoints of", "are lost, though rounds were done")
+    for path in folder.rglob("model.safetensors"):  # it ended, or did not
+        before.pop(path)
+        path.unlink()
+    sentence(cli("resume", folder, "--rounds", 6), "the checkpoints of", "are lost, though rounds were done")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_stopped_run_whose_checkpoints_are_lost_stays_as_it_is(tmp_path):
+    folder = tmp_path / "run"
+    assert run(out=folder, rounds=9, checkpoint_every=9, lr=0.0, early_stopping=1).code == 0
+    for path in folder.rglob("round-*.safetensors"):
+        path.unlink()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    sentence(cli("resume", folder, "--rounds", 12), "the checkpoints of", "are lost, though rounds were done")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 def test_another_runs_checkpoint_is_refused_by_name(folder, tmp_path):
     other = tmp_path / "other"
     assert run(algorithm="scaffold", rounds=4, lr=0.01, out=other).code == 0

@@ -186,9 +186,8 @@ def resume(
     rounds: int | None = None,
     patience: float | None = None,
 ) -> None:
-    """Continue a run; of a run with several seeds, continue those that were begun, and begin the others. The device,
-    the answer to bad clients, the number of rounds and the patience are the run's own, unless given here. `plugin`: the
-    plug-in files that the run was made with.
+    """Continue a run; of a run with several seeds, continue those that were begun, and begin the others. Device, answer
+    to bad clients, rounds and patience are the run's own, unless given. `plugin`: the plug-in files of the run.
     """
     from apiece.report.page import write_report
 
@@ -213,6 +212,7 @@ def resume(
         for one, part in _each(config, folder):
             if part is not None and (part / "run.toml").is_file():
                 identity.refuse_other_settings(folder, part, one)
+                lifecycle.refuse_lost(part)
     if rounds is not None:
         ranks.first(lambda: [lifecycle.go_on_after_stop(part) for part in stopped])
     if config.seeds and config.rounds != there.rounds:

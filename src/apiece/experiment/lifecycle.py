@@ -19,7 +19,7 @@ from apiece.report import pictures
 from apiece.report.metrics import ACCURACY, to_toml
 from apiece.storage import checkpoint
 from apiece.storage.log import NAME as LOG
-from apiece.storage.log import without_infinities
+from apiece.storage.log import logged, without_infinities
 from apiece.system import files
 from apiece.system.ranks import RankLost, join
 
@@ -137,6 +137,22 @@ def newest(
         assert found is not None
         tell(f"{reason} The checkpoint of round {found.number} is taken instead.")
     return found
+
+
+def refuse_lost(folder: Path) -> None:
+    """Raise UserError if no checkpoint is there, though the run has saved some: its log is longer than it can be before
+    the first one, or the run has ended.
+    """
+    config, begun = recorded(folder), noted(folder).get("rounds", "")  # it may have begun with more
+    rounds = max(config.rounds, int(begun[:9]) if begun.isdecimal() else 0)
+    first = min(config.checkpoint_every, max(rounds - 1, 1))
+    if checkpoint.numbers(folder):
+        return
+    if ended(folder) or any(info["round"] > first for info in logged(folder / LOG)):
+        raise UserError(
+            f"the checkpoints of {str(folder)!r} are lost, though rounds were done: put them back from a copy, or "
+            "begin another run with another --out."
+        )
 
 
 def finish(folder: Path, result: Result) -> None:

@@ -53,14 +53,15 @@ def first(experiment: Experiment) -> State:
 
 
 def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) -> Start:
-    """Where the run in the folder continues. Raises UserError if no checkpoint can be used, or if the run cannot have
-    this number of rounds.
+    """Where the run in the folder continues. Raises UserError if no checkpoint can be used, if all are lost, or if the
+    run cannot have this number of rounds.
 
     The last round of a run is measured more fully than the others. So a run that gets more rounds repeats its last
     round as an ordinary one, and a run that gets fewer stops before its new last round.
     """
     rounds, there = experiment.config.rounds, folders.recorded(folder).rounds
     identity.refuse_rounds(folder, experiment.config)
+    lifecycle.refuse_lost(folder)
     most = rounds if rounds == there else min(rounds, there) - 1
     lines: dict[int, list[bytes]] = {}
 
@@ -69,6 +70,8 @@ def chosen(experiment: Experiment, clients: Clients, folder: Path, digest: str) 
         clients.check(found.number, found.about["rows"])
 
     found = lifecycle.newest(folder, digest, lambda reason: folders.note(folder, reason), most, agree)
+    if found is None:
+        clients.check(0, None)
     return Start(found, lines[found.number] if found else [])
 
 
