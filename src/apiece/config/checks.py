@@ -132,7 +132,7 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
 
 def _as_wide(x: Any, error: Exception) -> str:
     """What to do if a first linear layer takes another number of features."""
-    if not isinstance(x, torch.Tensor) or x.dim() != 2 or "mat1 and mat2" not in str(error):
+    if not isinstance(x, torch.Tensor) or x.dim() != 2 or "shapes cannot be multiplied" not in str(error):
         return ""
     wide = x.shape[1]
     return f" (a sample has {wide} numbers: begin with a layer that takes as many, as nn.Linear({wide}, ...))"

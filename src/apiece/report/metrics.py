@@ -159,8 +159,8 @@ AFTER = (
     Number("gradient_dissimilarity", "Drift", "Gradient dissimilarity",
            "how far the clients' gradients differ from their mean; no unit", "dissimilarity", log=True),
     Number("consensus", "Consensus by layer", "Consensus distance",
-           "squared distance of a client's layer from the mean of all clients' layers, mean over clients; in squared "
-           "units of the parameters", "squared distance", log=True),
+           "squared distance of a client's layer from the mean of the cohort's layers, mean over the cohort; in "
+           "squared units of the parameters", "squared distance", log=True),
     _sent("numbers_up", "numbers", "Numbers up"),
     _sent("numbers_down", "numbers", "Numbers down"),
     _sent("parameters_up", "parameters of the model"),
