@@ -41,8 +41,15 @@ def test_the_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 Path(file).write_text(ended.out)
             if file.endswith("json"):
                 assert json.loads(ended.out)
+    for shown in re.findall(r"```text\n(.*?)```", text, re.S):  # what the page says that a file begins with
+        assert lasting(Path("log.txt").read_text()).startswith(lasting(shown))
     pyplot.close("all")
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == PAGES[page]
+
+
+def lasting(log: str) -> str:
+    """A run's lines without what differs by machine: the time that is left, and the clients in a call."""
+    return re.sub(r", [\d:]+ left|Vectorized\(\d+, \d+\)", "", log)
 
 
 def words(line: str) -> list[str]:
