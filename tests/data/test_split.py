@@ -90,10 +90,19 @@ def test_natural_clients_keep_their_names_and_test_samples():
         assert {str(x) for x in DATA.natural_train[train]} == {str(x) for x in DATA.natural_test[test]} == {name}
 
 
-def test_natural_clients_without_test_samples_share_the_test_set():
+def test_natural_clients_share_the_test_set_of_a_named_data_set_that_other_people_wrote():
     assert DATA.natural_test is not None
-    strangers = replace(DATA, natural_test=DATA.natural_test + 100)
+    strangers = replace(DATA, name="mnist", natural_test=DATA.natural_test + 100)
     assert np.array_equal(np.sort(flat(make_split(strangers, Natural(), 15, 0).test)), np.arange(1000))
+
+
+def test_test_samples_of_owners_who_do_not_train_are_no_other_clients_own():
+    assert DATA.natural_test is not None
+    strangers = make_split(replace(DATA, natural_test=DATA.natural_test + 100), Natural(), 15, 0)
+    assert not flat(strangers.test).size and not any(map(len, strangers.test))
+    some = make_split(replace(DATA, natural_test=DATA.natural_test + 8), Natural(), 15, 0)
+    for name, test in zip(some.names, some.test):
+        assert {str(x) for x in DATA.natural_test[test] + 8} <= {name}
 
 
 def test_the_seed_decides():

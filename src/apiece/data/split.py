@@ -115,9 +115,10 @@ def split_over_clients(
 
     `unseen`: how many clients never train, or their share if below 1; they are the last ones. `validation`: the share
     of each client's samples, class by class, that is held out. The test parts are disjoint; see `divide`. With
-    `Natural` or `Given` and the same people in the test set, all clients keep their own test samples, and with `Listed`
-    those of their own that were held out. A `Saved` split is taken as it is, and `unseen` and `validation` may only be
-    0 or the values that it was made with. Without a number of clients, all that a splitter knows of are taken.
+    `Natural` or `Given`, and owners of the test samples, all clients keep their own, and with `Listed` those of their
+    own that were held out; a named data set's are divided if other people wrote all of them, as in MNIST. A `Saved`
+    split is taken as it is, and `unseen` and `validation` may only be 0 or the values that it was made with. Without a
+    number of clients, all that a splitter knows of are taken.
     """
     _refuse_others(dataset, splitter)
     if clients is not None and (not isinstance(clients, Integral) or isinstance(clients, bool)):
@@ -189,7 +190,9 @@ def _owners(splitter: Splitter, dataset: Dataset, parts: list[np.ndarray]) -> tu
             f"{dataset.name}: each client that the data name has one sample alone, and nothing to be tested on: name a "
             "column whose values come several times (--client-column), or give test samples."
         )
-    return names, [np.flatnonzero(held == owner) for owner in owners] if known else []
+    if not known and dataset.name in SOURCES:
+        return names, []
+    return names, [np.flatnonzero(held == owner) for owner in owners]
 
 
 def _refuse_others(dataset: Dataset, splitter: Splitter) -> None:
