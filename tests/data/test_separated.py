@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 from apiece.data.columns import Columns
@@ -38,6 +39,82 @@ def test_the_first_look_and_the_run_refuse_the_same(text, said, tmp_path: Path):
         with pytest.raises(UserError, match=rf"own\.csv.*{re.escape(said)}[^\n]*\.$"):
             look()
     assert csv.field_size_limit() == 131_072
+
+
+@pytest.mark.parametrize("words, found", [
+    (["train", "val", "test"], "'val'"), (["train", "test", ""], "''"), (["Train", "Test"], "'Test', 'Train'"),
+    (["0", "1"], "'0', '1'"), ([f"{i}.5" for i in range(5)], "'0.5', '1.5', '2.5', ..."),
+], ids=lambda value: value[0])  # fmt: skip
+def test_other_words_of_the_split_are_refused(words, found, tmp_path: Path):
+    rows = [f"{row},{words[i % len(words)]}" for i, row in enumerate(ROWS.splitlines())]
+    (tmp_path / "own.csv").write_text("\n".join(["x,z,label,split", *rows]))
+    pandas.read_csv(tmp_path / "own.csv").to_parquet(tmp_path / "own.parquet")
+    for path in (tmp_path / "own.csv", tmp_path / "own.parquet"):
+        for look in (from_table, glance):
+            with pytest.raises(UserError, match="column 'split': it says by the words 'train' and 'test' which rows"):
+                look(path, Columns())
+    with pytest.raises(UserError, match=re.escape(f"and has {found}: write these two")):
+        from_table(tmp_path / "own.csv")
+
+
+@pytest.mark.parametrize("roles", [{"target": "split"}, {"client": "split"}, {"input": ("x", "split")}], ids=str)
+def test_a_column_split_with_another_role_marks_no_test_rows(roles, tmp_path: Path):
+    rows = [f"{row},{('here', 'test', 'there')[i % 3]}" for i, row in enumerate(ROWS.splitlines())]
+    (tmp_path / "own.csv").write_text("\n".join(["x,z,label,split", *rows]))
+    columns = Columns(**{"input": ("x",)} | roles)
+    assert from_table(tmp_path / "own.csv", columns).held is not None  # a fifth of all rows
+    assert glance(tmp_path / "own.csv", columns).rows == 30
+
+
+OWNERS = {  # as they are written -> the clients' names
+    "zeros": (["01", "1", "2"], ["01", "1", "2"]),
+    "codes": (["007", "012"], ["007", "012"]),
+    "versions": (["1.10", "2", "1.1"], ["1.1", "1.10", "2"]),
+    "numbers": (["10", "9", "-1"], ["-1", "9", "10"]),
+    "spaces": ([" 1", "1", "2 "], ["1", "2"]),
+    "fractions": (["2.0", "10.0"], ["2.0", "10.0"]),
+    "truth": (["True", "False"], ["False", "True"]),
+    "TRUTH": (["TRUE", "false"], ["TRUE", "false"]),
+    "long": (["18446744073709551616", "18446744073709551617"], ["18446744073709551616", "18446744073709551617"]),
+    "days": (["2024-01-02", "2024-01-01"], ["2024-01-01", "2024-01-02"]),
+}
+
+
+@pytest.mark.parametrize("words, names", OWNERS.values(), ids=OWNERS)
+def test_owners_are_what_is_written(words, names, tmp_path: Path):
+    rows = [f"{row},{words[i % len(words)]}" for i, row in enumerate(ROWS.splitlines())]
+    (tmp_path / "own.csv").write_text("\n".join(["x,z,label,who", *rows]))
+    found = from_table(tmp_path / "own.csv", Columns(client="who")).natural_train
+    assert found is not None and [str(name) for name in np.unique(found)] == names
+
+
+LABELS = {  # as they are written -> the names of 0, 1, ...
+    "codes": (["1", "01", "10"], ["01", "1", "10"], "classification"),
+    "padded": (["10", "02", "01"], ["01", "02", "10"], "classification"),
+    "numbers": (["10", "9", "0"], [0, 9, 10], "classification"),
+    "with gaps elsewhere": (["2.0", "10.0", "2"], [2, 10], "classification"),
+    "spaces": ([" 2", "10", "2"], [2, 10], "classification"),
+    "truth": (["True", "False"], [False, True], "classification"),
+    "below zero": (["-1", "1", "0"], [-1, 0, 1], "classification"),
+}
+
+
+@pytest.mark.parametrize("words, known, task", LABELS.values(), ids=LABELS)
+def test_labels_that_are_codes_are_what_is_written_and_numbers_keep_their_order(words, known, task, tmp_path: Path):
+    rows = [f"{i % 7},{i % 5}.5,{words[i % len(words)]}" for i in range(30)]
+    (tmp_path / "own.csv").write_text("\n".join(["x,z,label", *rows]))
+    found = from_table(tmp_path / "own.csv")
+    assert found.known is not None and found.known.tolist() == known
+    assert glance(tmp_path / "own.csv", Columns()).task == task
+
+
+def test_targets_with_zeros_in_front_are_amounts_where_this_is_said(tmp_path: Path):
+    rows = [f"{i % 7},{i % 5}.5,{i:03}" for i in range(30)]
+    (tmp_path / "own.csv").write_text("\n".join(["x,z,label", *rows]))
+    found = from_table(tmp_path / "own.csv", Columns(task="regression"))
+    assert found.targets_train is not None and found.targets_train.dtype == np.float64
+    (tmp_path / "own.csv").write_text("\n".join(["x,z,label", *rows, "1,2,007.5"]))  # a fraction is no code
+    assert from_table(tmp_path / "own.csv").task == "regression"
 
 
 @pytest.mark.parametrize("text, first", [

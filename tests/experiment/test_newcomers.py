@@ -13,7 +13,7 @@ from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.errors import UserError
 from apiece.experiment.newcomer import newcomer
-from apiece.experiment.personalize import Served
+from apiece.experiment.personalize import Served, opened
 
 TABLE = {"data": "run.csv", "target_column": "cost", "client_column": "site", "split": "natural", "model": "mlp"}
 ROWS = [f"{20 + i % 7},{'AB'[i % 2]},{i % 5 / 5},{'xy'[i % 2]}" for i in range(40)]
@@ -38,6 +38,33 @@ def test_text_that_the_run_does_not_know_is_told(here, caplog):
     pool, _ = newcomer(assemble(Config(**TABLE)), Path("new.csv")).pool
     assert "'ward': the run's own data have no Z, which counts as none of their texts (1 of 2 rows)" in caplog.text
     assert pool.shape == (2, 3) and pool[0, 1:].tolist() == [0, 0] and pool[1, 1:].tolist() == [1, 0]
+
+
+def test_labels_that_are_codes_are_known_by_what_is_written(here):
+    """A new client's file of 10 and 11 alone has no code in it, and its labels are the run's texts all the same."""
+    rows = [f"{20 + i % 7},{('01', '1', '10', '11')[i % 4]},{'xy'[i % 2]}" for i in range(40)]
+    Path("run.csv").write_text("\n".join(["age,code,site", *rows]))
+    experiment = assemble(Config(data="run.csv", target_column="code", client_column="site", model="mlp"))
+    Path("new.csv").write_text("age,code\n30,10\n31,11\n32,10")
+    assert newcomer(experiment, Path("new.csv")).pool[1].tolist() == [2, 3, 2]
+    Path("new.csv").write_text("age,code\n30,01\n31,1\n32,10")
+    assert newcomer(experiment, Path("new.csv")).pool[1].tolist() == [0, 1, 2]
+    Path("new.csv").write_text("age,code\n30,12\n31,11")
+    with pytest.raises(UserError, match="'12' is no known label; allowed: 01, 1, 10, 11"):
+        newcomer(experiment, Path("new.csv"))
+    Path("new.csv").write_text("age,code,split\n30,10,train\n31,11,val\n32,10,test")
+    with pytest.raises(UserError, match="new.csv, column 'split': it says by the words 'train' and 'test'"):
+        newcomer(experiment, Path("new.csv"))
+
+
+def test_the_rows_of_a_file_that_are_held_out_are_found_again(here):
+    """As the page of run folders says: a mask of all rows, true for the test samples, which are in their order."""
+    words = "--data run.csv --target-column cost --client-column site --rounds 1 --steps 1 --out one"
+    assert cli("run", *words.split()).code == 0
+    data = opened(Path("one")).dataset
+    assert data is not None and data.held is not None and data.targets_test is not None
+    written = np.array([float(row.split(",")[2]) for row in ROWS])
+    assert len(data.held) == 40 and np.array_equal(written[data.held], data.targets_test)
 
 
 def test_files_of_another_kind_are_refused_by_what_the_run_reads(here):

@@ -210,7 +210,10 @@ def listed(known: np.ndarray) -> str:
 
 
 def numbered(y: np.ndarray, known: np.ndarray, where: str) -> np.ndarray:
-    """The number of each label among the known ones; UserError for any other label."""
+    """The number of each label among the known ones; UserError for any other label. Where these are texts, as codes
+    such as 007 are, a number is read as its text.
+    """
+    y = y.astype(str) if sound.texts(known) and not sound.texts(y) else y
     number = {label: i for i, label in enumerate(known.tolist())}
     strange = next((label for label in y.tolist() if label not in number), None)
     if strange is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from apiece.errors import UserError, nearest
 TARGETS = ("label", "fine_label", "labels", "target", "targets", "y")  # usual names, the most usual first
 CLIENTS = ("client", "client_id", "writer_id", "user_id", "user")
 PREPARATION = "preparation.json"  # a run's own copy of how its table became numbers
-SPLIT = "split"  # in this column, the word "test" marks test rows
+SPLIT, WORDS = "split", ("train", "test")  # the column that says which rows are for testing, and its words
 MOST = 1000  # categories of one column that may become as many columns
 ODD = 0.1  # the share of words among a column's different values up to which it was meant to be of numbers
 FEW = 20  # up to so many, a column of text may have as many different words as it likes
@@ -107,6 +107,22 @@ def incomplete(where: str, what: str, gaps: int, rows: int, first: str, cell: st
         f"{where}: {what}, is missing in {gaps:,} of {rows:,} rows, first in {first}{read}: fill these rows, or drop "
         "them."
     )
+
+
+def refuse_words(where: str, words: Iterable[str]) -> None:
+    """Raise UserError if the column `split` has another word than train and test, or a gap, which is ""."""
+    if odd := sorted({*words}.difference(WORDS)):
+        found = ", ".join(map(repr, odd[:3])) + (", ..." if len(odd) > 3 else "")
+        raise UserError(
+            f"{where}, column {SPLIT!r}: it says by the words 'train' and 'test' which rows are for testing, and has "
+            f"{found}: write these two, drop the other rows, or rename the column if it is an input."
+        )
+
+
+def coded(words: Collection[str]) -> bool:
+    """Whether a column's cells are whole numbers of which some are written as codes are, 007 or 01."""
+    cells = [word.strip() for word in words]
+    return all(cell.isdecimal() for cell in cells) and any(cell[0] == "0" != cell for cell in cells)
 
 
 def no_numbers(words: Collection[str]) -> list[str]:

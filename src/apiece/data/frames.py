@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections import deque
 from dataclasses import replace
 from numbers import Number
 from pathlib import Path
@@ -16,6 +15,7 @@ from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays, listed, unread
 from apiece.data.columns import (
     EVERYTHING,
+    FEW,
     LEAVE,
     SPLIT,
     Chosen,
@@ -23,10 +23,11 @@ from apiece.data.columns import (
     chosen,
     incomplete,
     refuse_columns,
+    refuse_words,
 )
 from apiece.data.preparing import UNKNOWN, Part, Preparation, refuse_many
-from apiece.data.separated import rows_of
-from apiece.errors import UserError, with_extra
+from apiece.data.separated import table_of
+from apiece.errors import UserError
 
 LISTS = (list, tuple, np.ndarray)
 DATES = (datetime.date, datetime.time, datetime.timedelta)
@@ -36,9 +37,9 @@ def from_table(path: str | Path, columns: Columns = EVERYTHING) -> Dataset:
     """A .parquet or .csv table: one row a sample, a label column, and a client column if the samples have owners.
 
     All other columns are features: numbers, lists of numbers, or text. In a column `split`, the word "test" marks test
-    rows.
+    rows, and "train" the others.
     """
-    return from_frame(_table(Path(path)), Path(path).stem, columns, str(path))
+    return from_frame(table_of(Path(path), columns), Path(path).stem, columns, str(path))
 
 
 def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str = "", test: Any = None) -> Dataset:
@@ -61,14 +62,16 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
     if not len(table):
         raise UserError(f"{where}: the table has no row: give one for each sample.")
     roles = chosen(where, table.columns.to_list(), columns, beside=() if test is not None else (SPLIT,))
-    test_rows = _marked(table, roles) if test_rows is None else test_rows
+    test_rows = _marked(where, table, roles) if test_rows is None else test_rows
     y, natural = column_of(where, table, roles.target), None
     if roles.client is not None:
         natural = column_of(where, table, roles.client, owners=True)
         if columns.client and (gone := np.flatnonzero(table[roles.client].isna())).size:
             what = f"{roles.client}, which names the client"
-            raise incomplete(where, what, gone.size, len(table), f"row {gone[0] + 1}")
+            raise incomplete(where, what, gone.size, len(table), f"row {gone[0]} (counted from 0)")
     kinds = {name: _kind(where, table[name]) for name in roles.input}
+    if not columns.input:
+        _tell_numbers_of_rows(where, table, roles.input)
     if not _wanted(table, kinds, columns):
         return _parts(name, _features(where, table, roles.input), y, natural, test_rows, columns.task)
     data = _parts(name, unread(len(table)), y, natural, test_rows, columns.task)
@@ -88,10 +91,10 @@ def samples_of(path: Path, columns: Columns, made: Preparation | None) -> dict[s
     """The arrays x_train, y_train, and x_test, y_test if its column `split` marks any, of another client's table, read
     as a run read its own. All are one client's, whom the table need not name.
     """
-    where, table = str(path), plain(_table(path))
+    where, table = str(path), plain(table_of(path, columns))
     columns = columns if columns.client in table.columns else columns._replace(client=None)
     roles = chosen(where, table.columns.to_list(), columns, beside=(SPLIT,))
-    marked = _marked(table, roles)
+    marked = _marked(where, table, roles)
     test = np.zeros(len(table), dtype=bool) if marked is None else marked
     y = column_of(where, table, roles.target)
     if made is None:
@@ -115,11 +118,22 @@ def _tell_strangers(where: str, table: Any, made: Preparation, x: np.ndarray) ->
             )  # fmt: skip
 
 
-def _marked(table: Any, roles: Chosen) -> np.ndarray | None:
-    """The mask of the rows that the column `split` marks for testing; None if it is absent or an input."""
-    if SPLIT not in table.columns or SPLIT in roles.input:
+def _tell_numbers_of_rows(where: str, table: Any, names: list[str]) -> None:
+    """Warn of columns that most likely number the rows, as the index does that pandas writes into a .csv."""
+    whole = [name for name in names if table[name].dtype.kind in "iu" and FEW < len(table) == table[name].nunique()]
+    if whole:
+        logging.getLogger(__name__).warning(
+            "%s: %s has another whole number in each row: if it numbers the rows, %s.", where, ", ".join(whole), LEAVE
+        )
+
+
+def _marked(where: str, table: Any, roles: Chosen) -> np.ndarray | None:
+    """The mask of the rows that the column `split` marks for testing; None if it is absent or has another role."""
+    if SPLIT not in table.columns or SPLIT in (*roles.input, roles.target, roles.client):
         return None
-    return (table[SPLIT] == "test").to_numpy(dtype=bool)
+    words = np.where(table[SPLIT].isna(), "", table[SPLIT].astype(str))
+    refuse_words(where, words)
+    return words == "test"
 
 
 def is_frame(data: Any) -> bool:
@@ -281,16 +295,3 @@ def _parts(
         return from_arrays(name, x, y, natural_train=natural, task=task)
     owners = (None, None) if natural is None else (natural[~test], natural[test])
     return from_arrays(name, x[~test], y[~test], x[test], y[test], *owners, task=task)
-
-
-def _table(path: Path) -> Any:
-    if path.suffix == ".csv":  # pandas renames columns, and takes a row with a cell too many in ways of its own
-        deque(rows_of(path), maxlen=0)
-    try:
-        import pandas
-
-        return (pandas.read_parquet if path.suffix == ".parquet" else pandas.read_csv)(path)
-    except ImportError as error:
-        raise UserError(f"{path}: {error.name} is needed to read it: {with_extra('data')}.") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: is no {path.suffix} table: {str(error).splitlines()[0]}.") from error

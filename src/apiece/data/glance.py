@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from apiece.data.columns import ODD, SPLIT, Columns, chosen, incomplete, like_free_text
+from apiece.data.columns import ODD, SPLIT, Columns, chosen, coded, incomplete, like_free_text, refuse_words
 from apiece.data.separated import rows_of
 from apiece.errors import UserError, with_extra
 
@@ -84,7 +84,7 @@ class Glance(NamedTuple):
         """
         from apiece.data.tasks import whole_amounts
 
-        if not self.target.number or any(map(_is_truth, self.target.values)):
+        if not self.target.number or coded(self.target.values) or any(map(_is_truth, self.target.values)):
             return "classification"
         numbers = sorted(map(float, self.target.values))
         whole = all(number.is_integer() for number in numbers)
@@ -160,6 +160,8 @@ def glance(path: Path, columns: Columns) -> Glance:
         raise UserError(f"{where}: the table has no row: give one for each sample.")
     cells = {name: [row[place] if place < len(row) else "" for _, row in found] for place, name in enumerate(names)}
     columns_of = {name: _column(name, own) for name, own in cells.items()}
+    if SPLIT in names and SPLIT not in (*roles.input, roles.target, roles.client):
+        refuse_words(where, cells[SPLIT])
     target, client = columns_of[roles.target], None if roles.client is None else columns_of[roles.client]
     for what, column in (("is predicted", target), ("names the client", client)):
         if column is not None and column.gaps:

@@ -1,4 +1,4 @@
-"""The rows of a .csv file, as a first look at it and the reading of it for a run both take them."""
+"""Tables in files: the rows of a .csv, as a first look and a run both take them, and what is read as a frame."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import csv
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from apiece.data.columns import refuse_names
-from apiece.errors import UserError
+from apiece.data.columns import CLIENTS, TARGETS, Columns, coded, refuse_names
+from apiece.data.tasks import REAL
+from apiece.errors import UserError, with_extra
 
 END = "\x1e"  # read behind the file: a row of its own, unless a double quote is still open
 LONGEST = 1 << 30  # characters of a cell; the csv module takes fewer unless it is told
@@ -56,3 +58,48 @@ def rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(usual)
     if not names:
         raise UserError(f"{where}: the file is empty: give a line of names, and one row for each sample.")
+
+
+def table_of(path: Path, columns: Columns) -> Any:
+    """A .parquet or .csv file as a frame of pandas. Owners and labels of a .csv are text where a number would not say
+    how they are written. Raises UserError for a file that is no such table.
+    """
+    text = [] if path.suffix == ".parquet" else _texts(path, columns)
+    try:
+        import pandas
+
+        if path.suffix == ".parquet":
+            return pandas.read_parquet(path)
+        return pandas.read_csv(path, dtype=dict.fromkeys(text, object))
+    except ImportError as error:
+        raise UserError(f"{path}: {error.name} is needed to read it: {with_extra('data')}.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is no {path.suffix} table: {str(error).splitlines()[0]}.") from error
+
+
+def _texts(path: Path, columns: Columns) -> list[str]:
+    """Those of the columns of owners and labels that are read as text: owners that are no numbers as programs write
+    them, and labels that are codes. All rows of the file are looked at, for pandas renames columns, and takes a row
+    with a cell too many in ways of its own.
+    """
+    rows = rows_of(path)
+    _, names = next(rows)
+    client, target = columns.client or CLIENTS[0], columns.target or TARGETS[0]
+    cells = {name: set[str]() for name in (client, target) if name in names}
+    places = [(names.index(name), own) for name, own in cells.items()]
+    for _, row in rows:
+        for place, own in places:
+            own.add(row[place] if place < len(row) else "")
+    text = [client] if client in cells and not _are_numbers(cells[client]) else []
+    return [*text, target] if target in cells and columns.task not in REAL and coded(cells[target]) else text
+
+
+def _are_numbers(cells: set[str]) -> bool:
+    """Whether cells are numbers that are written as a program writes them, so that no two of them are one."""
+    for kind in (int, float):
+        try:
+            if all(str(kind(cell)) == cell.strip() for cell in cells):
+                return True
+        except ValueError:
+            pass
+    return False
