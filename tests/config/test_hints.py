@@ -49,6 +49,52 @@ def test_what_was_read_is_said_with_the_numbers_of_the_labels(tmp_path, capsys):
     assert "your data" not in said(capsys, **few, progress=False)[1]
 
 
+def test_numbers_that_became_others_are_told_once(tmp_path, capsys, caplog):
+    x, y = torch.randn(30, 4), torch.arange(30) % 3 + 1
+    assert "of shape 4, 3 classes; 3 clients" in said(capsys, data=(x, y), clients=3)[1]
+    assert caplog.text.count("the labels 1, 2, 3 are numbered 0 to 2") == 1
+    (tmp_path / "own.jsonl").write_text("".join(f'{{"text": "t {i}", "label": {i % 2 + 1}}}\n' for i in range(30)))
+    told = said(capsys, data=str(tmp_path / "own.jsonl"), model="opt(length=8, hidden=8, layers=1)", clients=3)[1]
+    assert "own: 24 training and 6 held-out test samples of shape 8, 2 classes (1 is 0, 2 is 1); 3 cl" in told
+
+
+def test_a_hospital_that_only_tests_is_told_and_is_no_clients_own(tmp_path, capsys):
+    rows = [f"{'uvw'[i % 3]},{i % 7},{WORDS[i % 5 % 3]},{'test' if i % 3 == 2 else 'train'}" for i in range(60)]
+    (tmp_path / "own.csv").write_text("\n".join(["hospital,age,ill,split", *rows]))
+    columns = {"target_column": "ill", "client_column": "hospital"}
+    run, told = said(capsys, data=str(tmp_path / "own.csv"), **columns)
+    only = "owners who have test samples (20) and none to train on, which count in the global metrics alone: 'w'."
+    assert only in told
+    assert "no test sample, which are in no mean over clients: 'u', 'v' (of 2 clients)." in told
+    assert run.accuracy == {} and 0 <= run.metrics[-1]["global_accuracy"] <= 1
+    (tmp_path / "own.csv").write_text("\n".join(["hospital,age,ill,split", *rows, "u,3,flu,test"]))
+    folders.say_once.cache_clear()
+    run, told = said(capsys, data=str(tmp_path / "own.csv"), **columns)
+    assert only in told and [*run.accuracy] == ["u"]
+    folders.say_once.cache_clear()
+    assert only not in said(capsys, data=str(tmp_path / "own.csv"), **columns, split="iid", clients=2)[1]
+
+
+def test_a_column_that_numbers_the_rows_is_told(tmp_path, capsys, caplog):
+    rows = [f"{i},{i % 7},{WORDS[i % 3]}" for i in range(60)]
+    (tmp_path / "own.csv").write_text("\n".join([",age,ill", *rows]))
+    settings = {"data": str(tmp_path / "own.csv"), "target_column": "ill", "clients": 3, "split": "iid"}
+    said(capsys, **settings, prepare="onehot")
+    assert "Unnamed: 0 has another whole number in each row: if it numbers the rows, leave it out" in caplog.text
+    caplog.clear()
+    said(capsys, **settings, input=["Unnamed: 0", "age"])  # who names the columns has decided
+    assert "has another whole number" not in caplog.text
+
+
+def test_rows_that_were_copied_are_told(tmp_path, capsys):
+    rows = [f"{i / 7},{WORDS[i % 3]}" for i in range(40)]
+    settings = {"data": str(tmp_path / "own.csv"), "target_column": "ill", "clients": 3, "split": "iid"}
+    (tmp_path / "own.csv").write_text("\n".join(["age,ill", *rows, *rows]))
+    assert "of the 16 test samples are among the training samples, too: if rows were" in said(capsys, **settings)[1]
+    (tmp_path / "own.csv").write_text("\n".join(["age,ill", *rows, *rows[:9]]))
+    assert "are among the training samples" not in said(capsys, **settings)[1]
+
+
 def test_a_column_of_names_that_became_as_many_columns_is_told(tmp_path, capsys):
     rows = [f"patient {i},{i % 7},{WORDS[i % 3]}" for i in range(60)]
     (tmp_path / "own.csv").write_text("\n".join(["who,age,ill", *rows]))
@@ -118,7 +164,7 @@ def test_a_word_among_numbers_and_an_owner_who_is_missing_are_named(tmp_path):
     settings = {"data": str(tmp_path / "own.csv"), "target_column": "ill", "clients": 2, "split": "iid"}
     with pytest.raises(UserError, match=r"'dose': it is read as text, .*: mend ('n/a\?'|that of a test row), or"):
         federate(**SMALL | settings, input=["dose"])
-    with pytest.raises(UserError, match="site, which names the client, is missing in 1 of 90 rows, first in row 6"):
+    with pytest.raises(UserError, match=r"site, which names .* missing in 1 of 90 rows, first in row 5 \(counted"):
         federate(**SMALL | settings, input=["row"], client_column="site")
     texts = [f"2024-{i},p{i},{WORDS[i % 3]}" for i in range(90)]
     (tmp_path / "own.csv").write_text("\n".join(["day,id,ill", *texts]))

@@ -16,6 +16,7 @@ from apiece.data.catalog import OWN, SOURCES
 from apiece.data.columns import LEAVE, ODD, like_free_text, no_numbers
 from apiece.data.federation import Federation
 from apiece.data.preparing import told
+from apiece.data.sound import texts
 from apiece.data.sources import TABLES
 from apiece.data.tasks import AUTO, REAL
 from apiece.vector.metrics import BUILT_IN, USUAL
@@ -47,11 +48,12 @@ def hints(experiment: Any) -> list[str]:
 
 def of_data(experiment: Any, data: Dataset) -> list[str]:
     """What looks mistaken in a user's own data, and in how they become clients."""
+    rows = almost_numbers(data), free_text(data), copies(data)
     if experiment.config.split.partition("(")[0] not in BY_DATA:
-        return [almost_numbers(data), free_text(data), unused_owners(experiment, data)]
+        return [*rows, unused_owners(experiment, data)]
     clients = experiment.federation
-    owned = single_samples(clients), few_tests(experiment), lonely_classes(data, experiment.split)
-    return [almost_numbers(data), free_text(data), left_out(experiment, data), *owned]
+    owners = left_out(experiment, data), only_tested(data), single_samples(clients), few_tests(experiment)
+    return [*rows, *owners, lonely_classes(data, experiment.split)]
 
 
 def _own(experiment: Any) -> Dataset | None:
@@ -73,7 +75,8 @@ def read(experiment: Any) -> str:
     text = f"{name}: {len(data.x_train)} training and {len(data.x_test)} {test} samples of shape {shape}"
     if data.targets_train is None:
         known = [] if data.known is None else data.known.tolist()
-        numbers = "" if known == list(range(len(known))) else f" ({_numbers(known)})"
+        warned = data.known is not None and not (data.text or texts(data.known))  # as the data became numbers
+        numbers = "" if warned or known == list(range(len(known))) else f" ({_numbers(known)})"
         text += f", {data.classes} classes{numbers}"
     split = "a split of your own" if experiment.config.split == OWN else f"the split {experiment.config.split}"
     return f"{text}; {len(experiment.federation.names)} clients by {split}."
@@ -115,6 +118,20 @@ def left_out(experiment: Any, data: Dataset) -> str:
     return f"the data have {there} clients, and {taken} take part: leave clients out for all."
 
 
+def only_tested(data: Dataset) -> str:
+    """That some owners have test samples and none to train on, which are no client's then; "" if there are none."""
+    if data.natural_train is None or data.natural_test is None:
+        return ""
+    held = data.natural_test.astype(str)
+    others = ~np.isin(held, data.natural_train.astype(str))
+    if not others.any():
+        return ""
+    return (
+        f"owners who have test samples ({others.sum()}) and none to train on, which count in the global metrics alone: "
+        f"{_names(np.unique(held[others]).tolist())}."
+    )
+
+
 def almost_numbers(data: Dataset) -> str:
     """A warning about a column of numbers that was read as text, since a few of its cells are none; "" otherwise."""
     for part in data.preparation.parts if data.preparation is not None else ():
@@ -140,6 +157,23 @@ def free_text(data: Dataset) -> str:
                 f"name, a date or free text, {LEAVE}."
             )
     return ""
+
+
+def copies(data: Dataset) -> str:
+    """A warning about samples [n, d] where most of the test samples are training samples, too; "" otherwise."""
+    if data.text or data.x_train.ndim != 2:
+        return ""
+    there, here = (
+        [hash(row.tobytes() + label.tobytes()) for row, label in zip(x, y, strict=True)]
+        for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test))
+    )
+    found = sum(map({*there}.__contains__, here))
+    if found <= len(here) / 2:
+        return ""
+    return (
+        f"{found} of the {len(here)} test samples are among the training samples, too: if rows were copied, drop the "
+        "copies, for what is measured on them says nothing of new samples."
+    )
 
 
 def single_samples(clients: Any) -> str:

@@ -80,6 +80,7 @@ def from_jsonl(
         targets_train=train.targets,
         targets_test=held.targets,
         known=known,
+        held=test if parts is None and predicts == "label" else None,
     )
 
 
