@@ -66,6 +66,32 @@ def test_patterns():
             space.select(wrong)
 
 
+class Filtered(nn.Module):
+    """A fixed bank of filters [3, 2, 3, 3] in a buffer, before a trained layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("bank", torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(0)))
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.head(nn.functional.conv2d(x, self.bank).flatten(1))
+
+
+def test_a_buffer_of_four_dimensions_that_no_call_changes_stays_as_it_is():
+    space, x = Space(Filtered()), torch.randn(5, 2, 4, 4, generator=torch.Generator().manual_seed(1))
+    theta, buffers = space.ravel(), space.ravel_buffers()
+    assert torch.equal(space.training_outputs(theta, x, buffers)[1], buffers)
+    assert torch.equal(space.state_dict(theta, buffers)["bank"], Filtered().bank)
+
+
+def test_statistics_without_parameters_are_those_of_the_layer_before_them():
+    parts = [nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, affine=False), nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, affine=False)]
+    space = Space(nn.Sequential(*parts, nn.Flatten(), nn.Linear(16, 3)))
+    first, second = (space.select_buffers(pattern).tolist() for pattern in ("0.*", "2.*"))
+    assert first == [True] * 6 + [False] * 8 and second == [False] * 6 + [True] * 8
+
+
 def test_a_convolution_lies_channels_last_and_comes_back():
     space, net = Space(Normed(), dtype=torch.float64), Normed().double()
     theta = space.ravel()

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from apiece.errors import UserError
 from apiece.system.typed import map_tree
 from apiece.vector.groups import BATCH_NORMS
-from apiece.vector.layout import Entry, views
+from apiece.vector.layout import Entry, channels_last, views
 from apiece.vector.watched import ChangesInputs, Watched, memory, uncompiled
 
 MODES = ("train", "evaluate")
@@ -74,8 +74,8 @@ class Calls:
                 out = map_tree(self._widened, _called(module, x))
         if not self.buffers:
             return out, buffers
-        owners = self._copies()["buffers", mode]
-        return out, torch.cat([owner._buffers[key].reshape(-1) for slots in owners for owner, key in slots[:1]])
+        moved = [owner._buffers[key] for slots in self._copies()["buffers", mode] for owner, key in slots[:1]]
+        return out, torch.cat([channels_last(buffer).reshape(-1) for buffer in moved])
 
     def _widened(self, leaf: Any) -> Any:
         return leaf.to(self.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf

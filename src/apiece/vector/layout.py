@@ -69,10 +69,17 @@ def layers_of(named: Sequence[tuple[str, Tensor]], starts: Any) -> dict[int, int
     return {key: numbers[layer] for key, layer in last.items()}
 
 
-def layers_of_owners(named: Sequence[tuple[str, Tensor]], parameters: list[Entry]) -> dict[int, int]:
-    """The number of each buffer's group of layers, by its id: that of its owner's last parameter."""
+def layers_of_owners(
+    named: Sequence[tuple[str, Tensor]], parameters: list[Entry], modules: Iterable[str]
+) -> dict[int, int]:
+    """The number of each buffer's group of layers, by its id: that of its owner's last parameter, or, if the owner has
+    no parameters, as a BatchNorm may have none, that of the module before it. `modules` are all names, in their order.
+    """
     last = {owner(name): e.layer for e in parameters for name in e.aliases}
-    return {id(tensor): last.get(owner(name), 0) for name, tensor in reversed(named)}
+    layer, layers = 0, dict[str, int]()
+    for module in modules:
+        layer = layers[module] = last.get(module, layer)
+    return {id(tensor): layers.get(owner(name), 0) for name, tensor in reversed(named)}  # a first name is in `modules`
 
 
 def entries_of(named: Sequence[tuple[str, Tensor]], layers: dict[int, int]) -> list[Entry]:

@@ -75,7 +75,8 @@ class Space:
             raise UserError("the model has no trainable parameter: give one with requires_grad=True.")
         self.at_rest = [name for name, part in parts_of(self.module) if is_frozen_batch_norm(part)]
         stored = [(n, b) for n, b in self.module.named_buffers(remove_duplicate=False) if self._moves(n, b)]
-        self.buffers = entries_of(stored, layers_of_owners(stored, self.parameters))
+        modules = [name for name, _ in parts_of(self.module)]
+        self.buffers = entries_of(stored, layers_of_owners(stored, self.parameters, modules))
         self.size = sum(e.size for e in self.parameters)
         self.buffer_size = sum(e.size for e in self.buffers)
         self._sizes = [e.size for e in self.parameters]
