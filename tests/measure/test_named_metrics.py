@@ -68,6 +68,18 @@ def test_of_classes():
     assert found["auroc"] == pytest.approx(np.mean(areas))
 
 
+def test_the_area_of_classes_ranks_confident_scores():
+    """Also where softmax in float32, or in float64, is 1; and equal odds are ties wherever their scores stand."""
+    y = torch.arange(10) // 5
+    for gap in (18.0, 2000.0):
+        ranked = torch.stack([torch.zeros(10), gap + torch.arange(10.0)], 1)
+        assert of(CLASSES, ranked, y)["auroc"] == of(CLASSES, -ranked, 1 - y)["auroc"] == 1
+        three = torch.cat([ranked, torch.full((10, 1), -5000.0)], 1)
+        assert of(CLASSES, three, y)["auroc"] == 1
+    ties = torch.tensor([[0.0, 1.0], [7.0, 8.0], [1.0, 0.0], [8.0, 7.0]])
+    assert of(CLASSES, ties, torch.tensor([0, 1, 0, 1]))["auroc"] == 0.5
+
+
 def test_of_several_labels():
     outputs, y = drawn(N, 5).round(decimals=0), whole(2, N, 5).float()  # scores with ties
     found = of(LABELS, outputs, y)

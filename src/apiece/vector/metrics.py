@@ -53,9 +53,17 @@ def mean_f1(counts: Tensor) -> Tensor:
 
 
 def class_auroc(outputs: Any, y: Tensor) -> Tensor:
-    """The mean area under the ROC curve of each class against the others, for scores [n, C] and labels [n]."""
-    found = scores(outputs)
-    return mean_auroc(found.softmax(-1), y[:, None] == torch.arange(found.shape[-1], device=y.device))
+    """The mean area under the ROC curve of each class against the others, for scores [n, C] and labels [n].
+
+    Class c is ranked by log(p_c / (1 - p_c)) in float64, for p = softmax(scores): p itself rounds to ties at 1.
+    """
+    found = scores(outputs).double()
+    found = found - found.amax(-1, keepdim=True)
+    classes = torch.arange(found.shape[-1], device=y.device)
+    highest = found.argmax(-1)[:, None] == classes
+    beside_highest = found.masked_fill(highest, -torch.inf).logsumexp(-1, keepdim=True)
+    others = torch.where(highest, beside_highest, (found.exp().sum(-1, keepdim=True) - found.exp()).log())
+    return mean_auroc(found - others, y[:, None] == classes)
 
 
 def mean_auroc(found: Tensor, true: Tensor) -> Tensor:
