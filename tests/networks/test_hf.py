@@ -1,6 +1,7 @@
 """Models of transformers by name or as they are, and adapters in them: trained, resumed, exported, read by peft."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from apiece.experiment.folders import read_one
 from apiece.experiment.launch import resume
 from apiece.experiment.run import trained
 from apiece.networks.adapters import lora
-from apiece.networks.hf import hf
+from apiece.networks.attention import attention, register
+from apiece.networks.hf import OfTokens, hf
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
@@ -106,6 +108,29 @@ def test_a_model_with_windows_of_its_own_keeps_them(folders):
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folders("mistral", "causal-lm")).eval()
     ids = torch.randint(3, 12, (2, 8))
     assert not ours.mask_is_whole and torch.allclose(ours(ids), theirs(ids).logits, atol=1e-5)
+
+
+def test_a_model_that_caps_its_scores_keeps_its_own_attention():
+    """A cap of 50 does not show in small scores, as new weights give them; it does when they have grown."""
+    register()
+    torch.manual_seed(0)
+    config = transformers.Gemma2Config(vocab_size=12, head_dim=4, pad_token_id=0, use_cache=False, **TINY["llama"])
+    theirs = transformers.Gemma2ForCausalLM(config).eval()
+    ours = OfTokens(deepcopy(theirs), 0, 8)
+    ids = torch.randint(3, 12, (2, 8))
+    for name, p in [*theirs.named_parameters(), *ours.named_parameters()]:
+        if "q_proj" in name or "k_proj" in name:
+            p.data *= 300
+    with torch.no_grad():
+        assert torch.allclose(ours(ids), theirs(input_ids=ids).logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [{"softcap": 50.0}, {"s_aux": torch.zeros(1)}, {"sliding_window": 2}, {"odd": 1}])
+def test_our_attention_refuses_what_it_would_drop(given):
+    q, mask = torch.zeros(1, 1, 3, 2), torch.ones(1, 1, 3, 3, dtype=torch.bool)
+    attention(nn.Identity(), q, q, q, mask, 1.0, use_cache=False, position_ids=mask, odd=None, sliding_window=3)
+    with pytest.raises(TypeError, match="softcap|s_aux|window|odd"):
+        attention(nn.Identity(), q, q, q, mask, 1.0, **given)
 
 
 @pytest.mark.slow
