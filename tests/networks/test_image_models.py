@@ -1,6 +1,7 @@
 """Image classifiers of transformers by name: their processor's pixels, any number of classes, adapters, resumption."""
 
 import json
+import shutil
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,29 @@ def test_pixels_are_those_of_the_models_own_processor(folders, processor):
     theirs = transformers.AutoImageProcessor.from_pretrained(source)
     expected = theirs([Image.fromarray(image) for image in data.x_train], return_tensors="pt")["pixel_values"]
     assert torch.allclose(tensors(data, data.x_train), expected.float(), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"rescale_offset": True, "rescale_factor": 1 / 127.5}, {"do_normalize": False}, {"include_top": False}],
+)
+def test_pixels_of_efficientnet_are_those_of_its_processor(folders, tmp_path, given):
+    """It may divide by the deviation twice, and subtract 1 before the mean."""
+    source = shutil.copytree(folders("vit"), tmp_path / "model")
+    theirs = transformers.EfficientNetImageProcessor(
+        size={"height": 8, "width": 8}, image_mean=MEAN, image_std=STD, **given
+    )
+    theirs.save_pretrained(source)
+    data = fitting_images(Config(**named(str(source))), from_arrays("mine", IMAGES, LABELS), None)
+    expected = theirs([Image.fromarray(image) for image in data.x_train], return_tensors="pt")["pixel_values"]
+    assert torch.allclose(tensors(data, data.x_train), expected.float(), atol=1e-4, rtol=1e-5)
+
+
+def test_a_processor_that_does_more_than_normalize_is_refused(folders, tmp_path):
+    source = shutil.copytree(folders("vit"), tmp_path / "model")
+    transformers.Siglip2ImageProcessor().save_pretrained(source)  # it cuts patches
+    with pytest.raises(UserError, match="its image processor, Siglip2.* does more to pixels"):
+        fitting_images(Config(**named(str(source))), from_arrays("mine", IMAGES, LABELS), None)
 
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])

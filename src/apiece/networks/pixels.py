@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -60,8 +61,29 @@ def pixels(source: str) -> Pixels:
     unit = 255 * (has("rescale_factor") if has("do_rescale") else 1)  # a pixel of [0, 1] as the processor scales it
     mean, std = (has("image_mean"), has("image_std")) if has("do_normalize") else (0.0, 1.0)
     count = channels or (len(mean) if isinstance(mean, (list, tuple)) else 3)
-    center, scale = (tuple(float(v) / unit for v in _each(values, count)) for values in (mean, std))
-    return Pixels(channels, center, scale, bool(has("do_flip_channel_order")), _size(size) or _size(has("size")))
+    offset = 1.0 if has("do_rescale") and has("rescale_offset") else 0.0
+    center, scale = tuple((float(v) + offset) / unit for v in _each(mean, count)), _each(std, count)
+    again = _each(has("image_std") if has("include_top") else 1.0, len(scale))  # EfficientNet divides once more
+    scale = tuple(float(v) * float(w) / unit for v, w in zip(scale, again, strict=True))
+    read = Pixels(channels, center, scale, bool(has("do_flip_channel_order")), _size(size) or _size(has("size")))
+    if count == 3 and not _reads_alike(found, read):
+        raise UserError(
+            f"hf({source!r}): its image processor, {type(found).__name__}, does more to pixels than to subtract a mean "
+            "and to divide by a deviation: normalize the images, and give the model itself to apiece.federate."
+        )
+    return read
+
+
+def _reads_alike(found: Any, read: Pixels) -> bool:
+    """Whether a processor makes of an image of one color what `read` says: no change of size alters such an image."""
+    color = np.array([30, 120, 210], np.uint8)
+    try:
+        made = found(np.tile(color, (64, 64, 1)), return_tensors="pt")["pixel_values"]
+        middle = made[0, :, made.shape[2] // 2, made.shape[3] // 2]
+    except Exception:  # a processor of others may raise anything, or give no pixels
+        return False
+    pixel = (middle.flip(0) if read.backwards else middle) * torch.tensor(read.std) + torch.tensor(read.mean)
+    return torch.allclose(pixel, torch.from_numpy(color) / 255, atol=0.01)
 
 
 def _attribute(found: Any, name: str) -> Any:
