@@ -416,6 +416,29 @@ def test_what_is_no_model_is_measured_client_by_client(algorithm):
     assert not evaluation.by_model and len(result.accuracy) == 6
 
 
+def normed(**more: Any) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, **more), nn.ReLU(), nn.Linear(8, 10))
+
+
+@pytest.mark.parametrize("lift", ["sequential", "vectorized"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedper"])
+@pytest.mark.parametrize(
+    ("module", "buffers"), [(normed(), "drop"), (normed(track_running_stats=False), "average")], ids=["drop", "none"]
+)
+def test_a_model_that_normalizes_by_the_batch_is_measured_on_each_clients_own(module, buffers, algorithm, lift):
+    """Neither on its samples among all others', nor on copies of them that fill up a batch."""
+    settings = SETTINGS | {"algorithm": algorithm, "lift": lift, "clients": 7, "rounds": 2, "buffers": buffers}
+    result = execute(assemble(config(**settings), module=module))
+    place, space, sizes = result.experiment.federation, result.experiment.federated.setup.task.space, set[int]()
+    for client in place.participants:
+        x, y = (leaf[place.test_rows(client)] for leaf in place.test_pool)
+        sizes.add(len(y))
+        theta, buffers_ = space.from_state_dict(result.model(client=client))
+        right = accuracy(space.outputs(theta, x, buffers_), y).double().mean()
+        assert result.accuracy[place.names[client]] == pytest.approx(float(right))
+    assert len(sizes) > 1 and max(sizes) <= 100  # in one pass each
+
+
 def test_who_never_trained_is_trained_for_a_measurement_at_the_end_alone(monkeypatch):
     """Twenty passes over its data: of a hundred clients of whom ten take part, ninety would train at every round's."""
     asked: list[int] = []

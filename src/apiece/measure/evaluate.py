@@ -94,16 +94,21 @@ class Evaluation:
 
     @property
     def uniform(self) -> bool:
-        """Whether every client predicts with the global model."""
+        """Whether every client predicts with the global model, and its outputs for a sample are the same in any batch.
+        """
         personal = self.federated.setup.periods.personal or self.federated.setup.buffer_periods.personal
         plain = not any(p.fills("personal", "predict") for p in self.federated.setup.pieces)
-        return self.federated.setup.broadcast.common and not personal and plain
+        alone = not self.federated.setup.task.space.by_batch
+        return self.federated.setup.broadcast.common and not personal and plain and alone
 
     @property
     def by_model(self) -> bool:
-        """Whether each client's prediction needs only a model, so that one call can evaluate many models."""
+        """Whether each client's prediction needs only a model, so that one call can evaluate many models. It cannot
+        where a model normalizes by the batch: such a call fills up clients' batches to one size.
+        """
         plain = not any(p.fills("predict") or p.without for p in self.federated.setup.pieces)
-        return plain and isinstance(self.federation.test_pool[0], Tensor)
+        alone = not self.federated.setup.task.space.by_batch
+        return plain and alone and isinstance(self.federation.test_pool[0], Tensor)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -25,7 +25,7 @@ from apiece.system.typed import torch_seeded
 from apiece.vector.calls import Calls
 from apiece.vector.groups import Selector, chooser, is_frozen_batch_norm, names_of, parts_of
 from apiece.vector.layout import Entry, channels_last, entries_of, layers_of_owners, owner, views
-from apiece.vector.taken import as_taken, refuse_module
+from apiece.vector.taken import as_taken, is_by_batch, refuse_module
 from apiece.vector.watched import alike
 
 BUFFERS = ("average", "local", "drop")
@@ -69,6 +69,7 @@ class Space:
         whole = dict(self.module.state_dict())
         as_taken(self.module, buffers)
         self._dropped = {name: whole[name] for name in whole.keys() - self.module.state_dict().keys()}
+        self.by_batch = any(is_by_batch(part) for _, part in parts_of(self.module))  # outputs differ by what is beside
         self._names = names_of(self.module)
         self.parameters, self.layers, self.last = self._names[:3]
         if not self.parameters:

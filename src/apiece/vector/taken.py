@@ -32,6 +32,11 @@ def refuse_module(module: nn.Module) -> None:
             )
 
 
+def is_by_batch(part: nn.Module) -> bool:
+    """Whether a part is a BatchNorm without statistics, which normalizes by the batch in evaluation mode too."""
+    return isinstance(part, COUNTING) and part.running_mean is None
+
+
 def as_taken(copied: nn.Module, buffers: str) -> None:
     """Let a copy of a module give dense gradients, and drop its statistics under that policy; UserError for statistics
     that are means over all batches.
