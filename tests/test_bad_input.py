@@ -310,6 +310,26 @@ def test_a_client_that_the_model_cannot_be_trained_on():
     federate(norm, clients=Federation(pool, pool, [torch.arange(8)], [torch.arange(8)], ["one"]), rounds=1, epochs=1)
 
 
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedper", "knn_per"])
+def test_a_client_whose_only_test_sample_the_model_cannot_be_evaluated_on(algorithm):
+    """BatchNorm without statistics takes no batch of one: said before the run. Of 101 samples none is left alone."""
+    norm = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    pool = (torch.from_numpy(X), torch.from_numpy(Y))
+    settings: dict[str, Any] = {"algorithm": algorithm, "rounds": 1, "steps": 1, "batch": 8, "buffers": "drop"}
+
+    def measured(*sizes: int, **other: str) -> dict[str, float]:
+        train, test = torch.arange(60).split(20), torch.arange(101).split(list(sizes))
+        tests = (torch.cat([pool[0], pool[0][:41]]), torch.cat([pool[1], pool[1][:41]]))
+        clients = Federation(pool, tests, list(train), list(test), ["a", "b", "c"])
+        return federate(norm, clients=clients, **settings | other).metrics[-1]
+
+    said = r"^client 'a' has one test sample, and the model cannot be evaluated on a batch of one .*Expected more"
+    with pytest.raises(UserError, match=said):
+        measured(1, 7, 93)
+    assert len({measured(*sizes)["global_loss"] for sizes in ((2, 6, 93), (0, 0, 101))}) == 1
+    measured(1, 7, 93, buffers="average")
+
+
 def test_models_and_losses_that_do_not_fit():
     refused("output has shape [2]", "there are 3 classes", "3 scores", model=nn.Linear(4, 2))
     wide = "begin with a layer that takes as many, as nn.Linear(4, ...)"

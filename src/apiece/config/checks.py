@@ -199,11 +199,18 @@ def _settled(task: Task, theta: torch.Tensor, buffers: torch.Tensor, samples: An
 
 def check_batches(setup: Setup, clients: Any, work: Work) -> None:
     """Raise UserError if no memory holds the numbers of the samples of a client's batches, and where the model takes no
-    batch of one sample, for a client whose work has one, or a piece that makes one.
+    batch of one sample, for a client with one test sample, one whose work has such a batch, or a piece that makes one.
     """
     refuse_too_many_steps(clients, work)
     samples = clients.samples(next(c for c in clients.participants if clients.size(c)))
     x, _ = samples.batch(samples.index.new_zeros(1))
+    try:
+        with tried("the model cannot be evaluated on a batch of one sample"):
+            setup.task.space.outputs(setup.initial, x, setup.initial_buffers)
+    except UserError as error:
+        for client, name in enumerate(clients.names):
+            if clients.test_size(client) == 1:
+                raise UserError(f"client {name!r} has one test sample, and {error}") from None
     try:
         with tried("the model cannot be trained on a batch of one sample"):
             passes = setup.task.stream().within(setup.task.space.training_outputs)

@@ -76,7 +76,9 @@ def score(
     rows: Tensor,
     threads: Parallel | None = None,
 ) -> Scores:
-    """The scores and loss of a predictor on these rows of a pool, in pieces of CHUNK samples or TOKENS tokens."""
+    """The scores and loss of a predictor on these rows of a pool, in pieces of CHUNK samples or TOKENS tokens; a last
+    sample joins the piece before it, as a model that normalizes by the batch takes no single one.
+    """
 
     def part(index: Tensor) -> tuple[Scores, float]:
         with torch.no_grad():
@@ -89,7 +91,7 @@ def score(
     if not len(rows):
         return Scores((), float("nan"), torch.zeros(0))
     at_once = _samples_a_pass(pool) * (ON_A_GPU if rows.is_cuda else 1)
-    jobs = (partial(part, index) for index in rows.split(at_once))
+    jobs = (partial(part, index) for index in rows.tensor_split(list(range(at_once, len(rows) - 1, at_once))))
     parts, losses = zip(*(threads.in_order(jobs) if threads else (job() for job in jobs)), strict=True)
     values = tuple(torch.cat(own) for own in zip(*(each.values for each in parts), strict=True))
     count = torch.cat([each.targets for each in parts])

@@ -152,27 +152,32 @@ class Space:
     def outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> Any:
         """The module in evaluation mode at the vector theta [D], buffers [B] left as they are. Inputs in a dict are
         named, and those in a tuple are in their order, where the module's `forward` takes them so.
+
+        Raises UserError for a batch of one sample, where the module normalizes by the batch.
         """
-        return self._calls.outputs("evaluate", theta, x, buffers)[0]
+        return self._passed("evaluate", theta, x, buffers)[0]
 
     def training_outputs(self, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Any, Tensor]:
         """The module in training mode at theta [D]: its outputs and the buffers [B] after the pass.
 
         Raises UserError for a batch of one sample, where the module cannot be trained on that (BatchNorm).
         """
+        return self._passed("train", theta, x, buffers)
+
+    def _passed(self, mode: str, theta: Tensor, x: Any, buffers: Tensor) -> tuple[Any, Tensor]:
         try:
-            return self._calls.outputs("train", theta, x, buffers)
+            return self._calls.outputs(mode, theta, x, buffers)
         except ValueError as error:
-            if len(tree_leaves(x)[0]) != 1:
+            if len(tree_leaves(x)[0]) != 1 or (mode == "evaluate" and not self.by_batch):
                 raise
             raise UserError(
-                f"the model cannot be trained on a batch of one sample ({error}): give batches of two or more, or "
-                "another normalization."
+                f"the model cannot be {mode.removesuffix('e')}ed on a batch of one sample ({error}): give batches of "
+                "two or more, or another normalization."
             ) from error
 
     def features(self, theta: Tensor, x: Any, buffers: Tensor) -> Tensor:
         """The input of the last layer with weights, in evaluation mode."""
-        self._calls.outputs("evaluate", theta, x, buffers)
+        self._passed("evaluate", theta, x, buffers)
         return self._calls.features()
 
     def copying(self) -> Space:
