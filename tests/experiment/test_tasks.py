@@ -160,6 +160,42 @@ def test_a_column_of_outputs_never_meets_a_row_of_targets():
     assert "global_mae" in federate(seeded(flat), clients=place, rounds=1, steps=2).metrics[-1]
 
 
+def test_nor_does_it_where_the_targets_are_whole_numbers_or_predictions_are_cut_off():
+    """A metric of yes and no has no gradient, and a loss may make floats of whole numbers itself."""
+    whole, settings = (Y > 0).astype(np.int64), SMALL | {"split": "iid", "lr": 0.5}
+    error: list[Any] = [
+        lambda o, t: (o.flatten() - t).square().mean(),
+        lambda o, t: ((o - t.float()) ** 2).mean(),
+        lambda o, t: F.mse_loss(input=o, target=t.float()),
+        lambda o, t: (o[..., 0] - t).square().mean(),  # would take another number of [B]
+    ]
+    usual, *others = (federate(seeded(column), (X, whole), loss=own, metric=error[0], **settings) for own in error)
+    for other in others:
+        assert torch.allclose(other.server.params, usual.server.params, atol=1e-6)
+    entropy = lambda o, t: F.binary_cross_entropy_with_logits(o, t.float())
+    squeezed = lambda o, t: F.binary_cross_entropy_with_logits(o.squeeze(1), t.float())
+    metrics = {
+        "right": lambda o, t: ((o.flatten() > 0) == t).float().mean(),
+        "equal": lambda o, t: ((o > 0) == t).float().mean(),
+        "each": lambda o, t: (o > 0) == t,
+        "error": lambda o, t: 1 - ((o > 0).float() - t).abs().mean(),
+        "where": lambda o, t: torch.where(t == 1, o > 0, o <= 0).float().mean(),
+        "index": lambda o, t: ((o[t == 1] > 0).sum() + (o[t == 0] <= 0).sum()) / len(t),
+        "last": lambda o, t: ((o[..., -1] > 0) == t).float().mean(),
+    }
+    for y, task in ((whole, "auto"), (whole.astype(np.float32), "regression")):
+        ran = [federate(seeded(column), (X, y), loss=loss, metrics=metrics, task=task, **settings)
+               for loss in (squeezed, entropy)]  # fmt: skip
+        assert torch.allclose(ran[0].server.params, ran[1].server.params, atol=1e-6)
+        last = ran[0].metrics[-1]
+        assert last["global_right"] > 0.6
+        assert {name: last[f"global_{name}"] for name in metrics} == pytest.approx(
+            dict.fromkeys(metrics, last["global_right"])
+        )
+    with pytest.raises(UserError, match="the metric 'second' fails: index 1 is out of bounds"):
+        federate(seeded(column), (X, whole), loss=squeezed, metrics={"second": lambda o, t: o[..., 1] - t}, **settings)
+
+
 def test_named_models_have_as_many_outputs_as_the_task():
     for data, shape in (((X, Y), 1), ((X[:, :6], X[:, 6:]), 4), (LABELED, 4)):
         model = federate("mlp(hidden=[8])", data, **SMALL | {"rounds": 1, "split": "iid"}).model()

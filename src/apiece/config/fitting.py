@@ -56,42 +56,47 @@ def refuse_wider(task: str, trained: Any, evaluated: Any) -> None:
 class Broadcasts(TorchFunctionMode):
     """Notes whether an operation joins predictions [B, 1] with targets [B], or the reverse, to a table [B, B].
 
-    Predictions are told by their gradient, which targets have not.
+    What is made of predictions is told from what is not by following each operation from the predictions on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, predictions: Tensor) -> None:
         super().__init__()
-        self.met = False
+        self.met, self._predicted = False, {predictions}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        parts = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)]
+        ours = [part for part in parts if part in self._predicted]
+        others = [part for part in parts if part not in self._predicted]
+        if func is not Tensor.__getitem__:  # an index says which samples are taken
+            self.met = self.met or any(trailing(one, other) for one in ours for other in others)
         found = func(*args, **(kwargs or {}))
-        parts = [part for part in args if isinstance(part, Tensor) and part.is_floating_point()]
-        if len(parts) >= 2 and parts[0].requires_grad != parts[1].requires_grad:
-            self.met = self.met or trailing(parts[0], parts[1])
+        if ours:
+            self._predicted.update(part for part in tree_leaves(found) if isinstance(part, Tensor))
         return found
 
 
 def fitting_shape(function: Callable[[Any, Any], Any], outputs: Any, y: Any) -> Callable[[Any, Any], Any]:
-    """The function, given outputs in the shape of the targets where both are real numbers whose shapes differ by a last
-    axis of 1, [B, 1] beside [B], and the function itself would make [B, B] of them, or fail.
+    """The function, given outputs in the shape of the targets where their shapes differ by a last axis of 1, [B, 1]
+    beside [B], and the function itself would make [B, B] of them, or fail, but takes outputs in that shape.
     """
     found = scores(outputs)
-    if (
-        not isinstance(found, Tensor)
-        or not isinstance(y, Tensor)
-        or not y.is_floating_point()
-        or not trailing(found, y)
-    ):
+    if not isinstance(found, Tensor) or not isinstance(y, Tensor) or not trailing(found, y):
         return function
-    watched = Broadcasts()
-    try:
-        with watched, warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")
-            function(found.detach().requires_grad_(), y)
-        broke = watched.met
-    except Exception:  # what the function raises is told where it is called
-        broke = True
-    return Aligned(function) if broke else function
+    watched, fitted = Broadcasts(found), Aligned(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with watched:
+                function(found, y)
+        except IndexError:  # it asks for another output than the one there is
+            return function
+        except Exception:  # what the function raises is told where it is called
+            watched.met = True
+        if watched.met:
+            with suppress(Exception):  # as cross entropy, which has no other form
+                fitted(found, y)
+                return fitted
+    return function
 
 
 def fitting_kind(function: Callable[[Any, Any], Any], outputs: Any, y: Any) -> Callable[[Any, Any], Any]:
