@@ -21,7 +21,7 @@ from support.subjects import algorithms, names_of
 from apiece.engine import messages
 from apiece.engine.row import OPTIMIZER
 from apiece.errors import UserError
-from apiece.experiment import identity
+from apiece.experiment import identity, lifecycle
 from apiece.experiment.launch import federate
 from apiece.experiment.result import Result
 from apiece.report import page
@@ -96,6 +96,38 @@ def test_between_two_checkpoints(every, tmp_path):
         stopped(tmp_path / "stopped", stop, **settings)
     again = run(tmp_path / "stopped", **settings)
     check((tmp_path / "whole", whole), (tmp_path / "stopped", again))
+
+
+def test_without_a_checkpoint_yet_it_goes_on_with_fewer_of_them(tmp_path):
+    """Killed in its first round, then before the first of fewer checkpoints; its rounds were not lost."""
+
+    def killed(round: Any) -> None:
+        raise Crash
+
+    with pytest.raises(Crash):
+        federate(out=str(tmp_path / "run"), watchers=[killed], **SMALL)
+    stopped(tmp_path / "run", 3, checkpoint_every=9)
+    assert not checkpoints(tmp_path / "run")
+    stopped(tmp_path / "run", 3, checkpoint_every=9)
+    again = run(tmp_path / "run")
+    check((tmp_path / "whole", run(tmp_path / "whole")), (tmp_path / "run", again))
+
+
+def test_a_crash_as_it_gets_fewer_rounds_before_its_first_checkpoint(tmp_path, monkeypatch):
+    """Its log has rounds that it has no longer, and no checkpoint of them was lost."""
+    more, folder = {"rounds": 12, "checkpoint_every": 9}, tmp_path / "run"
+
+    def killed(*_: Any) -> None:
+        raise Crash
+
+    with pytest.raises(Crash):
+        federate(out=str(folder), watchers=[killed], **SMALL | more | {"rounds": 2})
+    stopped(folder, 5, **more)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(lifecycle, "note", killed)  # what it tells once the number of rounds is written
+        run(folder, **more | {"rounds": 4})
+    run(folder, **more | {"rounds": 4})
+    assert len(result(folder)["log"]) == 4
 
 
 def test_what_does_not_belong_to_the_result_may_change(tmp_path):

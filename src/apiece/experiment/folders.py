@@ -69,6 +69,13 @@ def write_rounds(folder: Path, rounds: int) -> None:
     _write(folder, table | {"resolved": resolved, "config": to_table(replace(config, rounds=rounds))})
 
 
+def write_checkpoint_every(folder: Path, every: int) -> None:
+    """Write into run.toml how often the run is saved from now on."""
+    table, config = read_toml(folder / "run.toml"), _written(folder)
+    if config.checkpoint_every != every:
+        _write(folder, table | {"config": to_table(replace(config, checkpoint_every=every))})
+
+
 def write_stopped(folder: Path, number: int) -> None:
     """Note in run.toml that the run ended after this round, before its last."""
     table = read_toml(folder / "run.toml")

@@ -19,7 +19,7 @@ from apiece.report import pictures
 from apiece.report.metrics import ACCURACY, to_toml
 from apiece.storage import checkpoint
 from apiece.storage.log import NAME as LOG
-from apiece.storage.log import logged, without_infinities
+from apiece.storage.log import Log, logged, without_infinities
 from apiece.system import files
 from apiece.system.ranks import RankLost, join
 
@@ -48,6 +48,8 @@ def leave_behind(folder: Path, number: int, rounds: int) -> None:
         _remove_end(folder)
     checkpoint.set_aside(folder, number)
     if longer:
+        if not number:
+            Log.rewound(folder, [])  # as a log with more rounds than the run has is one whose checkpoints are lost
         write_rounds(folder, rounds)
         note(folder, f"{folder} continues from round {number}, and has {rounds} rounds now.")
 

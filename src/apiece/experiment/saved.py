@@ -6,6 +6,7 @@ A run continues in this order, so that after a crash at any moment it can still 
     checkpoints above start.number are set aside           the run discards them
     run.toml gets another number of rounds                 if one was asked for
     clients' rows, then the log, return to start.number
+    run.toml gets another checkpoint_every                 after the log: its length tells of lost checkpoints
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def go_on(
     clients.restore(number, found.about["rows"] if found else None)
     log = ranks.first(lambda: Log.rewound(folder, start.lines))
     values = ranks.first(lambda: Log.rewound(folder, values_kept(folder, number), VALUES))
+    ranks.first(lambda: folders.write_checkpoint_every(folder, experiment.config.checkpoint_every))
     state = unpacked(found.tensors, first(experiment), number) if found else first(experiment)
     return state, [round_of(line) for line in start.lines] if start else [], log, values
 
