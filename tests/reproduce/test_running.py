@@ -9,7 +9,8 @@ from multiprocessing import get_context
 
 import pytest
 from scipy.stats import ttest_rel
-from support.outer import cli, sentence
+from support.outer import TINY, cli, sentence
+from support.recipes import Stop, stopping
 
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError
@@ -19,7 +20,7 @@ from apiece.reproduce.page import BEGIN, END, write_index, write_page
 from apiece.reproduce.running import Place, chosen, reproduce, verify
 from apiece.reproduce.standing import HELD, OPEN, REFUTED, listed, standing
 from apiece.reproduce.table import Line, Table
-from apiece.reproduce.work import writing
+from apiece.reproduce.work import federated, writing
 
 CALLS: list[dict] = []
 REAL = find.card
@@ -261,6 +262,13 @@ def test_a_finished_run_keeps_who_made_it(place, monkeypatch):
     made["device"] = "a card"
     run(place, only="plain")
     assert (lines(place)[0].made["commit"], lines(place)[0].made["device"]) == ("old to new", "a processor to a card")
+
+
+def test_a_stopped_run_goes_on_though_somebody_wrote_a_report_of_it(tmp_path):
+    with pytest.raises(Stop):
+        federated(TINY, tmp_path / "run", on_round=stopping(2))
+    (tmp_path / "run" / "report.html").touch()
+    assert len(federated(TINY, tmp_path / "run").metrics) == TINY["rounds"]
 
 
 def test_how_often_a_run_is_saved_changes_no_cell(place, monkeypatch):

@@ -62,10 +62,11 @@ def runs(**readings: Reading) -> Callable[[Mapping[str, Any], Path], dict[str, A
 
 def federated(settings: Mapping[str, Any], folder: Path, **objects: Any) -> Run:
     """The run of settings that a program gives, as `algorithm` and `watchers` may be; one that was stopped goes on."""
+    from apiece.experiment.folders import ended
     from apiece.experiment.launch import federate
     from apiece.report.results import read_run
 
-    if not (folder / "report.html").is_file():
+    if not (ended(folder) and (folder / "report.html").is_file()):  # a page alone may be of an unfinished run
         federate(**settings, **objects, out=str(folder), resume=True)
     return read_run(folder)
 
