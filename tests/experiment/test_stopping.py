@@ -172,6 +172,18 @@ def test_the_best_model_is_kept_through_a_kill(metric, tmp_path):
         assert all(torch.equal(kept.get_tensor(name), leaf) for name, leaf in models[best].items())
 
 
+@pytest.mark.parametrize(("rounds", "kept"), [(4, False), (12, True)])
+def test_the_best_model_of_a_round_that_the_run_has_no_longer_is_removed(rounds, kept, tmp_path, capsys):
+    """Killed after its best round, it goes on from an earlier one: to fewer rounds, or past that round again."""
+    watchers = [lambda round: {"mine": 1.0 if round.number == 5 else 1 / (round.number + 1)}, keep_best("mine")]
+    settings = WHOLE | {"rounds": 9, "checkpoint_every": 3, "out": str(tmp_path / "run"), "watchers": watchers}
+    with pytest.raises(ZeroDivisionError):
+        federate(**settings, on_round=lambda info: 1 / 0 if info["round"] == 5 else None)
+    federate(**settings | {"rounds": rounds}, resume=True)
+    assert (tmp_path / "run" / "best.safetensors").is_file() == kept
+    assert ("best.safetensors was of round 5" in capsys.readouterr().err) != kept
+
+
 def test_mistakes_get_one_sentence(tmp_path):
     with pytest.raises(UserError, match="patience=0"):
         early_stopping(patience=0)

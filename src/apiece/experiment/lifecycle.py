@@ -14,6 +14,7 @@ from apiece.errors import UserError
 from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
 from apiece.experiment.identity import digest
 from apiece.experiment.result import measures_of
+from apiece.experiment.stopping import forget_best
 from apiece.measure.observed import sheets
 from apiece.report import pictures
 from apiece.report.metrics import ACCURACY, to_toml
@@ -48,6 +49,7 @@ def leave_behind(folder: Path, number: int, rounds: int) -> None:
         _remove_end(folder)
     checkpoint.set_aside(folder, number)
     if longer:
+        forget_best(folder, rounds)
         if not number:
             Log.rewound(folder, [])  # as a log with more rounds than the run has is one whose checkpoints are lost
         write_rounds(folder, rounds)

@@ -19,6 +19,7 @@ from apiece.errors import UserError, nearest
 from apiece.experiment import folders
 from apiece.experiment.result import Info, Round, measures_of
 from apiece.report.metrics import ACCURACY, Measure, by_key, numbers
+from apiece.storage.checkpoint_files import head, metadata
 from apiece.system import files
 
 BEST, STOP = "best.safetensors", "stop"
@@ -84,6 +85,20 @@ class KeepBest:
         if all(better(higher, value, earlier[key]) for earlier in round.history if key in earlier):
             about = {"round": str(round.number)}  # one entry: safetensors writes several in any order
             files.atomic_write(round.folder / BEST, safetensors.torch.save(round.model(), about))
+
+
+def forget_best(folder: Path, rounds: int) -> None:
+    """Remove the best model of a run that has so many rounds now, if it is of a later one; a file without its round is
+    left alone.
+    """
+    path = folder / BEST
+    try:
+        number = int(metadata(head(path))["round"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if number > rounds:
+        files.remove(path)
+        folders.note(folder, f"{path} was of round {number}, which the run has no longer, and is removed.")
 
 
 class Ending(NamedTuple):
