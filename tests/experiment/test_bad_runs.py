@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from support.outer import DIVERGES, Ended, cli, content, metrics, run, sentence
 
 from apiece.config.assemble import assemble
 from apiece.engine import row
-from apiece.experiment import folders, identity, launch
+from apiece.experiment import folders, identity, launch, lifecycle
 from apiece.experiment import run as module_of_runs
 from apiece.storage.disk import DiskRows, RowFormat, StoreError
 
@@ -165,6 +166,29 @@ def test_a_run_that_fails_before_its_first_round_leaves_nothing_and_may_be_mende
     assert not folder.exists()
     plugin.write_text(FAILS.format("size"))
     assert same().code == 0 and len(list(folder.glob("**/model.safetensors"))) == max(1, len(seeds))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "of", "begin", "first"),
+    [((), lifecycle, "begin", "."), (("--seeds", "0,1"), lifecycle, "begin", "."),
+     (("--seeds", "0,1"), folders, "write_config", "seed-0")],
+    ids=["one run", "the first of two", "before the first of two"],
+)  # fmt: skip
+def test_of_two_starts_at_once_the_one_that_loses_removes_nothing(tmp_path, monkeypatch, seeds, of, begin, first):
+    """Both found no run there; the other was faster, holds the folder, and has done no round yet."""
+    other, real, theirs = ExitStack(), getattr(of, begin), list[Path]()
+
+    def overtaken(folder, *rest):
+        real(folder, *rest)
+        (folder / first).mkdir(exist_ok=True)
+        (folder / first / "run.toml").touch()
+        other.enter_context(folders.alone(folder))
+        theirs.append(folder / first / "run.toml")
+
+    monkeypatch.setattr(of, begin, overtaken)
+    with other:
+        sentence(run(*seeds, out=tmp_path / "run"), "another process is at work")
+    assert theirs and all(path.is_file() for path in theirs)
 
 
 @pytest.mark.slow

@@ -152,14 +152,12 @@ def run_config(config: Config, progress: Progress = False) -> list[Result]:
     with ranks.together():
         config = located(replace(config, plugin=plugins.pinned(config.plugin)))
 
-    def begin(out: Path) -> None:
-        folders.refuse_existing(out)
-        folders.write_config(out, config)
-
     with going_on(_goes_on(out, config), out), ExitStack() as stack:
         if out is not None and config.seeds:
             refuse_unshared(out, ranks)
-            ranks.first(lambda: begin(out))
+            ranks.first(lambda: folders.refuse_existing(out))
+            ranks.first(lambda: folders.write_config(out, config))
+            ranks.first(lambda: stack.enter_context(folders.alone(out)))  # another start at once ends here
             stack.enter_context(lifecycle.unless_begun(out))
         results = [watched(_assembled(one), part, None, progress, resume=False) for one, part in _each(config, out)]
     if not ranks.leads:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apiece.data.tasks import REAL, TOLD, UNLABELED
-from apiece.errors import UserError
+from apiece.errors import Busy, UserError
 from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
 from apiece.experiment.identity import digest
 from apiece.experiment.result import measures_of
@@ -74,12 +74,12 @@ def _remove_end(folder: Path) -> None:
 def unless_begun(folder: Path) -> Iterator[None]:
     """In this context the run begins for which `folder` was just made. If it fails before its first round is done, the
     folder is removed, and the same command, once mended, is not refused. A folder stays if a checkpoint was saved in
-    it, and if the run was stopped from outside: by a signal, a full disk, a lost rank.
+    it, if the run was stopped from outside, by a signal, a full disk, a lost rank, and if another process runs in it.
     """
     try:
         yield
     except Exception as error:
-        outside = isinstance(error, RankLost) or isinstance(error.__cause__, OSError)
+        outside = isinstance(error, (RankLost, Busy)) or isinstance(error.__cause__, OSError)
         if not outside and join().leads and not _begun(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
