@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from support.outer import DIVERGES, cli, config, content, draw_no_page_of_one_run, metrics, run, sentence
+from support.outer import DIVERGES, TINY, cli, config, content, draw_no_page_of_one_run, metrics, run, sentence
 
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
@@ -67,6 +67,26 @@ def test_a_file_of_data_that_changed_is_refused(tmp_path, no_report):
     sentence(cli("resume", tmp_path / "run"), "a run on other data: give those that it began with, or begin another.")
     sentence(cli("personalize", tmp_path / "run", *served), "a run on other data")
     sentence(cli("export", tmp_path / "run", *served[2:]), "a run on other data")
+
+
+def test_new_seeds_and_cells_are_not_begun_beside_finished_ones_of_other_data(tmp_path, no_report):
+    """A run of two seeds, and a grid, stopped after the first; then their data changed."""
+    arrays = {"x_train": np.random.default_rng(0).normal(size=(100, 4)), "y_train": np.arange(100) % 2}
+    np.savez(tmp_path / "data.npz", **arrays)
+    settings = TINY | {"data": tmp_path / "data.npz", "rounds": 1}
+    words = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    grid = ["grid", "--rows", "fedavg, scaffold", "--columns", "nothing", *words, "--out", tmp_path / "grid"]
+    assert run("--seeds", "0,1", **settings, out=tmp_path / "run").code == 0
+    assert cli(*grid).code == 0
+    for other in ("run/seed-1", "grid/scaffold"):
+        shutil.rmtree(tmp_path / other)
+    np.savez(tmp_path / "data.npz", **arrays | {"y_train": 1 - arrays["y_train"]})
+    for command in (["resume", tmp_path / "run"], grid):
+        assert "a run on other data" in cli(*command).err
+    assert not (tmp_path / "run" / "seed-1").exists() and not (tmp_path / "grid" / "scaffold").exists()
+    np.savez(tmp_path / "data.npz", **arrays)
+    for command in (["resume", tmp_path / "run"], grid):
+        assert cli(*command).code == 0
 
 
 def test_a_run_toml_with_a_number_for_words_is_one_sentence(tmp_path):

@@ -235,7 +235,7 @@ def ensure(config: Config, folder: Path, progress: Progress = False) -> None:
     """Make sure that the folder holds the whole run of a configuration: continue a run that was stopped or has fewer
     rounds, begin one if there is none, and keep one that has ended.
 
-    Raises UserError if the folder holds the run of another configuration.
+    Raises UserError if the folder holds the run of another configuration, or on other data.
     """
     ranks = join()
     with ranks.together():
@@ -243,6 +243,8 @@ def ensure(config: Config, folder: Path, progress: Progress = False) -> None:
         config = identity.as_kept(folder, config)
     there = ranks.everyone((folder / "run.toml").is_file())[0]
     if ranks.from_first(lambda: whole(config, folder)):
+        if Path(config.data).exists():  # a file may hold other data now, which runs beside this one would have
+            identity.refuse_other_data(folder, _assembled(config))
         return
     watched(_assembled(replace(config, out=str(folder))), folder, None, progress, resume=there)
 
