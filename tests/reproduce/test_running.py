@@ -264,6 +264,29 @@ def test_a_finished_run_keeps_who_made_it(place, monkeypatch):
     assert (lines(place)[0].made["commit"], lines(place)[0].made["device"]) == ("old to new", "a processor to a card")
 
 
+def test_cells_that_share_a_run_count_its_hours_once_and_keep_who_made_it(place, monkeypatch):
+    made = {**ledger.provenance("cpu"), "commit": "old"}
+    monkeypatch.setattr(ledger, "provenance", lambda device: dict(made))
+    card = replace(CARD, rows={"plain": {"mu": 0.0}, "the same": {"mu": 0.0}, "other": {"mu": 1.0}}, work=ended)
+    monkeypatch.setattr(find, "card", lambda name: card)
+    run(place, only="plain")
+    made["commit"] = "new"
+    run(place)
+    commits = {(line.row, line.made["commit"]) for line in lines(place)}
+    assert commits == {("plain", "old"), ("the same", "old"), ("other", "new")}
+    for number, line in enumerate(lines(place), 1):
+        changed(place, number, seconds={"plain": 3600.0, "the same": 3610.0, "other": 1800.0}[line.row])
+    assert "3.01 hours" in listed(place.out)  # of two seeds
+
+
+def ended(settings, folder):
+    """A cell whose run has ended."""
+    folder.mkdir(exist_ok=True)
+    for name in ("model.safetensors", "report.html"):
+        (folder / name).touch()
+    return work(settings, folder)
+
+
 def test_a_stopped_run_goes_on_though_somebody_wrote_a_report_of_it(tmp_path):
     with pytest.raises(Stop):
         federated(TINY, tmp_path / "run", on_round=stopping(2))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from apiece.data.sources import folders_of
 from apiece.engine.clients import NotFinite
 from apiece.errors import Busy, UserError, going_on, nearest
+from apiece.experiment.folders import ended
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import Card
 from apiece.reproduce.page import write_index, write_page
@@ -126,7 +127,7 @@ def run_cell(card: Card, asked: Asked, place: Place, folder: Path) -> Line:
     becomes non-finite, or whose numbers are not finite, has no values but the reason.
     """
     scale, cell, seed, settings = asked
-    with _attempt(folder.with_suffix(".json"), place) as attempt:
+    with _attempt(folder, place) as attempt:
         try:
             values = card.work(settings | {"seed": seed} | place.settings(), folder)
             if broken := [key for key, value in values.items() if isinstance(value, float) and not isfinite(value)]:
@@ -155,12 +156,15 @@ class Attempt:
 
 
 @contextmanager
-def _attempt(file: Path, place: Place) -> Iterator[Attempt]:
-    """A go at a cell, which is written down beside its run folder, so that a line says who made the run."""
-    made = ledger.provenance(place.device)
+def _attempt(folder: Path, place: Place) -> Iterator[Attempt]:
+    """A go at a cell, which is written down beside its run folder, so that a line says who made the run: whoever only
+    reads a run that has ended made nothing of it.
+    """
+    file, made = folder.with_suffix(".json"), ledger.provenance(place.device)
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
-        first, before = _told(known["made"], made), float(known["seconds"])
+        told, before = _told(known["made"], made), float(known["seconds"])
+        first = known["made"] if ended(folder) else told
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         first, before = made, 0.0
     attempt = Attempt(first, before)

@@ -10,6 +10,7 @@ from apiece.report.records import Spread
 from apiece.reproduce import find, ledger
 from apiece.reproduce.card import SCALES, Card, Claim
 from apiece.reproduce.table import OutOfReach, Table
+from apiece.reproduce.work import run_folder
 
 HELD, REFUTED, OPEN = "held", "refuted", "not judged"
 
@@ -53,7 +54,11 @@ def standing(card: Card, table: Table, scale: str) -> Standing:
     compared = [name for name, number in card.numbers.items() if not number.timed]  # seconds are of another machine
     far = [x for x in (_distance(card, whole, name, r, c) for name in compared for r, c in card.cells(scale)) if x]
     done = sum(line.seed in seeds for line in table.lines)
-    hours = sum(line.seconds for line in (*table.lines, *table.searched)) / 3600
+    seconds: dict[Path, float] = {}  # by run, as cells with the same settings have one
+    for line in (*table.lines, *table.searched):
+        run = run_folder(Path(), {**line.settings, "seed": line.seed})
+        seconds[run] = max(line.seconds, seconds.get(run, 0.0))
+    hours = sum(seconds.values()) / 3600
     return Standing(scale, done, asked, len(table.lines) - done, verdicts, max(far, default=None), hours)
 
 
