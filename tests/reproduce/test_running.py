@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from dataclasses import replace
@@ -239,6 +240,20 @@ def test_seeds_that_became_non_finite_are_told_and_judge_no_claim(place):
     assert "- plain, digits, seed 0: client 0 became non-finite." in page and "No claim can be judged yet." in page
     changed(place, 3, values={"failed": "client 0 became non-finite."})
     assert "| plain | non-finite / 50.00 ± 0.50 |" in run(place).read_text()
+
+
+def test_files_and_figures_tell_of_seeds_that_became_non_finite(place, monkeypatch):
+    """A row of the CSV counts them, and a figure draws no mean over the others, which are the lucky ones."""
+    drawn: list[set[str]] = []
+    figure = lambda table, figure: drawn.append({line.row for line in table.lines})
+    monkeypatch.setattr(find, "card", lambda name: replace(CARD, figure=figure))
+    left_out = "The figure leaves out the cells of which a seed became non-finite."
+    assert left_out not in run(place).read_text() and drawn[-1] == {"plain", "with mu(0.1, 2)"}
+    changed(place, 1, values={"failed": "client 0 became non-finite."})
+    assert left_out in run(place).read_text() and drawn[-1] == {"with mu(0.1, 2)"}
+    with (place.out / "some" / "table1.csv").open() as file:
+        accuracy = {row["row"]: (row["seeds"], row["failed"]) for row in csv.DictReader(file) if row["sd"] != ""}
+    assert accuracy == {"plain": ("1", "1"), "with mu(0.1, 2)": ("2", "0")}
 
 
 def test_other_seeds_are_no_part_of_what_is_asked(place):

@@ -14,16 +14,19 @@ LATEX = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$
 
 
 def as_csv(card: Card, lines: list[Line], scales: list[str]) -> str:
-    """One row for each number of each cell at each scale, in the paper's units."""
+    """One row for each number of each cell at each scale, in the paper's units. `failed` counts the seeds that became
+    non-finite, which are not among `seeds`.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["scale", "number", "row", "column", "mean", "sd", "seeds", "paper mean", "paper sd"])
+    writer.writerow(["scale", "number", "row", "column", "mean", "sd", "seeds", "failed", "paper mean", "paper sd"])
     for scale in scales:
         table = ledger.table(card, lines, scale)
         for key, number in card.numbers.items():
             for row, column in card.cells(scale):
                 if (ours := spread_of(table, key, row, column)) is not None:
-                    made = (number.factor * ours.mean, number.factor * ours.sd, ours.seeds)
+                    failed, _ = table.failures((row, column))
+                    made = (number.factor * ours.mean, number.factor * ours.sd, ours.seeds, failed)
                     paper = card.paper(key, row, column) or ("", "")
                     writer.writerow([scale, number.title, row, column, *made, *paper])
     return text.getvalue()

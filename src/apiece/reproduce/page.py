@@ -77,8 +77,9 @@ def _section(name: str, card: Card, lines: list[Line], scale: str, out: Path) ->
         if now.judged < len(now.verdicts):
             held += " A claim is judged as soon as the cells with all their seeds decide it."
         parts += [held, markdown(["claim", "the paper", "here"], judged)]
-    if card.figure is not None and _drawn(name, card, table, scale, out):
+    if card.figure is not None and _drawn(name, card, table.finite(), scale, out):
         parts.append(f"![{card.title}]({find.file(name, out, '').name}-{scale}.svg)")
+        parts += ["The figure leaves out the cells of which a seed became non-finite."] if failed else []
     return parts
 
 

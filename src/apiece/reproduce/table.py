@@ -97,6 +97,11 @@ class Table:
         own = [line for line in self.lines if (line.row, line.column) == where]
         return sum(bool(line.failed) for line in own), len(own)
 
+    def finite(self) -> Table:
+        """The cells alone of which no seed became non-finite."""
+        failed = {(line.row, line.column) for line in self.lines if line.failed}
+        return replace(self, lines=tuple(line for line in self.lines if (line.row, line.column) not in failed))
+
     def spread(self, where: Where, name: str = "accuracy") -> Spread:
         """The mean and the standard deviation of a number over seeds."""
         made = spread(self.of(where, name))
