@@ -166,6 +166,23 @@ def test_a_narrow_terminal_breaks_no_name_and_a_name_of_one_algorithm_is_drawn(t
     assert sum(word.startswith("fedprox.mu=0.1") and len(word) == len("fedprox.mu=0.1234") for word in words) == 1
 
 
+GIVEN = {
+    "a pair": {"data": (np.eye(40, 4), np.arange(40) % 2), "clients": 2},
+    "clients apart": {"data": [(np.eye(20, 4), np.arange(20) % 2)] * 2},
+    "a metric": {"metrics": [lambda outputs, y: (outputs.argmax(-1) == y).float()], "clients": 2},
+    "names of metrics": {"metrics": ["accuracy", "f1"], "clients": 2},
+    "steps by client": {"steps": [1, 2], "clients": 2},
+    "step sizes by client": {"lr": [0.1, 0.2], "over": "batch=8..16", "clients": 2},
+    "rows by client": {"split": [range(40), range(40, 80)]},
+}
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_objects_that_federate_takes_are_taken(tmp_path, no_report, given):
+    found = apiece.tune(**{"over": "lr=0.1..1", "rounds": 1, "steps": 1, "trials": 1, "out": tmp_path / "s"} | given)
+    assert len(found.best["fedavg"].found) == 1
+
+
 def test_a_trial_that_failed_at_once_says_nothing_of_how_long_others_take(tmp_path, monkeypatch, no_report):
     monkeypatch.setattr(tuning, "_to", lambda *_: (_ for _ in ()).throw(NotFinite("it became non-finite.")))
     said = [line for line in search(tmp_path / "s").err.splitlines() if "failed" in line]

@@ -11,13 +11,14 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import fields
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from apiece.config.assemble import assemble, chosen_algorithm, work_of
 from apiece.config.names import SIDES, one, refuse_unknown
-from apiece.config.settings import Config, check
+from apiece.config.settings import OBJECTS, Config, check
 from apiece.config.tables import HELD_OUT, from_table, to_table
 from apiece.engine.clients import NotFinite
 from apiece.errors import UserError, going_on
@@ -39,6 +40,7 @@ from apiece.storage.log import UNREADABLE
 from apiece.system.files import atomic_write, make_folder, read_toml
 
 ABOUT = "tune.json"
+OWNABLE = ("data", "model", "split", "metrics", "loss", "collate", *OBJECTS)  # what a program may give as objects
 
 
 class Search(NamedTuple):
@@ -74,17 +76,21 @@ def tune(
     >>> 0.01 <= found.settings("fedavg")["lr"] <= 0.1
     True
     """
-    named = {field.name for field in fields(Config)}
-    plain = {k: v for k, v in given.items() if k in named and isinstance(v, (str, int, float, list, tuple, Path))}
-    if "clients" in given and "clients" not in plain and given["clients"] is not None:
+    if not _plain(given.get("clients")):
         raise UserError("tune holds samples out of every client: give data, and clients as a number.")
-    if isinstance(plain.get("split"), (list, tuple)):
-        plain.pop("split")
     if not isinstance(given.get("algorithm", ""), str):
         raise UserError("tune searches an algorithm by its name: write your own in a file, and give plugin=...")
-    config = from_table(plain, "tune")
+    known = {field.name for field in fields(Config)} - {name for name in OWNABLE if not _plain(given.get(name))}
+    config = from_table({k: v for k, v in given.items() if k in known and v is not None}, "tune")
     return _tune({k: v for k, v in given.items() if k not in ("seed", "seeds")}, config, over, trials, metric,
                  algorithms, reduction, budget, tuple(seeds), Path(out))  # fmt: skip
+
+
+def _plain(value: Any) -> bool:
+    """Whether this is nothing, or what a command line may give: no object of a program."""
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(text, str) for text in value)
+    return value is None or isinstance(value, (str, Real, Path))
 
 
 def tune_config(
