@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,23 @@ GIVEN = {
 def test_objects_that_federate_takes_are_taken(tmp_path, no_report, given):
     found = apiece.tune(**{"over": "lr=0.1..1", "rounds": 1, "steps": 1, "trials": 1, "out": tmp_path / "s"} | given)
     assert len(found.best["fedavg"].found) == 1
+
+
+REAL = {"data": (np.eye(40, 4), np.linspace(0, 1, 40)), "clients": 2, "steps": 1, "rounds": 1, "trials": 3}
+
+
+def test_the_least_error_is_the_best_without_the_runs_of_the_trials(tmp_path, no_report):
+    given: dict[str, Any] = {"over": "lr=choice(1e-6, 0.1)", "out": tmp_path / "s"} | REAL
+    best = apiece.tune(**given).best["fedavg"]
+    assert {one["values"]["lr"] for one in lines(tmp_path / "s")} == {1e-6, 0.1} and best.values == {"lr": 0.1}
+    shutil.rmtree(tmp_path / "s" / "fedavg")
+    assert apiece.tune(**given).best["fedavg"] == best
+
+
+def test_a_metric_that_is_not_the_first_is_known_where_the_first_trial_diverges(tmp_path, no_report):
+    found = apiece.tune("lr=choice(3e38, 0.1)", metric="global_mae", metrics=["mse", "mae"], out=tmp_path / "s", **REAL)
+    assert lines(tmp_path / "s")[0]["failed"] and found.best["fedavg"].values == {"lr": 0.1}
+    assert found.number.key == "global_mae" and not found.number.higher
 
 
 def test_a_trial_that_failed_at_once_says_nothing_of_how_long_others_take(tmp_path, monkeypatch, no_report):

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import fields
-from numbers import Real
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from apiece.config.assemble import assemble, chosen_algorithm, work_of
+from apiece.config.assemble import chosen_algorithm, work_of
 from apiece.config.names import SIDES, one, refuse_unknown
-from apiece.config.settings import OBJECTS, Config, check
+from apiece.config.settings import Config, check
 from apiece.config.tables import HELD_OUT, from_table, to_table
 from apiece.engine.clients import NotFinite
 from apiece.errors import UserError, going_on
@@ -28,19 +26,19 @@ from apiece.experiment.result import measures_of
 from apiece.experiment.tell import remaining
 from apiece.language import plugins
 from apiece.language.expression import parse_list
-from apiece.report.metrics import ACCURACY, Number, from_toml, named
+from apiece.report.metrics import Number, named
 from apiece.report.results import read_run
 from apiece.reproduce.ledger import append
 from apiece.search import ranges, trials
+from apiece.search.given import assembled, parted
 from apiece.search.page import Tuned
 from apiece.search.ranges import Space, Value
 from apiece.search.rungs import Budget, Rung, Until
 from apiece.search.trials import Tried
 from apiece.storage.log import UNREADABLE
-from apiece.system.files import atomic_write, make_folder, read_toml
+from apiece.system.files import atomic_write, make_folder
 
 ABOUT = "tune.json"
-OWNABLE = ("data", "model", "split", "metrics", "loss", "collate", *OBJECTS)  # what a program may give as objects
 
 
 class Search(NamedTuple):
@@ -51,6 +49,7 @@ class Search(NamedTuple):
     spaces: dict[str, Space]  # by algorithm
     seeds: tuple[int, ...]
     metric: str
+    number: Number  # of that metric
     rungs: list[Rung]
     budget: Budget
     out: Path
@@ -76,21 +75,10 @@ def tune(
     >>> 0.01 <= found.settings("fedavg")["lr"] <= 0.1
     True
     """
-    if not _plain(given.get("clients")):
-        raise UserError("tune holds samples out of every client: give data, and clients as a number.")
-    if not isinstance(given.get("algorithm", ""), str):
-        raise UserError("tune searches an algorithm by its name: write your own in a file, and give plugin=...")
-    known = {field.name for field in fields(Config)} - {name for name in OWNABLE if not _plain(given.get(name))}
-    config = from_table({k: v for k, v in given.items() if k in known and v is not None}, "tune")
-    return _tune({k: v for k, v in given.items() if k not in ("seed", "seeds")}, config, over, trials, metric,
-                 algorithms, reduction, budget, tuple(seeds), Path(out))  # fmt: skip
-
-
-def _plain(value: Any) -> bool:
-    """Whether this is nothing, or what a command line may give: no object of a program."""
-    if isinstance(value, (list, tuple)):
-        return all(isinstance(text, str) for text in value)
-    return value is None or isinstance(value, (str, Real, Path))
+    config, own = parted(given)
+    settings = {k: v for k, v in given.items() if k not in ("seed", "seeds")}
+    return _tune(settings, config, _number(metric, config, own), over, trials, metric, algorithms, reduction, budget,
+                 tuple(seeds), Path(out))  # fmt: skip
 
 
 def tune_config(
@@ -103,14 +91,19 @@ def tune_config(
         )
     if metric.startswith("unseen") and not config.unseen:
         raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
-    named(metric, measures_of(assemble(config).federated.setup.task))
     settings = {k: v for k, v in to_table(config).items() if k not in ("out", "seed", "seeds")}
-    return _tune(settings, config, over, trials, metric, algorithms, reduction, budget, config.seeds, Path(config.out))
+    return _tune(settings, config, _number(metric, config, {}), over, trials, metric, algorithms, reduction, budget,
+                 config.seeds, Path(config.out))  # fmt: skip
+
+
+def _number(metric: str, config: Config, own: Mapping[str, Any]) -> Number:
+    """The number that is tuned; UserError if these runs have none of this name."""
+    return named(metric, measures_of(assembled(config, own).federated.setup.task))
 
 
 def _tune(
-    given: dict[str, Any], config: Config, over: str, number: int, metric: str, algorithms: str, reduction: int,
-    budget: str, seeds: tuple[int, ...], out: Path,
+    given: dict[str, Any], config: Config, tuned: Number, over: str, number: int, metric: str, algorithms: str,
+    reduction: int, budget: str, seeds: tuple[int, ...], out: Path,
 ) -> Tuned:  # fmt: skip
     check(config)
     if number < 1 or reduction < 1:
@@ -141,8 +134,8 @@ def _tune(
                     one(side, getattr(made, side))
     cost = Budget.of(budget, config.rounds)
     held = HELD_OUT | ({"validation": config.validation} if config.validation else {})
-    search = Search(given | held, config, spaces, seeds or (config.seed,), metric, cost.rungs(number, reduction), cost,
-                    out, over, number, reduction)  # fmt: skip
+    search = Search(given | held, config, spaces, seeds or (config.seed,), metric, tuned, cost.rungs(number, reduction),
+                    cost, out, over, number, reduction)  # fmt: skip
     make_folder(out)
     with folders.alone(out), going_on("the same search again continues it"):
         _agreed(search)
@@ -222,9 +215,9 @@ def _run(search: Search) -> Tuned:
                     f"{name}, trial {number + 1} ({len(tried)} of {rung.trials} to {search.budget.told(rung.at)}): "
                     f"{ranges.told(line.values)}: {said}{kept}{clock.told()}"
                 )
-            going, before = [one.trial for one in trials.best(tried, len(tried), _higher(search))], rung.at
+            going, before = [one.trial for one in trials.best(tried, len(tried), search.number.higher)], rung.at
     lines = trials.read(search.out / trials.NAME)
-    tuned = Tuned.of(search.out, lines, search.spaces, search.rungs, search.budget, _number(search), search.config)
+    tuned = Tuned.of(search.out, lines, search.spaces, search.rungs, search.budget, search.number, search.config)
     if not tuned.best:
         why = next((one.failed for one in lines if one.failed), "its metric is not finite").rstrip(".")
         raise UserError(f"no trial ran to the end, so there are no best settings: {why}.")
@@ -241,7 +234,7 @@ def _trial(search: Search, name: str, number: int, rung: Rung, before: list[Trie
         return lines[rung.at, number], False
     space = search.spaces[name]
     if rung.at == first:
-        values = trials.suggested(space.ranges, before, number, search.config.seed, not before or _higher(search))
+        values = trials.suggested(space.ranges, before, number, search.config.seed, search.number.higher)
     else:
         values = lines[first, number].values
     line = _measured(search, name, number, rung, space, values)
@@ -259,8 +252,7 @@ def _measured(search: Search, name: str, number: int, rung: Rung, space: Space, 
             runs.append(_to(search, settings, folder / f"seed-{seed}", rung.at))
         except NotFinite as error:
             return Tried(name, number, rung.at, values, [], [], [], str(error))
-    key = named(search.metric, runs[0].measures).key
-    found = [run.last(key) for run in runs]
+    found = [run.last(search.number.key) for run in runs]
     if any(value is None for value in found):
         raise UserError(
             f"{name!r} has no number {search.metric!r} here: take another --metric, such as personal, or leave it out."
@@ -280,14 +272,3 @@ def _to(search: Search, settings: dict[str, Any], folder: Path, at: float) -> An
     watchers = [*settings.get("watchers", ()), Until(budget=search.budget, at=at)]
     federate(**settings | {"out": str(folder), "resume": True, "watchers": watchers})
     return read_run(folder)
-
-
-def _higher(search: Search) -> bool:
-    return _number(search).higher
-
-
-def _number(search: Search) -> Number:
-    """The number that is tuned, from the first run folder there is."""
-    for path in sorted(search.out.glob("*/trial-*/seed-*/run.toml"))[:1]:
-        return named(search.metric, from_toml(read_toml(path).get("metrics")))
-    return named(search.metric, (ACCURACY,))

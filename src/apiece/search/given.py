@@ -1,0 +1,55 @@
+"""What a program gives to `apiece.tune`: settings, and objects of its own, which no text names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from apiece.config.assemble import Experiment, assemble
+from apiece.config.checks import refuse_others
+from apiece.config.settings import OBJECTS, Config
+from apiece.config.splitting import columns_of
+from apiece.config.tables import from_table
+from apiece.data.catalog import OWN
+from apiece.data.collating import collated
+from apiece.data.given import as_dataset
+from apiece.data.items import by_client
+from apiece.data.ownership import Listed
+from apiece.errors import UserError
+
+OWNABLE = ("data", "model", "split", "metrics", "loss", "collate", *OBJECTS)  # what a program may give as an object
+
+
+def parted(given: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """(the settings of `federate(**given)`, the objects by name); UserError for what a search cannot take."""
+    if not _plain(given.get("clients")):
+        raise UserError("tune holds samples out of every client: give data, and clients as a number.")
+    if not isinstance(given.get("algorithm", ""), str):
+        raise UserError("tune searches an algorithm by its name: write your own in a file, and give plugin=...")
+    own = {name: given[name] for name in OWNABLE if not _plain(given.get(name))}
+    refuse_others(given.get("model", "auto"), given.get("data", "digits"), "", own.get("loss"), given.get("on_round"), None,
+                  given.get("watchers", ()), own.get("collate"))  # fmt: skip
+    if "collate" in own:
+        own["data"] = collated(OWN, own["data"], own["collate"])
+    known = {field.name for field in fields(Config)} - own.keys()
+    settings = {"split": "given"} if by_client(own.get("data")) else {}
+    settings |= {k: v for k, v in given.items() if k in known and v is not None}
+    return from_table(settings | {k: OWN for k in ("data", "model", "split") if k in own}, "tune"), own
+
+
+def _plain(value: Any) -> bool:
+    """Whether this is nothing, or what a command line may give: no object of a program."""
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(text, str) for text in value)
+    return value is None or isinstance(value, (str, Real, Path))
+
+
+def assembled(config: Config, own: Mapping[str, Any]) -> Experiment:
+    """What all trials run, but for what is searched; a UserError comes before the first trial."""
+    data, split = own.get("data"), own.get("split")
+    dataset = as_dataset(data, columns_of(config)) if data is not None else None
+    splitter = Listed.of(split) if isinstance(split, (list, tuple, Mapping)) else split
+    return assemble(config, dataset, own.get("model"), own.get("loss"), own.get("metrics"), splitter=splitter)
