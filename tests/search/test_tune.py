@@ -184,6 +184,51 @@ def test_objects_that_federate_takes_are_taken(tmp_path, no_report, given):
     assert len(found.best["fedavg"].found) == 1
 
 
+def test_a_search_on_other_data_or_with_another_plugin_is_refused(tmp_path, monkeypatch, no_report):
+    monkeypatch.chdir(tmp_path)
+    table, plugin = tmp_path / "mine.csv", tmp_path / "mine.py"
+    text = "a,b,label\n" + "".join(f"{i},{i % 3},{'yn'[i % 2]}\n" for i in range(40))
+    code = "import apiece\n\n\ndef mine():\n    return apiece.algorithm(name='mine')\n"
+    table.write_text(text)
+    plugin.write_text(code)
+    flags = {"data": "mine.csv", "algorithm": "mine", "plugin": "mine.py", "clients": 2, "rounds": 1, "trials": 1}
+    assert search("s", **flags).code == 0
+    assert ", kept" in search("s", **flags).err
+    plugin.write_text(code + "# edited\n")
+    sentence(search("s", **flags), "holds another search (plugin is ['", "take another --out")
+    plugin.write_text(code)
+    table.write_text(text.replace("\n1,", "\n7,"))
+    sentence(search("s", **flags), "holds another search (the data's checksum is ", "take another --out")
+    table.write_text(text)
+    assert ", kept" in search("s", **flags).err
+
+
+def test_a_search_with_another_object_of_a_program_is_refused(tmp_path, no_report):
+    one, two, deep = nn.Linear(4, 2), nn.Linear(4, 2), nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    deep[0].load_state_dict(one.state_dict())
+    data = (np.eye(40, 4, dtype=np.float32), np.arange(40) % 2)
+    same: dict[str, Any] = {"over": "lr=0.1..1", "trials": 1, "rounds": 1, "clients": 2, "out": tmp_path / "s"}
+    given: dict[str, Any] = same | {"data": data, "model": one, "steps": [1, 2], "schedule": lambda *_: 1.0}
+    found = apiece.tune(**given).best
+    assert apiece.tune(**given | {"schedule": lambda *_: 1.0}).best == found
+    loss = nn.functional.cross_entropy
+    others = [("model", two), ("model", deep), ("model", "mlp"), ("steps", [2, 2]), ("steps", 2), ("loss", loss)]
+    for name, other in others:
+        with pytest.raises(apiece.UserError, match=rf"holds another search \({name} is .*take another --out"):
+            apiece.tune(**given | {name: other})
+    with pytest.raises(apiece.UserError, match="the data's checksum is .* there and .* here"):
+        apiece.tune(**given | {"data": (data[0] + 1, data[1])})
+
+
+def test_a_search_that_notes_no_checksums_is_refused(tmp_path, monkeypatch, no_report):
+    """As those of earlier versions: their trials may be of other data."""
+    assert search(tmp_path / "s", trials=1, rounds=1).code == 0
+    about = json.loads((tmp_path / "s" / "tune.json").read_text())
+    del about["settings"]["the data's checksum"]
+    (tmp_path / "s" / "tune.json").write_text(json.dumps(about))
+    sentence(search(tmp_path / "s", trials=1, rounds=1), "the data's checksum is not set there and ", "take another")
+
+
 REAL = {"data": (np.eye(40, 4), np.linspace(0, 1, 40)), "clients": 2, "steps": 1, "rounds": 1, "trials": 3}
 
 

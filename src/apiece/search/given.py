@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from numbers import Real
@@ -19,6 +21,7 @@ from apiece.data.given import as_dataset
 from apiece.data.items import by_client
 from apiece.data.ownership import Listed
 from apiece.errors import UserError
+from apiece.system.device import to_numpy
 
 OWNABLE = ("data", "model", "split", "metrics", "loss", "collate", *OBJECTS)  # what a program may give as an object
 
@@ -30,8 +33,8 @@ def parted(given: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     if not isinstance(given.get("algorithm", ""), str):
         raise UserError("tune searches an algorithm by its name: write your own in a file, and give plugin=...")
     own = {name: given[name] for name in OWNABLE if not _plain(given.get(name))}
-    refuse_others(given.get("model", "auto"), given.get("data", "digits"), "", own.get("loss"), given.get("on_round"), None,
-                  given.get("watchers", ()), own.get("collate"))  # fmt: skip
+    others = (given.get("on_round"), None, given.get("watchers", ()), own.get("collate"))
+    refuse_others(given.get("model", "auto"), given.get("data", "digits"), "", own.get("loss"), *others)
     if "collate" in own:
         own["data"] = collated(OWN, own["data"], own["collate"])
     known = {field.name for field in fields(Config)} - own.keys()
@@ -53,3 +56,16 @@ def assembled(config: Config, own: Mapping[str, Any]) -> Experiment:
     dataset = as_dataset(data, columns_of(config)) if data is not None else None
     splitter = Listed.of(split) if isinstance(split, (list, tuple, Mapping)) else split
     return assemble(config, dataset, own.get("model"), own.get("loss"), own.get("metrics"), splitter=splitter)
+
+
+def checksums(own: Mapping[str, Any], experiment: Experiment) -> dict[str, str]:
+    """What tells the data and a program's objects from others: of a model also its first weights, and of a function
+    only its name.
+    """
+    found, setup = {"the data's checksum": experiment.fingerprint}, experiment.federated.setup
+    for name in own.keys() - {"data"}:
+        told = re.sub(r" at 0x\w+", "", repr(own[name])).encode()
+        if name == "model":
+            told += to_numpy(setup.initial).tobytes() + to_numpy(setup.initial_buffers).tobytes()
+        found[name] = f"{OWN}, with the checksum {zlib.crc32(told):08x}"
+    return found

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from apiece.config.names import SOURCES
 from apiece.config.settings import Config
 from apiece.config.tables import from_table
+from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.experiment.identity import NOT_IDENTITY
 from apiece.language import algorithms, plugins
@@ -189,7 +190,7 @@ def _places(config: Config) -> dict[str, list[tuple[str, Place]]]:
             add(one.name, f"run.{one.name}", Place(one.name))
     for setting in ("algorithm", "optimizer", "server", "schedule", "adapter", "model", "augment"):
         text, known = getattr(config, setting), _known(config, setting)
-        calls = parse(text) if text else ()
+        calls = parse(text) if text and text != OWN else ()
         names = [call.name.replace("-", "_") for call in calls]
         for place, name in enumerate(names):
             label = name if names.count(name) == 1 else f"{name}.{1 + names[:place].count(name)}"

@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -30,7 +31,7 @@ from apiece.report.metrics import Number, named
 from apiece.report.results import read_run
 from apiece.reproduce.ledger import append
 from apiece.search import ranges, trials
-from apiece.search.given import assembled, parted
+from apiece.search.given import assembled, checksums, parted
 from apiece.search.page import Tuned
 from apiece.search.ranges import Space, Value
 from apiece.search.rungs import Budget, Rung, Until
@@ -50,6 +51,7 @@ class Search(NamedTuple):
     seeds: tuple[int, ...]
     metric: str
     number: Number  # of that metric
+    checksums: dict[str, str]  # of the data, and of a program's objects
     rungs: list[Rung]
     budget: Budget
     out: Path
@@ -66,8 +68,9 @@ def tune(
 
     `over`: ranges by name, "lr=loguniform(1e-3, 1), beta=0..0.2". `algorithms`: several with commas between them;
     `algorithm` is one. `given` are the arguments of `federate`, a model and data of your own too. Gives a `Tuned`:
-    `best` has the best trial of each algorithm, `settings(algorithm)` the settings to run with. The same call again
-    continues what was stopped. Raises UserError for what cannot be searched.
+    `best` has the best trial of each algorithm, `settings(algorithm)` the settings to run with. The same call again,
+    with the same first weights of a model of your own, continues what was stopped. Raises UserError for what cannot be
+    searched.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -77,8 +80,7 @@ def tune(
     """
     config, own = parted(given)
     settings = {k: v for k, v in given.items() if k not in ("seed", "seeds")}
-    return _tune(settings, config, _number(metric, config, own), over, trials, metric, algorithms, reduction, budget,
-                 tuple(seeds), Path(out))  # fmt: skip
+    return _tune(settings, config, own, over, trials, metric, algorithms, reduction, budget, tuple(seeds), Path(out))
 
 
 def tune_config(
@@ -92,29 +94,31 @@ def tune_config(
     if metric.startswith("unseen") and not config.unseen:
         raise UserError(f"metric {metric!r} needs clients that never train: give --unseen.")
     settings = {k: v for k, v in to_table(config).items() if k not in ("out", "seed", "seeds")}
-    return _tune(settings, config, _number(metric, config, {}), over, trials, metric, algorithms, reduction, budget,
-                 config.seeds, Path(config.out))  # fmt: skip
+    return _tune(settings, config, {}, over, trials, metric, algorithms, reduction, budget, config.seeds,
+                 Path(config.out))  # fmt: skip
 
 
-def _number(metric: str, config: Config, own: Mapping[str, Any]) -> Number:
-    """The number that is tuned; UserError if these runs have none of this name."""
-    return named(metric, measures_of(assembled(config, own).federated.setup.task))
+def _known(metric: str, config: Config, own: Mapping[str, Any]) -> tuple[Number, dict[str, str]]:
+    """(the number that is tuned, the checksums of what it is tuned on); UserError if runs have no number so named."""
+    experiment = assembled(config, own)
+    return named(metric, measures_of(experiment.federated.setup.task)), checksums(own, experiment)
 
 
 def _tune(
-    given: dict[str, Any], config: Config, tuned: Number, over: str, number: int, metric: str, algorithms: str,
+    given: dict[str, Any], config: Config, own: dict[str, Any], over: str, many: int, metric: str, algorithms: str,
     reduction: int, budget: str, seeds: tuple[int, ...], out: Path,
 ) -> Tuned:  # fmt: skip
-    check(config)
-    if number < 1 or reduction < 1:
-        raise UserError(f"trials={number} and reduction={reduction} must be 1 or more.")
+    number, known_by = _known(metric, config, own)
+    if many < 1 or reduction < 1:
+        raise UserError(f"trials={many} and reduction={reduction} must be 1 or more.")
     if config.early_stopping is not None or config.keep_best:
         raise UserError("in a search the rungs say when a run ends: leave early_stopping and keep_best out.")
     if (out / "run.toml").is_file():
         raise UserError(f"{str(out)!r} is the folder of a run: take another --out for the search.")
     trials.package()
     if config.plugin:
-        given = given | {"plugin": plugins.pinned(config.plugin)}
+        config = replace(config, plugin=plugins.pinned(config.plugin))
+        given = given | {"plugin": config.plugin}
     asked, known = ranges.read(over), set[str]()
     names = _names(algorithms or config.algorithm, config)
     configs = {name: from_table(to_table(config) | {"algorithm": name}, "tune") for name in names}
@@ -134,8 +138,8 @@ def _tune(
                     one(side, getattr(made, side))
     cost = Budget.of(budget, config.rounds)
     held = HELD_OUT | ({"validation": config.validation} if config.validation else {})
-    search = Search(given | held, config, spaces, seeds or (config.seed,), metric, tuned, cost.rungs(number, reduction),
-                    cost, out, over, number, reduction)  # fmt: skip
+    search = Search(given | held, config, spaces, seeds or (config.seed,), metric, number, known_by,
+                    cost.rungs(many, reduction), cost, out, over, many, reduction)  # fmt: skip
     make_folder(out)
     with folders.alone(out), going_on("the same search again continues it"):
         _agreed(search)
@@ -160,7 +164,7 @@ def _agreed(search: Search) -> None:
     settings = {k: v for k, v in to_table(search.config).items() if k not in ("out", "algorithm", "workers", "device")}
     about = {"over": search.over, "trials": search.trials, "metric": search.metric, "seeds": list(search.seeds),
              "reduction": search.reduction, "budget": search.budget.told(search.budget.most),
-             "settings": settings}  # fmt: skip
+             "settings": settings | search.checksums}  # fmt: skip
     path = search.out / ABOUT
     about = json.loads(json.dumps(about))
     if path.is_file():
