@@ -220,6 +220,21 @@ def test_a_search_with_another_object_of_a_program_is_refused(tmp_path, no_repor
         apiece.tune(**given | {"data": (data[0] + 1, data[1])})
 
 
+def test_the_best_settings_leave_out_what_a_program_gives_itself(tmp_path, no_report):
+    """They were those of `digits` and a model that fits it, with a step size of 0.1."""
+    own = {"data": {"train": (np.eye(40, 4), np.arange(40) % 2)}, "model": nn.Linear(4, 2), "lr": [0.1, 0.2]}
+    found = apiece.tune("batch=2..4", trials=1, rounds=1, clients=2, out=tmp_path / "s", **own)
+    settings = found.settings()
+    assert not settings.keys() & own.keys() and settings["batch"] == found.best["fedavg"].values["batch"]
+    assert tomllib.loads((tmp_path / "s" / "best.toml").read_text()) == settings
+    assert "# They need the program's own data, model, lr: give" in (tmp_path / "s" / "best.toml").read_text()
+    said = (tmp_path / "s" / "tune.md").read_text()
+    assert "`apiece.federate(**found.settings(), data=..., model=..., lr=...)` measures" in said
+    assert "apiece run" not in said and apiece.federate(**settings, **own).metrics
+    with pytest.raises(apiece.UserError, match="'lr' would replace the program's own lr: leave one of them out"):
+        apiece.tune("lr=0.1..1", clients=2, out=tmp_path / "t", **own)
+
+
 def test_a_search_that_notes_no_checksums_is_refused(tmp_path, monkeypatch, no_report):
     """As those of earlier versions: their trials may be of other data."""
     assert search(tmp_path / "s", trials=1, rounds=1).code == 0

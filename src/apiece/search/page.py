@@ -42,11 +42,12 @@ class Tuned(NamedTuple):
     budget: Budget
     number: Number
     config: Config
+    own: Sequence[str] = ()  # what a program gave as objects, which no settings hold
 
     @classmethod
     def of(
         cls, out: Path, lines: Sequence[Tried], spaces: Mapping[str, Space], rungs: Sequence[Rung], budget: Budget,
-        number: Number, config: Config,
+        number: Number, config: Config, own: Sequence[str],
     ) -> Tuned:  # fmt: skip
         """The best of those that reached the last rung at which any trial has a value."""
         here = [one for one in lines if one.algorithm in spaces]
@@ -56,13 +57,16 @@ class Tuned(NamedTuple):
             whole = [one for one in last.values() if one.algorithm == name and one.rung == rungs[-1].at]
             if first := trials.best(whole, 1, number.higher):
                 found[name] = first[0]
-        return cls(out, found, list(last.values()), spaces, rungs, budget, number, config)
+        return cls(out, found, list(last.values()), spaces, rungs, budget, number, config, own)
 
     def settings(self, algorithm: str | None = None) -> dict[str, Any]:
-        """The settings to run with: those of the search with the best values, for `federate(**settings)`."""
+        """The settings to run with: those of the search with the best values, for `federate(**settings)`, to which a
+        program adds its own objects.
+        """
         name = algorithm or self.first
         changed = {"algorithm": name} | self.spaces[name].settings(self.best[name].values)
-        return to_table(placed(from_table(to_table(replace(self.config, out=None)) | changed, "tune")))
+        table = to_table(placed(from_table(to_table(replace(self.config, out=None)) | changed, "tune")))
+        return {name: value for name, value in table.items() if name not in self.own}
 
     @property
     def first(self) -> str:
@@ -136,6 +140,8 @@ class Tuned(NamedTuple):
 
         for name in self.best:
             text = f"# The best of {self.rungs[0].trials} trials of {name} over {over}.\n"
+            if self.own:
+                text += f"# They need the program's own {', '.join(self.own)}: give these to apiece.federate, too.\n"
             content = (text + tomli_w.dumps(self.settings(name))).encode()
             if name == self.first:
                 atomic_write(self.out / BEST, content)
@@ -165,9 +171,11 @@ class Tuned(NamedTuple):
             rows = [[f"`{told(one.values)}`", *self._cells(one)] for one in ranked]
             parts += [f"## {name}\n", markdown(headings, rows) + "\n"]
             parts += [f"Trial {one.trial + 1} failed: {one.failed}\n" for one in own if one.failed]
-        parts.append(
-            f"The best settings: `apiece run --config {self.out / BEST} --out FOLDER` measures them on the test set.\n"
-        )
+        run, beside = f"apiece run --config {self.out / BEST} --out FOLDER", ""
+        if self.own:
+            run = f"apiece.federate(**found.settings(), {', '.join(f'{name}=...' for name in self.own)})"
+            beside = f" They need the program's own {', '.join(self.own)}, which no file holds."
+        parts.append(f"The best settings: `{run}` measures them on the test set.{beside}\n")
         return "\n".join(parts)
 
     def _draw(self, path: Path) -> None:

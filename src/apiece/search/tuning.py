@@ -52,6 +52,7 @@ class Search(NamedTuple):
     metric: str
     number: Number  # of that metric
     checksums: dict[str, str]  # of the data, and of a program's objects
+    own: Sequence[str]  # the names of these
     rungs: list[Rung]
     budget: Budget
     out: Path
@@ -128,6 +129,8 @@ def _tune(
         if not space.ranges:
             raise UserError(f"--over names nothing that {name!r} has: add a setting such as lr, or leave {name} out.")
         for key, of in space.ranges.items():
+            if (setting := space.places[key].setting) in own:
+                raise UserError(f"--over: {key!r} would replace the program's own {setting}: leave one of them out.")
             for value in of.ends:
                 made = from_table(to_table(configs[name]) | space.settings({key: value}), "--over")
                 check(made)
@@ -138,7 +141,7 @@ def _tune(
                     one(side, getattr(made, side))
     cost = Budget.of(budget, config.rounds)
     held = HELD_OUT | ({"validation": config.validation} if config.validation else {})
-    search = Search(given | held, config, spaces, seeds or (config.seed,), metric, number, known_by,
+    search = Search(given | held, config, spaces, seeds or (config.seed,), metric, number, known_by, list(own),
                     cost.rungs(many, reduction), cost, out, over, many, reduction)  # fmt: skip
     make_folder(out)
     with folders.alone(out), going_on("the same search again continues it"):
@@ -221,7 +224,8 @@ def _run(search: Search) -> Tuned:
                 )
             going, before = [one.trial for one in trials.best(tried, len(tried), search.number.higher)], rung.at
     lines = trials.read(search.out / trials.NAME)
-    tuned = Tuned.of(search.out, lines, search.spaces, search.rungs, search.budget, search.number, search.config)
+    tuned = Tuned.of(search.out, lines, search.spaces, search.rungs, search.budget, search.number, search.config,
+                     search.own)  # fmt: skip
     if not tuned.best:
         why = next((one.failed for one in lines if one.failed), "its metric is not finite").rstrip(".")
         raise UserError(f"no trial ran to the end, so there are no best settings: {why}.")
