@@ -8,7 +8,6 @@ from contextlib import suppress
 from numbers import Real
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map

@@ -90,10 +90,14 @@ class Setup:
         """The algorithm's, completed for this task, federation and optimizer of the clients."""
         return tuple(p.complete(self.task.space, self.setting, self.optimizer) for p in self.algorithm.pieces)
 
+    @property
+    def own_pieces(self) -> list[Piece]:
+        """Those that are a program's, and none of ours."""
+        return [p for p in self.pieces if not type(p).__module__.startswith("apiece.")]
+
     def suspects(self, *slots: str) -> str:
         """Which of these slots somebody's own pieces fill, as the end of a sentence on what is not finite."""
-        own = [p for p in self.pieces if not type(p).__module__.startswith("apiece.")]
-        filled = [f"{p.stream}.{slot}" for p in own for slot in slots if p.fills(slot)]
+        filled = [f"{p.stream}.{slot}" for p in self.own_pieces for slot in slots if p.fills(slot)]
         return f", or {' or '.join(filled)} returned what is not finite" if filled else ""
 
     def by_piece(self, each: Iterable[Of]) -> dict[str, Of]:

@@ -116,7 +116,7 @@ def compilable(experiment: Experiment) -> bool:
     config, setup = experiment.config, experiment.federated.setup
     ours = config.model != OWN and setup.task.loss in LOSSES and not config.plugin
     here = config.device == "cpu" and config.precision == "float32" and join().world == 1
-    return ours and here and all(type(piece).__module__.startswith("apiece.") for piece in setup.pieces)
+    return ours and here and not setup.own_pieces
 
 
 def facts_of(experiment: Experiment) -> worth.Facts | None:
@@ -186,9 +186,8 @@ def cores() -> int:
 def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
     """Why the run cannot be vectorized, or None: tried on its first clients if anything in it is not our own."""
     # in bfloat16, norm layers of our own models and vmap do not get along on every device
-    config, task = experiment.config, experiment.federated.setup.task
-    pieces = all(type(piece).__module__.startswith("apiece.") for piece in experiment.federated.setup.pieces)
-    if pieces and task.loss in LOSSES and config.model != OWN and config.precision != "bfloat16":
+    config, setup = experiment.config, experiment.federated.setup
+    if not setup.own_pieces and setup.task.loss in LOSSES and config.model != OWN and config.precision != "bfloat16":
         return None
     try:
         for count in (2, 3):  # what the model keeps of one call does not fit the other
@@ -201,14 +200,12 @@ def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
 
 
 def _culprit(experiment: Experiment, error: Exception) -> str:
-    """The source of an error in a vectorized round: a program's last piece in its traceback, else the model or the
-    loss, which our own pieces call, too.
-    """
-    who = "the model" if experiment.federated.setup.task.loss in LOSSES else "the model or the loss"
-    own = [piece for piece in experiment.federated.setup.pieces if not type(piece).__module__.startswith("apiece.")]
+    """The source of an error in a vectorized round: a program's last piece in its traceback, else the model or loss."""
+    setup = experiment.federated.setup
+    who = "the model" if setup.task.loss in LOSSES else "the model or the loss"
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
-        for piece in own:
+        for piece in setup.own_pieces:
             if code.co_qualname.startswith(f"{type(piece).__qualname__}.") and code.co_filename == _file(piece):
                 who = f"the piece {piece!r} (line {line} of {code.co_filename})"
     return who
