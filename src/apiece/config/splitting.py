@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch.utils._pytree import tree_map
@@ -13,6 +15,7 @@ from apiece.config.names import one
 from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
 from apiece.data.columns import PREPARATION, Columns, size_of
+from apiece.data.ownership import Listed
 from apiece.data.partitions import Splitter
 from apiece.data.split import Split, split_over_clients
 
@@ -21,6 +24,13 @@ def columns_of(config: Config) -> Columns:
     """What a run says of its data, with the preparation that its folder keeps."""
     c, kept = config, None if config.out is None else Path(config.out) / PREPARATION
     return Columns(c.input, c.target_column, c.client_column, size_of(c.resize), c.prepare, c.fit, kept, c.task)
+
+
+def given_splitter(split: Any) -> Any:
+    """The splitter that a program gave, as lists of indices or as itself; None for a text."""
+    if isinstance(split, (list, tuple, Mapping)):
+        return Listed.of(split)
+    return split if callable(split) and not isinstance(split, type) else None
 
 
 def split_of(config: Config, dataset: Dataset, splitter: Splitter | None = None) -> Split:

@@ -55,6 +55,10 @@ class Chosen(NamedTuple):
     target: str
     client: str | None
 
+    def marks(self, names: Collection[str]) -> bool:
+        """Whether the table has a column `split` that says which rows are for testing, and has no other role."""
+        return SPLIT in names and SPLIT not in (*self.input, self.target, self.client)
+
 
 def chosen(
     where: str,

@@ -129,7 +129,7 @@ def _tell_numbers_of_rows(where: str, table: Any, names: list[str]) -> None:
 
 def _marked(where: str, table: Any, roles: Chosen) -> np.ndarray | None:
     """The mask of the rows that the column `split` marks for testing; None if it is absent or has another role."""
-    if SPLIT not in table.columns or SPLIT in (*roles.input, roles.target, roles.client):
+    if not roles.marks(table.columns):
         return None
     words = np.where(table[SPLIT].isna(), "", table[SPLIT].astype(str))
     refuse_words(where, words)

@@ -160,7 +160,7 @@ def glance(path: Path, columns: Columns) -> Glance:
         raise UserError(f"{where}: the table has no row: give one for each sample.")
     cells = {name: [row[place] if place < len(row) else "" for _, row in found] for place, name in enumerate(names)}
     columns_of = {name: _column(name, own) for name, own in cells.items()}
-    if SPLIT in names and SPLIT not in (*roles.input, roles.target, roles.client):
+    if roles.marks(names):
         refuse_words(where, cells[SPLIT])
     target, client = columns_of[roles.target], None if roles.client is None else columns_of[roles.client]
     for what, column in (("is predicted", target), ("names the client", client)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Integral
@@ -20,14 +20,13 @@ from apiece.config.hints import before
 from apiece.config.located import located
 from apiece.config.objects import parted, with_objects
 from apiece.config.settings import Config, check
-from apiece.config.splitting import columns_of
+from apiece.config.splitting import columns_of, given_splitter
 from apiece.config.tables import from_table, shared
 from apiece.data.catalog import OWN
 from apiece.data.collating import collated
 from apiece.data.columns import refuse_columns
 from apiece.data.given import as_dataset
 from apiece.data.items import by_client
-from apiece.data.ownership import Listed
 from apiece.errors import UserError, going_on
 from apiece.experiment import folders, identity, lifecycle
 from apiece.experiment.progress import Progress, shown
@@ -108,7 +107,7 @@ def federate(
     module = model if isinstance(model, nn.Module) else None
     custom = algorithm if isinstance(algorithm, Algorithm) else None
     named = {"model": OWN if module is not None else model, "algorithm": custom.name if custom else algorithm}
-    splitter = _splitter(settings.get("split"))
+    splitter = given_splitter(settings.get("split"))
     objects = not isinstance(data, (str, Path)) and clients is None
     if objects and collate is not None:
         data = collated(OWN, data, collate)
@@ -128,13 +127,6 @@ def federate(
     experiment = _assembled(config, dataset, module, loss, metrics, custom, clients, splitter)
     experiment = with_objects(experiment, replaced)
     return watched(experiment, folder, on_round, progress, there, watchers)
-
-
-def _splitter(split: Any) -> Any:
-    """The splitter that a program gave, as lists of indices or as itself; None for a text."""
-    if isinstance(split, (list, tuple, Mapping)):
-        return Listed.of(split)
-    return split if callable(split) and not isinstance(split, type) else None
 
 
 def run_config(config: Config, progress: Progress = False) -> list[Result]:

@@ -13,20 +13,19 @@ from typing import Any
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.checks import refuse_others
 from apiece.config.settings import OBJECTS, Config
-from apiece.config.splitting import columns_of
+from apiece.config.splitting import columns_of, given_splitter
 from apiece.config.tables import from_table
 from apiece.data.catalog import OWN
 from apiece.data.collating import collated
 from apiece.data.given import as_dataset
 from apiece.data.items import by_client
-from apiece.data.ownership import Listed
 from apiece.errors import UserError
 from apiece.system.device import to_numpy
 
 OWNABLE = ("data", "model", "split", "metrics", "loss", "collate", *OBJECTS)  # what a program may give as an object
 
 
-def parted(given: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
+def separated(given: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     """(the settings of `federate(**given)`, the objects by name); UserError for what a search cannot take."""
     if not _plain(given.get("clients")):
         raise UserError("tune holds samples out of every client: give data, and clients as a number.")
@@ -52,9 +51,9 @@ def _plain(value: Any) -> bool:
 
 def assembled(config: Config, own: Mapping[str, Any]) -> Experiment:
     """What all trials run, but for what is searched; a UserError comes before the first trial."""
-    data, split = own.get("data"), own.get("split")
+    data = own.get("data")
     dataset = as_dataset(data, columns_of(config)) if data is not None else None
-    splitter = Listed.of(split) if isinstance(split, (list, tuple, Mapping)) else split
+    splitter = given_splitter(own.get("split"))
     return assemble(config, dataset, own.get("model"), own.get("loss"), own.get("metrics"), splitter=splitter)
 
 

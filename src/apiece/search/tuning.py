@@ -31,7 +31,7 @@ from apiece.report.metrics import Number, named
 from apiece.report.results import read_run
 from apiece.reproduce.ledger import append
 from apiece.search import ranges, trials
-from apiece.search.given import assembled, checksums, parted
+from apiece.search.given import assembled, checksums, separated
 from apiece.search.page import Tuned
 from apiece.search.ranges import Space, Value
 from apiece.search.rungs import Budget, Rung, Until
@@ -79,7 +79,7 @@ def tune(
     >>> 0.01 <= found.settings("fedavg")["lr"] <= 0.1
     True
     """
-    config, own = parted(given)
+    config, own = separated(given)
     settings = {k: v for k, v in given.items() if k not in ("seed", "seeds")}
     return _tune(settings, config, own, over, trials, metric, algorithms, reduction, budget, tuple(seeds), Path(out))
 
