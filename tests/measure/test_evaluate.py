@@ -439,6 +439,29 @@ def test_a_model_that_normalizes_by_the_batch_is_measured_on_each_clients_own(mo
     assert len(sizes) > 1 and max(sizes) <= 100  # in one pass each
 
 
+class OnACard(Tensor):
+    """Places that claim to be on a GPU."""
+
+    is_cuda = True
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what is made of them claims nothing
+
+
+@pytest.mark.parametrize("module, alike", [(normed(), True), (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), False)])
+def test_a_model_that_normalizes_by_the_batch_meets_the_same_batches_on_every_device(module, alike):
+    result = execute(assemble(config(**SETTINGS | {"rounds": 1, "buffers": "drop"}), module=module))
+    task, pool = result.experiment.federated.setup.task, result.experiment.federation.test_pool
+    rows, met = torch.arange(320), {Tensor: list[int](), OnACard: list[int]()}
+    for kind, sizes in met.items():
+
+        def predict(x: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(len(x))
+            return outputs(result, result.server.params, x)
+
+        score(task, predict, pool, rows.as_subclass(kind))
+    assert met[Tensor] == [100, 100, 100, 20]
+    assert met[OnACard] == (met[Tensor] if alike else [320])
+
+
 def test_who_never_trained_is_trained_for_a_measurement_at_the_end_alone(monkeypatch):
     """Twenty passes over its data: of a hundred clients of whom ten take part, ninety would train at every round's."""
     asked: list[int] = []

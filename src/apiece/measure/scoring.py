@@ -90,7 +90,8 @@ def score(
 
     if not len(rows):
         return Scores((), float("nan"), torch.zeros(0))
-    at_once = _samples_a_pass(pool) * (ON_A_GPU if rows.is_cuda else 1)
+    more = rows.is_cuda and not task.space.by_batch  # whose outputs shall be the same on every device
+    at_once = _samples_a_pass(pool) * (ON_A_GPU if more else 1)
     jobs = (partial(part, index) for index in rows.tensor_split(list(range(at_once, len(rows) - 1, at_once))))
     parts, losses = zip(*(threads.in_order(jobs) if threads else (job() for job in jobs)), strict=True)
     values = tuple(torch.cat(own) for own in zip(*(each.values for each in parts), strict=True))
