@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -93,6 +94,16 @@ def test_help_names_every_setting():
         text = cli(command, "--help").out
         assert all(f"--{f.name.replace('_', '-')}" in text for f in fields(Config))
     assert "--config" in cli("run", "--help").out
+
+
+@pytest.mark.parametrize("command", "resume compare report watch figure export personalize verify completion".split())
+def test_help_says_what_an_argument_without_a_flag_is(command):
+    """One that has no text is shown with the name of its field in the program."""
+    assert not re.search(r"(folders?|card|shell) \((required|default)", cli(command, "--help").out)
+
+
+def test_help_of_join_says_that_its_state_is_the_nodes_own():
+    assert "apiece serve" not in cli("join", "--help").out
 
 
 def test_help_of_resume_says_that_a_changed_file_of_settings_does_not_count():

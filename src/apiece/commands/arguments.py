@@ -8,7 +8,8 @@ from tyro.conf import arg
 
 from apiece.errors import UserError
 
-Folder = Annotated[str, arg(metavar="FOLDER")]
+Folder = Annotated[str, arg(metavar="FOLDER", help="The run's folder.")]
+Folders = Annotated[tuple[str, ...], arg(metavar="FOLDER", help="Folders of runs, of their seeds, or of grids.")]
 Trusted = Annotated[
     tuple[str, ...],
     arg(help="The plug-in files that the run was made with: a file that only its folder names is not executed."),

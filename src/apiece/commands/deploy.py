@@ -59,7 +59,8 @@ class Join:
     column `split`) is used; else a fifth is held out."""
     make_key: bool = False
     """Before the node joins, once: make its key, which stays here, and the request.toml for the coordinator."""
-    state: State = STATE
+    state: Annotated[str, arg(metavar="FOLDER")] = STATE
+    """The folder in which this node keeps its runs: what algorithms remember of it, and its models."""
     server: Annotated[str | None, arg(metavar="HOST:PORT")] = None
     """Another address of the server than the folder says."""
     model: str = "auto"

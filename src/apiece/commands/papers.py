@@ -64,6 +64,7 @@ class Verify:
     """Run one cell of a card again and compare its values: bit for bit on the same build, otherwise within rounding."""
 
     card: Positional[Annotated[str, arg(metavar="CARD")]]
+    """The card's name, such as fedals-table2."""
     cell: int
     """The cell's number, as the card's page has it."""
     device: str = "cpu"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from apiece.commands.arguments import Folder, Json, Trusted
+from apiece.commands.arguments import Folder, Folders, Json, Trusted
 from apiece.config.settings import Config, check
 
 
@@ -16,7 +16,7 @@ from apiece.config.settings import Config, check
 class Compare:
     """Compare runs in a table, with the reference rows `centralized` and `local`, and write a report."""
 
-    folders: Positional[tuple[str, ...]]
+    folders: Positional[Folders]
     references: bool = True
     """Make the reference rows where no run is one: pooled data with equal work, and no federation."""
     out: str | None = None
@@ -37,7 +37,7 @@ class Compare:
 class Report:
     """Write one HTML page for one run or several."""
 
-    folders: Positional[tuple[str, ...]]
+    folders: Positional[Folders]
     out: str = "report.html"
     """The page."""
     target: float | None = None
@@ -55,7 +55,7 @@ class Report:
 class Figure:
     """Draw one number of runs for a paper: a line for each algorithm, with the mean and the spread over seeds."""
 
-    folders: Positional[tuple[str, ...]]
+    folders: Positional[Folders]
     out: str
     """The file to write: .pdf, .svg or .png."""
     x: Literal["rounds", "bytes", "seconds"] = "rounds"
@@ -75,7 +75,7 @@ class Figure:
 class Watch:
     """Show the report of runs while they go on, in a browser on this machine; Ctrl-C ends it, and the runs go on."""
 
-    folders: Positional[tuple[str, ...]]
+    folders: Positional[Folders]
     port: int = 8088
     """The port of the page's address (0: any that is free)."""
 
@@ -108,7 +108,6 @@ class Personalize:
     """Make a model for a client that a run never saw, by the run's own algorithm, and print what that cost."""
 
     folder: Positional[Folder]
-    """The run's folder."""
     data: str
     """The client's samples, like the run's own: an .npz of x_train, y_train, x_test, y_test; a .csv or .parquet with
     the columns of the run's table, of which that of the clients may be missing; a .jsonl of texts; a folder of images.

@@ -15,8 +15,8 @@ from apiece.report.metrics import choices
 
 Settings = Annotated[Config, OmitArgPrefixes, arg(name="")]
 METRIC = arg(
-    help=f"What a cell shows of the first metric: {', '.join(choices())}; personal where there is no global model. Of "
-    "another metric: global_f1, personal_f1, ..."
+    help=f"Which number of the first metric counts: {', '.join(choices())}; personal where there is no global model. "
+    "Of another metric: global_f1, personal_f1, ..."
 )
 
 

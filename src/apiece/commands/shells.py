@@ -13,3 +13,4 @@ class Completion:
     """Print what makes a shell complete the commands, flags and choices: `eval "$(apiece completion bash)"`."""
 
     shell: Positional[Literal["bash", "zsh"]]
+    """The shell that is to complete them."""
