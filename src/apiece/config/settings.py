@@ -162,9 +162,9 @@ class Config:
     """
     lift: Literal["auto", "vectorized", "compiled", "threaded", "processes", "sequential", "wired"] = "auto"
     """How one client's work runs for many. auto takes vectorized on a GPU and for small models without convolutions,
-    else the fastest of threaded, processes and sequential, and compiled where its compiler's minutes pay. compiled is
-    vectorized with compiled local steps. A GPU records the calls of vectorized as CUDA graphs, and has no lift beside
-    it but sequential.
+    else threaded (in runs of more than a minute, the fastest of threaded, processes and sequential), and compiled where
+    its compiler's minutes pay. compiled is vectorized with compiled local steps. A GPU records the calls of vectorized
+    as CUDA graphs, and has no lift beside it but sequential.
     """
     workers: int = 0
     """How many threads run clients, or calls of many clients, or how many worker processes do (0: one per core)."""
