@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from apiece.config.settings import Config
 from apiece.deploy import coordinator, doorway, frames, own_data, phases
 from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.failure import Failure
+from apiece.deploy.newcomers import newcomers
 from apiece.deploy.node import Node, Settings
 from apiece.deploy.phases import Phases, gathered
 from apiece.deploy.request import Request, Terms
@@ -179,8 +181,45 @@ def test_nodes_whose_data_do_not_fit_are_refused_in_a_sentence():
     with pytest.raises(UserError, match=r"'north' and 'south' do not fit: shape is \[3\] on the first and \[4\] on"):
         federation([NORTH, other], lambda *_: None)  # type: ignore[arg-type]
     assert united([NORTH, replace(NORTH, labels=[7, 3])]) == (0, 1, 3, 7)
-    with pytest.raises(UserError, match="numbers on some and text on others"):
-        united([NORTH, replace(NORTH, labels=["a"])])
+    for labels in (["a"], ["01"], ["0", "1", "1.5"], ["9" * 5000, "00"]):
+        with pytest.raises(UserError, match="numbers on some and text on others"):
+            united([NORTH, replace(NORTH, labels=labels)])
+
+
+def own(folder: Path, text: str, **settings: Any) -> Facts:
+    """What a node tells of a table."""
+    (folder / "mine.csv").write_text(text)
+    node = Node(folder / "state", Settings("south", str(folder / "mine.csv"), **settings))
+    return own_data.facts(node.dataset, "south")
+
+
+AGES = "\n".join(["age,weight,label", *(f"{20 + i % 7},{70 + i % 3},{i % 2}" for i in range(20))])
+OTHERS = {
+    "another order": AGES.replace("age,weight", "weight,age"),
+    "another name": AGES.replace("age", "height"),
+    "a gap, so that its numbers are standardized": AGES.replace("20,", ",", 1),
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+def test_tables_whose_columns_are_not_alike_are_refused(tmp_path, how):
+    first = own(tmp_path, AGES)
+    assert first.columns == ["age", "weight"]
+    with pytest.raises(UserError, match="column 1 is 'age' on the first and '(weight|height|age .stand.*)'"):
+        federation([first, own(tmp_path, OTHERS[how])], lambda *_: None)  # type: ignore[arg-type]
+    named = own(tmp_path, AGES.replace("age,weight", "weight,age"), input=("age", "weight"))
+    federation([first, named], lambda *_: None)  # type: ignore[arg-type]
+
+
+def test_a_node_without_a_code_numbers_its_classes_as_the_others_do(tmp_path):
+    """Of the classes 01, 02 and 10 one node has 10 alone, which it reads as a number."""
+    rows = lambda *labels: "\n".join(["age,label", *(f"{i},{labels[i % len(labels)]}" for i in range(20))])
+    north, south = own(tmp_path, rows("01", "02")), own(tmp_path, rows("10"))
+    assert (north.labels, south.labels, united([north, south])) == (["01", "02"], [10], ("01", "02", "10"))
+    data = Node(tmp_path / "state", Settings("south", str(tmp_path / "mine.csv"))).dataset
+    assert own_data.samples(data, united([north, south])).train[1].unique().tolist() == [2]
+    net = Net(telling(labels=[10], classes=1, shape=[1], columns=["age"]), "west")
+    assert [facts.labels for facts in newcomers(net, [north, south], set(), print)] == [[10]]
 
 
 def test_the_classes_of_pixels_are_those_of_all_nodes(tmp_path):

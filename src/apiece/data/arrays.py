@@ -29,7 +29,8 @@ class Dataset:
     a dict or tuple of arrays [n, ...], of which x is the first. `task` is the name of what is learned, "" where the
     targets say it. `held` masks those of all given samples that were held out for testing, if some were. `preparation`
     made numbers of a table's columns (`Preparation`), of which so many cells were `gaps`; one that each client fits has
-    not been applied yet. If the samples are `sequences`, [n, a, b] are no images.
+    not been applied yet; a table without one has the names of its `columns`. If the samples are `sequences`,
+    [n, a, b] are no images.
 
     >>> x, y = np.zeros((6, 4), np.float32), np.array([0, 1, 0, 1, 2, 2])
     >>> Dataset("mine", x_train=x, y_train=y, x_test=x, y_test=y, classes=3)
@@ -55,6 +56,7 @@ class Dataset:
     held: np.ndarray | None = None
     preparation: Any = None
     gaps: int = 0
+    columns: tuple[str, ...] = ()
     sequences: bool = False
 
     def __post_init__(self) -> None:

@@ -73,7 +73,8 @@ def from_frame(frame: Any, name: str, columns: Columns = EVERYTHING, where: str 
     if not columns.input:
         _tell_numbers_of_rows(where, table, roles.input)
     if not _wanted(table, kinds, columns):
-        return _parts(name, _features(where, table, roles.input), y, natural, test_rows, columns.task)
+        taken = _parts(name, _features(where, table, roles.input), y, natural, test_rows, columns.task)
+        return replace(taken, columns=tuple(roles.input))
     data = _parts(name, unread(len(table)), y, natural, test_rows, columns.task)
     testing = data.held if test_rows is None else test_rows
     assert testing is not None, "without a test set from_arrays holds samples out"

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, get_type_hints
 
 import torch
@@ -43,7 +44,8 @@ class Facts:
         task: what is learned.
         classes: how many classes, of samples or of pixels, or tokens there are, by this node's data.
         labels: the names of its classes, in order; [] where targets are no classes.
-        columns: the names of the columns that became the sample, in order; [] where there are none.
+        columns: the names of the columns that became the sample, in order, and what was made of them; [] where there
+            are none.
     """
 
     name: str
@@ -70,7 +72,7 @@ class Facts:
     @property
     def form(self) -> dict[str, Any]:
         """What the data of all nodes must have in common."""
-        kept = ("shape", "kind", "target", "target_kind", "task", "columns")
+        kept = ("columns", "shape", "kind", "target", "target_kind", "task")
         counted = self.labels or self.task == "segmentation"  # a node may have no pixel of some classes
         return {name: getattr(self, name) for name in kept} | ({} if counted else {"classes": self.classes})
 
@@ -115,9 +117,11 @@ def federation(
     for other in told[1:]:
         for name, value in first.form.items():
             if (there := other.form.get(name)) != value:
+                what, one, two = _apart(name, value, there)
                 raise UserError(
-                    f"the data of nodes {first.name!r} and {other.name!r} do not fit: {name} is {value} on the first "
-                    f"and {there} on the second; let all nodes prepare their data alike, and begin again."
+                    f"the data of nodes {first.name!r} and {other.name!r} do not fit: {what} is {one} on the first and "
+                    f"{two} on the second; let all nodes prepare their data alike (`apiece join` with --input, "
+                    "--prepare, --task or --resize), and begin again."
                 )
     labels = united(told)
     tests = tuple(facts.tests for facts in told)
@@ -126,16 +130,32 @@ def federation(
     return Remote(names, tuple(f.samples for f in told), tests, like, labels, connect)
 
 
+def _apart(name: str, one: Any, two: Any) -> tuple[str, Any, Any]:
+    """(what differs, its value here, its value there): of columns, of which there may be many, the first that do."""
+    if name != "columns" or not (one and two):
+        return name, one, two
+    pairs = enumerate(zip_longest(one, two), 1)
+    number, here, there = next((number, *pair) for number, pair in pairs if pair[0] != pair[1])
+    word = lambda column: "missing" if column is None else repr(column)
+    return f"column {number}", word(here), word(there)
+
+
 def united(told: Sequence[Facts]) -> tuple[Any, ...]:
-    """The names of all classes of all nodes, in order; raises UserError if some are numbers and others are text."""
-    everything = {label for facts in told for label in facts.labels}
-    try:
-        return tuple(sorted(everything))
-    except TypeError:
+    """The names of all classes of all nodes, in order. A table's labels are text where some are codes, as 01 is, so
+    that a node without such a code has numbers; beside codes, a number is its own text. Raises UserError if numbers
+    stand beside other text, or beside the same number written otherwise.
+    """
+    known = {label for facts in told for label in facts.labels}
+    texts = {label for label in known if isinstance(label, str)}
+    spelled = {str(label) for label in known - texts}
+    alike = {text.lstrip("0") for text in texts - spelled} & {text.lstrip("0") for text in spelled}
+    codes = all(map(str.isdecimal, texts)) and all(type(label) is int for label in known - texts)
+    if texts and spelled and (alike or not codes):
         raise UserError(
-            f"the classes of the nodes are numbers on some and text on others ({sorted(map(str, everything))}): let "
+            f"the classes of the nodes are numbers on some and text on others ({sorted(texts | spelled)}): let "
             "all nodes name them alike, and begin again."
-        ) from None
+        )
+    return tuple(sorted(texts | spelled if texts else known))
 
 
 def _like(facts: Facts, classes: int, real: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,7 @@ def newcomers(nodes: Nodes, facts: list[Facts], turned_away: set[str], say: Say)
     for name, told in telling(nodes, strangers, time.monotonic() + TELLING, say).items():
         try:
             federation([*facts, told], lambda *_: Phases(nodes, [], "", "", 1, 1.0, say))
-            if unknown := set(told.labels) - set(united(facts)):
+            if unknown := set(united([*facts, told])) - set(united(facts)):
                 raise UserError(f"the run does not know its classes {sorted(map(str, unknown))}.")
         except UserError as error:
             say(f"node {name!r} cannot join: {error}")

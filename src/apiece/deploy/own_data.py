@@ -46,7 +46,7 @@ def facts(dataset: Dataset, name: str) -> Facts:
     known = dataset.known if dataset.targets_train is None else None
     labels = [] if known is None else known.tolist()
     preparation = dataset.preparation
-    columns = [] if preparation is None else [_called(part) for part in preparation.parts]
+    columns = [*dataset.columns] if preparation is None else [_called(part) for part in preparation.parts]
     kinds = {True: "float", False: "int64"}
     task, classes = task_of(dataset), dataset.classes
     if task == "segmentation":  # of pixels
@@ -70,8 +70,8 @@ def facts(dataset: Dataset, name: str) -> Facts:
 
 
 def _called(part: Part) -> str:
-    """A column as people read it: its name and the words that it may have."""
-    return part.name if part.categories is None else f"{part.name} ({', '.join(part.categories)})"
+    """A prepared column as people read it: its name, and the words that it may have or what became of its numbers."""
+    return f"{part.name} ({'standardized' if part.categories is None else ', '.join(part.categories)})"
 
 
 def samples(dataset: Dataset, labels: tuple[Any, ...] | list[Any], dtype: torch.dtype = torch.float32) -> Own:
