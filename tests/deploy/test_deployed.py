@@ -20,7 +20,7 @@ from apiece.config.model import make_model
 from apiece.config.settings import Config
 from apiece.deploy import following, frames, own_data, phases, rehearsal
 from apiece.deploy.comparing import differing
-from apiece.deploy.coordinator import coordinate, settled
+from apiece.deploy.coordinator import SIMULATED, coordinate, settled
 from apiece.deploy.failure import Failure
 from apiece.deploy.node import Node, Settings
 from apiece.deploy.request import FOLDER, Request, Terms
@@ -82,7 +82,8 @@ def dealt(config: Config, home: Path, nodes: int = 3) -> Grid:
 def asked(config: Config, home: Path, terms: Terms = ALL) -> Request:
     request = Request(home / "serve" / FOLDER / "deployed.toml")
     usual = Config()
-    config = replace(config, data="your own", split=usual.split, out=str(home / "deployed"))
+    simulated: dict[str, Any] = {name: getattr(usual, name) for name in SIMULATED}
+    config = replace(config, **simulated, out=str(home / "deployed"))
     request.write(settled(config, terms.nodes), terms)
     return request
 

@@ -382,6 +382,7 @@ def test_no_path_and_no_program_comes_from_a_coordinator(node, how):
     with pytest.raises(UserError, match=why):
         node.allowed(replace(CONFIG, **wish))
     assert node.allowed(replace(CONFIG, out="/etc", data_dir="/etc")).out is None
+    assert not node.allowed(replace(CONFIG, out="/etc", keep_best=True, tensorboard=True)).keep_best
 
 
 def test_a_run_without_its_parts_is_refused_as_an_answer(node):
@@ -413,3 +414,19 @@ def test_a_request_that_was_changed_is_told_of(tmp_path, change):
     for use in (request.read, request.refuse_out_of_reach):
         with pytest.raises(UserError, match="is no request of a run"):
             use()
+
+
+SIMULATED = [("data", "mnist"), ("target_column", "y"), ("prepare", "ordinal"), ("validation", 0.2), ("noise_rgb", 1.0)]
+
+
+@pytest.mark.parametrize(("name", "value"), SIMULATED)
+def test_settings_of_data_are_refused_where_nodes_read_their_own(name, value):
+    with pytest.raises(UserError, match=f"{name}={value!r} is for simulated clients, .* leave it out"):
+        coordinator.settled(replace(Config(out="runs/mine"), **{name: value}), 2)
+
+
+def test_a_task_that_the_nodes_data_are_not_for_is_refused(tmp_path):
+    request = Request(tmp_path / "requests" / "run.toml")
+    request.write(coordinator.settled(Config(out=str(tmp_path / "out"), task="regression"), 2), Terms(1))
+    coordinator.coordinate(request, Net(telling(), "north"))
+    assert "task='regression' is asked for, and the nodes' data are for classification" in str(request.ended())

@@ -15,6 +15,7 @@ from apiece.algebra.generators import Table
 from apiece.config.assemble import DTYPES, assemble, chosen_algorithm, cohort_size
 from apiece.config.settings import Config
 from apiece.data.catalog import OWN
+from apiece.data.tasks import AUTO
 from apiece.deploy.facts import Facts, federation
 from apiece.deploy.newcomers import newcomers, personalized
 from apiece.deploy.phases import Nodes, Phases, Stopped, gathered
@@ -26,6 +27,11 @@ from apiece.experiment.result import Round
 from apiece.experiment.stopping import STOP
 from apiece.system import files
 
+SIMULATED = (  # settings of data that are read and divided in one place
+    "data", "data_dir", "input", "target_column", "client_column", "prepare", "fit", "resize", "split", "clients",
+    "unseen", "validation", "measure_on", "noise_rgb", "noise_brightness",
+)  # fmt: skip
+
 
 def settled(config: Config, nodes: int) -> Config:
     """The settings of a deployed run that begins with so many nodes: its data are the nodes' own, and clients work
@@ -33,11 +39,13 @@ def settled(config: Config, nodes: int) -> Config:
     """
     if config.out is None:
         raise UserError("a deployed run needs a folder for what it makes: give --out.")
-    useless = {"data": config.data, "split": config.split, "clients": config.clients, "unseen": config.unseen}
     usual = Config()
-    for name, value in useless.items():
-        if value not in (getattr(usual, name), OWN):
-            raise UserError(f"{name}={value!r} is for simulated clients, and nodes have their own data: leave it out.")
+    for name in SIMULATED:
+        if (value := getattr(config, name)) not in (getattr(usual, name), OWN):
+            raise UserError(
+                f"{name}={value!r} is for simulated clients, and nodes have their own data, which `apiece join` says "
+                "how to read: leave it out."
+            )
     if config.init is not None or config.seeds:
         raise UserError("a deployed run takes neither --init nor --seeds: leave them out, and begin one run a seed.")
     chosen_algorithm(config.algorithm, config.plugin)
@@ -93,6 +101,11 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
         request.keep_told(told)
     floor = time.monotonic() - began  # where all nodes were there: messages, and next to no work
     facts = [Facts.of(each) for each in told]
+    if config.task not in (AUTO, facts[0].task):
+        raise UserError(
+            f"task={config.task!r} is asked for, and the nodes' data are for {facts[0].task}: leave --task out, or let "
+            f"every node join with --task {config.task}."
+        )
     names, timed = [each.name for each in facts], list[Phases]()
 
     def connect(run: str, text: str) -> Phases:

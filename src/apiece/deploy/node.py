@@ -150,7 +150,8 @@ class Node:
         """The run's configuration without what only this node's owner decides; raises UserError for what is refused."""
         own = self.settings
         plugin = plugins.agreed(config.plugin, own.plugin, "the coordinator's run") if config.plugin else ()
-        here: dict[str, Any] = {"data": OWN, "data_dir": None, "out": None, "tensorboard": None, "device": "cpu"}
+        here: dict[str, Any] = {"data": OWN, "data_dir": None, "out": None, "device": "cpu"}
+        here |= {"tensorboard": False, "keep_best": False}  # these write into the coordinator's folder
         config = replace(config, **{k: v for k, v in here.items() if hasattr(config, k)}, plugin=plugin)
         if config.init is not None:
             raise UserError("the run starts from a file, which nodes do not take from a coordinator: leave --init out.")

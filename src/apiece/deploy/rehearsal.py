@@ -23,7 +23,7 @@ from apiece.consortium import folder as consortium
 from apiece.data.arrays import task_of
 from apiece.data.catalog import OWN
 from apiece.deploy.comparing import compared, remembered
-from apiece.deploy.coordinator import settled
+from apiece.deploy.coordinator import SIMULATED, settled
 from apiece.deploy.following import requested
 from apiece.deploy.phases import Phase
 from apiece.deploy.request import Request, Terms
@@ -175,8 +175,8 @@ def until(log: Path, word: str, process: subprocess.Popen) -> None:
 def ask_for(config: Config, home: Path, out: str, terms: Terms) -> Request:
     """Ask the deployment's server for the run of a configuration."""
     usual = Config()
-    simulated = {name: getattr(usual, name) for name in ("split", "clients", "unseen", "data_dir", "resize")}
-    config = replace(config, **simulated, data=OWN, out=str(home / out))
+    simulated: dict[str, Any] = {name: getattr(usual, name) for name in SIMULATED} | {"data": OWN}
+    config = replace(config, **simulated, out=str(home / out))
     return requested(home / "serve", settled(config, terms.nodes), terms)
 
 
