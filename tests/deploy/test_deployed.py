@@ -322,6 +322,20 @@ def test_nodes_whose_tables_have_text_and_gaps_train_together(tmp_path):
     assert last["answered"] == 2 and 0 <= last["global_accuracy"] <= 1
 
 
+@pytest.mark.slow
+def test_nodes_with_texts_train_the_model_that_fits_texts(tmp_path):
+    folders = {}
+    for name in ("north", "south"):
+        lines = [json.dumps({"text": f"{name} says {i}", "label": "xy"[i % 2]}) for i in range(10)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+        folders[name] = tmp_path / "nodes" / name
+        Settings(name, str(tmp_path / f"{name}.jsonl")).save(folders[name])
+    config = replace(USUAL, rounds=1, steps="1", batch=2)
+    folder = deployed(config, tmp_path, Grid(folders), Terms(2, 2, 60.0))
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["answered"] == 2 and 'model = "opt"' in (folder / "run.toml").read_text()
+
+
 def test_nodes_whose_tables_have_other_words_are_refused(tmp_path):
     grid = tables(tmp_path, {"north": "AB", "south": "ABC"})
     request = asked(USUAL, tmp_path, Terms(2, 2, 60.0))

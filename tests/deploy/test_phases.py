@@ -372,6 +372,7 @@ WISHES = {
     "a file to start from": ({"init": "/etc/passwd"}, "leave --init out"),
     "a plug-in": ({"plugin": ("/tmp/evil.py#sha256=" + "0" * 64,)}, "--plugin"),
     "a model's folder": ({"model": "hf('/etc')"}, "only if its owner names it"),
+    "a tokenizer's folder": ({"model": "opt(folder='/etc')"}, "only if its owner names it"),
     "a text in a model": ({"model": "mlp(hidden='/etc')"}, "only if its owner names it"),
 }
 
@@ -381,7 +382,7 @@ def test_no_path_and_no_program_comes_from_a_coordinator(node, how):
     wish, why = WISHES[how]
     with pytest.raises(UserError, match=why):
         node.allowed(replace(CONFIG, **wish))
-    assert node.allowed(replace(CONFIG, out="/etc", data_dir="/etc")).out is None
+    assert node.allowed(replace(CONFIG, model="opt(layers=1)", out="/etc", data_dir="/etc")).out is None
     assert not node.allowed(replace(CONFIG, out="/etc", keep_best=True, tensorboard=True)).keep_best
 
 

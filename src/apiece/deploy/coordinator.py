@@ -17,7 +17,7 @@ from apiece.config.settings import Config
 from apiece.data.catalog import OWN
 from apiece.data.tasks import AUTO
 from apiece.deploy.facts import Facts, federation
-from apiece.deploy.newcomers import newcomers, personalized
+from apiece.deploy.newcomers import fitting, newcomers, personalized
 from apiece.deploy.phases import Nodes, Phases, Stopped, gathered
 from apiece.deploy.request import Request
 from apiece.errors import UserError, said
@@ -113,7 +113,7 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
         return timed[-1]
 
     everyone = federation(facts, connect, DTYPES[config.precision])
-    experiment = assemble(replace(config, task=facts[0].task), clients=everyone)
+    experiment = assemble(fitting(config, facts), clients=everyone)
     folder = Path(str(config.out))
     there = (folder / "run.toml").is_file()
     if not there and folder.is_dir():

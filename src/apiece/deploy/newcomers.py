@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from apiece.config.assemble import DTYPES, assemble
+from apiece.config.settings import Config
 from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.phases import TELLING, Nodes, Phases, telling
 from apiece.deploy.request import Request
@@ -21,6 +22,14 @@ from apiece.wired.remote_clients import RemoteClients, RemoteEvaluation
 from apiece.wired.server import Wired
 
 Say = Callable[[str], None]
+
+
+def fitting(config: Config, facts: Sequence[Facts]) -> Config:
+    """The configuration with the nodes' task, and with the model that `auto` means for text where theirs are texts."""
+    task, model = facts[0].task, config.model
+    if model == "auto" and facts[0].kind == "int64":
+        model = "opt_lm" if task == "language-modeling" else "opt"
+    return replace(config, task=task, model=model)
 
 
 def newcomers(nodes: Nodes, facts: list[Facts], turned_away: set[str], say: Say) -> list[Facts]:
@@ -58,7 +67,7 @@ def personalized(request: Request, nodes: Nodes) -> None:
         return federation(of, connect, DTYPES[config.precision])
 
     everyone = place([*facts, *new])
-    config = replace(config, task=facts[0].task)
+    config = fitting(config, facts)
     result = trained(assemble(config, clients=place(facts)), folder)
     experiment: Any = replace(result.experiment, federation=everyone, training=everyone)
     digest = identity.digest(experiment.config, folder)

@@ -172,4 +172,5 @@ def _ours(model: str) -> bool:
         return True
     call, *more = parse(model)
     values = [*call.arguments, *(value for _, value in call.keywords)]
-    return not more and call.name in functions(models) and all(not isinstance(v, str) for v in values)
+    ours = call.name in (*functions(models), "opt", "opt_lm")
+    return not more and ours and all(not isinstance(v, str) for v in values)
