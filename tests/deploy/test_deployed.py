@@ -410,6 +410,26 @@ def test_an_answer_that_lies_does_not_count_and_the_log_says_whose_it_was(lie, t
     assert differing(*states) == ["traffic"]  # the bytes of the lie were sent
 
 
+@pytest.mark.slow
+def test_a_round_in_which_every_node_declines_ends_the_run_which_goes_on_once_they_are_mended(tmp_path):
+    config, change = replace(USUAL, algorithm="scaffold", rounds=3), changed(LIES["not finite"])
+    grid, request = dealt(config, tmp_path), asked(config, tmp_path)
+    grid.answered = lambda name, frame: change(frame) if round_of(frame) == 1 else frame
+    coordinate(request, grid)
+    why = str(request.ended())
+    assert why.startswith("failed: no node's answer counted in round 2 (the first: client 'client-0'")
+    assert "`apiece deploy resume` goes on" in why and why.endswith("in a new run.")
+    assert len((tmp_path / "deployed" / "metrics.jsonl").read_text().splitlines()) == 1
+
+    grid.answered = lambda name, frame: frame
+    following.go_on(request)
+    coordinate(request, grid)
+    assert request.ended() == "done"
+    wired(config, tmp_path)
+    states = [safetensors.torch.load_file(path_of(tmp_path / name, 3)) for name in ("deployed", "wired")]
+    assert differing(*states) == []
+
+
 def asked_log(home: Path) -> str:
     return (home / "serve" / FOLDER / "deployed.log").read_text()
 

@@ -121,6 +121,12 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
 
     def look(round: Round) -> Mapping[str, Any] | str | None:
         absent = len(round.plan.cohort) - int(round.info["answered"])
+        why, timed[-1].refusals = timed[-1].refusals, []
+        if why and not round.info["answered"]:
+            raise UserError(
+                f"no node's answer counted in round {round.number} (the first: {why[0].rstrip('.')}): mend it, and "
+                "`apiece deploy resume` goes on with this round; what the run itself asks for is mended in a new run."
+            )
         if absent:
             request.say(f"round {round.number}: {absent} of {len(round.plan.cohort)} nodes did not count.")
         return STOP if request.stop.exists() else None

@@ -1,7 +1,7 @@
 """A phase over a network: each node is asked, and asked again when it is back, until all have answered or the deadline.
 
-Who did not answer by the deadline is absent. With fewer answers than the quorum the phase goes on, and nothing counts
-until then. The same message gives the same answer, so that nothing depends on how often it was sent.
+Who did not answer by the deadline is absent. With fewer answers than the quorum they are asked again, and nothing
+counts until then. The same message gives the same answer, so that nothing depends on how often it was sent.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Phases:
     stopped: Callable[[], bool] = lambda: False
     taken: list[Phase] = field(default_factory=list)
     told: set[str] = field(default_factory=set)  # who was sent the run's text by this process
+    refusals: list[str] = field(default_factory=list)  # why answers did not count, until somebody reads them
 
     def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[memoryview | None]:
         """The answers of these clients, in their order; see `Transport`. Raises Stopped where the run is `stopped`
@@ -172,6 +173,7 @@ class Phases:
     def declined(self, client: int, why: str) -> None:
         """Say why an answer does not count."""
         self.say(f"node {self.names[client]!r} does not count: {why}")
+        self.refusals.append(why)
 
     def close(self) -> None:
         """Do nothing: the nodes go on without this process."""
