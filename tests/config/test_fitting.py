@@ -86,6 +86,21 @@ def test_a_piece_that_cannot_be_vectorized_is_named(caplog):
         federate("softmax_regression", (X, Y), lift="vectorized", **reading, **QUICK)
 
 
+class Failing(Piece):
+    """Fails under every lift."""
+
+    def learn(self, memory: Any, g: Tensor, report: Any, share: float):
+        return g * report["length"], memory
+
+
+@pytest.mark.parametrize("lift", ["vectorized", "auto"])
+def test_an_error_of_every_lift_is_not_one_of_vectorization(lift, caplog):
+    settings: dict[str, Any] = {"data": (X, Y), "lift": lift, **QUICK}
+    with pytest.raises(TypeError, match="indices must be integers"):
+        federate("softmax_regression", algorithm=algorithm(Failing(), name="failing"), **settings)
+    assert "not vectorized" not in caplog.text
+
+
 def test_it_is_tried_on_clients_that_train(caplog):
     """The first two have no samples."""
     whole, nothing = (torch.from_numpy(X), torch.from_numpy(Y)), torch.arange(0)

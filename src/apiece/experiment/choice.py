@@ -120,9 +120,7 @@ def compilable(experiment: Experiment) -> bool:
 
 
 def facts_of(experiment: Experiment) -> worth.Facts | None:
-    """What decides whether compiling pays: a step is taken, counted and discarded. None if none can be taken, as the
-    run itself will report.
-    """
+    """What decides whether compiling pays, by a step that is discarded; None if none can be taken, as the run says."""
     work, place, space = experiment.work, experiment.training, experiment.federated.setup.task.space
     workers = experiment.config.workers or cores()
     if not (some := _first(experiment, 1)):
@@ -189,14 +187,15 @@ def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
     config, setup = experiment.config, experiment.federated.setup
     if not setup.own_pieces and setup.task.loss in LOSSES and config.model != OWN and config.precision != "bfloat16":
         return None
+    failed: Exception | None = None
     try:
         for count in (2, 3):  # what the model keeps of one call does not fit the other
             seconds(experiment, lift, _first(experiment, count))
-    except UserError:
-        return None  # the run itself reports it
     except Exception as error:  # vmap may raise anything for an operation that it does not know
-        return error
-    return None
+        failed = None if isinstance(error, UserError) else error  # the run itself reports what is the user's
+    if failed:
+        seconds(experiment, Sequential(), _first(experiment, 3))  # what fails one by one, too, is raised as it is
+    return failed
 
 
 def _culprit(experiment: Experiment, error: Exception) -> str:
