@@ -450,6 +450,26 @@ def test_a_difference_of_single_precision_has_its_own_reason():
         check(BySize())
 
 
+class Unknown(Good):
+    """A client remembers the least of some values, which is infinite before its first round."""
+
+    def client_memory(self, theta):
+        return super().client_memory(theta) | {"least": theta.new_full((), float("inf"))}
+
+    def remember(self, view):
+        return view.client | {"least": view.client["least"].clamp(max=1.0)}
+
+
+def test_what_a_client_remembers_may_begin_infinite():
+    assert check(Unknown()).vectorized < 1e-10
+
+
+def test_what_is_not_finite_is_said_without_reasons_of_another_law():
+    undefined = type("Undefined", (Good,), {"learn": lambda self, memory, g, report, share: (g / 0, memory)})
+    with pytest.raises(AssertionError, match="^law 8: Undefined.* is not finite on the contract's problem"):
+        check(undefined())
+
+
 class Unpredictable(Good):
     """Predicts with numbers that no stream of the run draws."""
 
