@@ -211,6 +211,15 @@ def test_verify_compares_all_that_is_not_timed(place):
         verify("some-table1", 9, place)
 
 
+def test_a_processor_of_the_same_name_with_other_instructions_is_another_device(monkeypatch):
+    told = []
+    for instructions in ("AVX2", "AVX512"):
+        monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda instructions=instructions: instructions)
+        told.append(ledger.provenance("cpu")["device"])
+    assert [device.rpartition(", ")[2] for device in told] == ["AVX2", "AVX512"]
+    assert told[0].rpartition(", ")[0] == told[1].rpartition(", ")[0] != ""
+
+
 def changed(place, number, **parts):
     """The ledger with other parts in one of its lines, as somebody may have edited it."""
     file = place.out / "some" / "table1.jsonl"

@@ -161,13 +161,16 @@ def _commit() -> str:
 
 
 def device_name(name: str) -> str:
-    """The processor or the graphics card, by name."""
-    if not name.startswith("cpu"):
-        import torch
+    """The graphics card by name, or the processor by name and the instructions that torch takes there: processors of
+    one name may have others, and round otherwise.
+    """
+    import torch
 
+    if not name.startswith("cpu"):
         return torch.cuda.get_device_name(name)
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        found = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        found = platform.processor() or platform.machine()
+    return f"{found}, {torch.backends.cpu.get_cpu_capability()}"
