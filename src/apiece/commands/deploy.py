@@ -160,11 +160,9 @@ class Stop:
     state: State = STATE
 
     def __call__(self) -> None:
-        from apiece.deploy.following import named
+        from apiece.deploy.following import named, stop
 
-        request = named(Path(self.state), self.name)
-        request.stop.touch()
-        print(f"run {request.name!r} ends after its present round, or at once if it has not begun.")
+        print(stop(named(Path(self.state), self.name)))
 
 
 @dataclass(frozen=True)

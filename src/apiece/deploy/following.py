@@ -46,13 +46,24 @@ def go_on(request: Request) -> str:
         return f"run {request.name!r} is going on already."
     if ended == "done":
         return f"run {request.name!r} is done: see {request.read()[0].out}."
-    folder = Path(str(request.read()[0].out))
+    folder, goes_on = Path(str(request.read()[0].out)), "begins anew, as none of its rounds is done"
     if (folder / "run.toml").is_file():
         from apiece.experiment.lifecycle import go_on_after_stop
 
         go_on_after_stop(folder)
+        goes_on = "goes on from its last checkpoint"
+    else:
+        request.forget_told()  # the nodes' data may have been mended meanwhile
     request.reopen()
-    return f"run {request.name!r} goes on from its last checkpoint."
+    return f"run {request.name!r} {goes_on}."
+
+
+def stop(request: Request) -> str:
+    """Let a run end after its present round; gives what to tell."""
+    if (ended := request.ended()) is not None:
+        return f"run {request.name!r} has ended already: {ended.rstrip('.')}."
+    request.stop.touch()
+    return f"run {request.name!r} ends after its present round, or at once if it has not begun."
 
 
 def personalize(request: Request) -> list[str]:

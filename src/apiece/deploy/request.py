@@ -153,6 +153,10 @@ class Request:
     def keep_told(self, told: list[dict[str, Any]]) -> None:
         files.atomic_write(self._beside("nodes"), json.dumps(told).encode())
 
+    def forget_told(self) -> None:
+        """The nodes are to tell of their data anew."""
+        self._beside("nodes").unlink(missing_ok=True)
+
     def say(self, text: str) -> None:
         """Write a sentence into the run's log, with the time."""
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {_line(text)}"
