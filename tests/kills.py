@@ -207,8 +207,8 @@ def struck(made: Deployment, config: Config, number: str, killer: Killer, terms:
 
     with patch("apiece.config.assemble.absent", absent):
         run_config(replace(config, out=str(home / f"wired-{number}")), progress=False)
-    folders = f"deployed-{number}", f"wired-{number}"
-    found = rehearsal.differences(home, names, *folders) if ended == "done" else [ended or "it did not end"]
+    where = f"deployed-{number}", f"wired-{number}", request.name
+    found = rehearsal.differences(home, names, *where) if ended == "done" else [ended or "it did not end"]
     line = {"algorithm": config.algorithm, "rounds": config.rounds, "killed": [kind for kind, _ in killer.killed]}
     line |= {"seconds": seconds, "after": killer.after(), "usual": killer.usual(), "differ": found[:3]}
     return line | {"absent": {str(round): who for round, who in gone.items()}}

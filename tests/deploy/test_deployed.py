@@ -79,11 +79,11 @@ def dealt(config: Config, home: Path, nodes: int = 3) -> Grid:
     return Grid(folders)
 
 
-def asked(config: Config, home: Path, terms: Terms = ALL) -> Request:
-    request = Request(home / "serve" / FOLDER / "deployed.toml")
+def asked(config: Config, home: Path, terms: Terms = ALL, name: str = "deployed") -> Request:
+    request = Request(home / "serve" / FOLDER / f"{name}.toml")
     usual = Config()
     simulated: dict[str, Any] = {name: getattr(usual, name) for name in SIMULATED}
-    config = replace(config, **simulated, out=str(home / "deployed"))
+    config = replace(config, **simulated, out=str(home / name))
     request.write(settled(config, terms.nodes), terms)
     return request
 
@@ -261,6 +261,29 @@ def test_a_run_is_stopped_and_goes_on(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_after_another_run_with_its_settings(tmp_path):
+    config = replace(USUAL, algorithm="scaffold", rounds=5)
+    grid, request = dealt(config, tmp_path), asked(config, tmp_path)
+
+    def heard(name: str, frame: bytes) -> bytes:
+        if round_of(frame) == 0:
+            request.stop.touch()
+        return frame
+
+    grid.heard = heard
+    coordinate(request, grid)
+    assert request.ended() == "stopped after round 1"
+    grid.heard = lambda name, frame: frame
+    other = asked(config, tmp_path, name="other")
+    coordinate(other, grid)
+    following.go_on(request)
+    coordinate(request, grid)
+    assert (request.ended(), other.ended()) == ("done", "done")
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
 def test_a_run_that_waits_for_a_quorum_can_be_stopped_and_goes_on(tmp_path):
     config = replace(USUAL, algorithm="scaffold", rounds=3)
     grid, request = dealt(config, tmp_path), asked(config, tmp_path, Terms(3, 3, 1.0))
@@ -340,7 +363,20 @@ def test_nodes_whose_tables_have_other_words_are_refused(tmp_path):
     grid = tables(tmp_path, {"north": "AB", "south": "ABC"})
     request = asked(USUAL, tmp_path, Terms(2, 2, 60.0))
     coordinate(request, grid)
-    assert "column 2 is 'ward (A, B)' on the first and 'ward (A, B, C)' on the second" in str(request.ended())
+    why = str(request.ended())
+    assert "column 2 is 'ward (A, B)' on the first and 'ward (A, B, C)' on the second" in why
+    assert following.stop(request) == f"run 'deployed' has ended already: {why}" and not request.stop.exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_failed_before_its_first_round_asks_the_nodes_anew_once_their_data_are_mended(tmp_path):
+    grid = tables(tmp_path, {"north": "AB", "south": "ABC"})
+    request = asked(replace(USUAL, rounds=1), tmp_path, Terms(2, 2, 60.0))
+    coordinate(request, grid)
+    tables(tmp_path, {"north": "AB", "south": "BA"})
+    assert following.go_on(request) == "run 'deployed' begins anew, as none of its rounds is done."
+    coordinate(request, grid)
+    assert request.ended() == "done"
 
 
 @pytest.mark.slow

@@ -108,8 +108,9 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
         )
     names, timed = [each.name for each in facts], list[Phases]()
 
-    def connect(run: str, text: str) -> Phases:
-        timed.append(Phases(nodes, names, run, text, terms.quorum, terms.deadline, request.say, request.stop.exists))
+    def connect(_: str, text: str) -> Phases:
+        asked = terms.quorum, terms.deadline, request.say, request.stop.exists
+        timed.append(Phases(nodes, names, request.name, text, *asked))
         return timed[-1]
 
     everyone = federation(facts, connect, DTYPES[config.precision])

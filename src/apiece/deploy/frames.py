@@ -1,7 +1,7 @@
 """What travels between coordinator and node: a head, which is JSON, and a body, which is a message of bytes.
 
     down    {"ask": "facts"}                                         what data have you?
-            {"ask": "answer", "run", "to", "who"} + message          do what the message asks, in the run of that digest
+            {"ask": "answer", "run", "to", "who"} + message          do what the message asks, in the run of that name
             the same with "text"                                     where the node may not know the run's text yet
     up      {"is": "facts", ...}, {"is": "answer"} + message, {"is": "stranger"} (I need the run's text first),
             {"is": "refused", "why": ...}

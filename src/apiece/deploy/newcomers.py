@@ -63,7 +63,7 @@ def personalized(request: Request, nodes: Nodes) -> None:
 
     def place(of: list[Facts]) -> Remote:
         names = [each.name for each in of]
-        connect = lambda run, text: Phases(nodes, names, run, text, 1, terms.deadline, request.say)
+        connect = lambda _, text: Phases(nodes, names, request.name, text, 1, terms.deadline, request.say)
         return federation(of, connect, DTYPES[config.precision])
 
     everyone = place([*facts, *new])

@@ -108,7 +108,7 @@ class Node:
         run, to, who, text = (head.get(name) for name in ("run", "to", "who", "text"))
         if to != self.settings.name:
             raise UserError(f"node {self.settings.name!r} was sent a message for {str(to)[:80]!r}: see who is who.")
-        if not isinstance(run, str) or not re.fullmatch("[0-9a-f]{16}", run) or type(who) is not int:
+        if not isinstance(run, str) or not re.fullmatch("[a-z0-9-]{1,250}", run) or type(who) is not int:
             raise UserError(f"node {to!r} was sent a message of no run: the other side is broken.")
         folder = self.state / "runs" / run
         if isinstance(text, str):
@@ -131,18 +131,17 @@ class Node:
         try:
             table = tomllib.loads(text)
             config, resolved = from_table(table["config"], "the coordinator's run", saved=True), table["resolved"]
-            if resolved["digest"] != folder.name:
-                raise KeyError("digest")
+            shape, _ = resolved["shape"], resolved["digest"]
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, UserError):
                 raise
             raise UserError(f"node {self.settings.name!r} was sent a run without its {error}: send it anew.") from None
         config = self.allowed(config)
         own = own_data.samples(self.dataset, resolved.get("labels", []), DTYPES[config.precision])
-        if list(own.train[0].shape[1:]) != resolved["shape"]:
+        if list(own.train[0].shape[1:]) != shape:
             raise UserError(
                 f"node {self.settings.name!r} has samples of shape {list(own.train[0].shape[1:])}, and the run is for "
-                f"{resolved['shape']}: its data changed since the run began."
+                f"{shape}: its data changed since the run began."
             )
         return Client.of(config, resolved, folder, who, self.settings.name, own.train, own.test)
 

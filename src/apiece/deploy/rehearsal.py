@@ -29,7 +29,6 @@ from apiece.deploy.phases import Phase
 from apiece.deploy.request import Request, Terms
 from apiece.deploy.serving import free_port
 from apiece.errors import UserError
-from apiece.experiment.folders import noted
 from apiece.experiment.launch import run_config
 from apiece.language.plugins import pinned
 from apiece.system import files
@@ -180,11 +179,13 @@ def ask_for(config: Config, home: Path, out: str, terms: Terms) -> Request:
     return requested(home / "serve", settled(config, terms.nodes), terms)
 
 
-def differences(home: Path, names: list[str], deployed: str = "deployed", wired: str = "wired") -> list[str]:
-    """In what a deployed run differs from the wired one: both are folders in `home`."""
-    found, digest = compared(home / deployed, home / wired), noted(home / deployed)["digest"]
+def differences(
+    home: Path, names: list[str], deployed: str = "deployed", wired: str = "wired", run: str = "deployed"
+) -> list[str]:
+    """In what a deployed run of that name differs from the wired one: both are folders in `home`."""
+    found = compared(home / deployed, home / wired)
     for name in names:
-        found += remembered(home / "nodes" / name / "runs" / digest, home / wired / "clients" / name)
+        found += remembered(home / "nodes" / name / "runs" / run, home / wired / "clients" / name)
     return found
 
 
@@ -243,7 +244,7 @@ def tried(config: Config, made: Deployment, terms: Terms, say: Say, word: str = 
     run_config(replace(config, out=str(home / f"wired{word}")), progress=False)
     taken = json.loads(request.path.with_suffix(".taken").read_text())
     lines = (home / f"deployed{word}" / "metrics.jsonl").read_text().splitlines()
-    found = differences(home, names, f"deployed{word}", f"wired{word}")
+    found = differences(home, names, f"deployed{word}", f"wired{word}", request.name)
     phases = [Phase(*phase) for phase in taken["phases"]]
     return Outcome(found, seconds, phases, taken["floor"], [json.loads(line) for line in lines])
 

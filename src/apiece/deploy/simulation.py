@@ -58,7 +58,7 @@ def simulate(config: Config, home: Path, terms: Terms, say: Say) -> list[str]:
     seconds = time.monotonic() - began
     say(f"the run has ended after {seconds:.0f} seconds; now the same run in processes of this machine")
     run_config(replace(config, out=str(home / "wired")), progress=False)
-    return differences(home, names)
+    return differences(home, names, run=request.name)
 
 
 def _submitted(connection: Connection, request: Path, nodes: Path, count: int) -> float:
