@@ -359,6 +359,29 @@ def test_nodes_with_texts_train_the_model_that_fits_texts(tmp_path):
     assert last["answered"] == 2 and 'model = "opt"' in (folder / "run.toml").read_text()
 
 
+def test_a_node_that_is_back_with_its_columns_in_another_order_does_not_count(tmp_path):
+    """Numbers alone would fit the model in any order."""
+    grid = tables(tmp_path, {"north": "AB", "south": "AB"})
+    whole = "\n".join(["age,weight,label", *(f"{i},{i % 9},{i % 2}" for i in range(40))])
+    turned = "\n".join(["weight,age,label", *(f"{i % 9},{i},{i % 2}" for i in range(40))])
+    for name in grid.folders:
+        (tmp_path / f"{name}.csv").write_text(whole)
+    request = asked(replace(USUAL, algorithm="fedavg", model="mlp", rounds=3), tmp_path, Terms(2, 2, 60.0))
+
+    def heard(name: str, frame: bytes) -> bytes:
+        if name == "north" and round_of(frame) == 1:
+            (tmp_path / "north.csv").write_text(turned)
+        return frame
+
+    grid.heard = heard
+    coordinate(request, grid)
+    lines = [json.loads(line) for line in (tmp_path / "deployed" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["answered"] for line in lines] == [2, 1, 1]
+    why = "node 'north' has the columns ['weight', 'age'], and the run is for ['age', 'weight']: its data changed since"
+    assert why in request.log.read_text()
+
+
+@pytest.mark.slow
 def test_nodes_whose_tables_have_other_words_are_refused(tmp_path):
     grid = tables(tmp_path, {"north": "AB", "south": "ABC"})
     request = asked(USUAL, tmp_path, Terms(2, 2, 60.0))

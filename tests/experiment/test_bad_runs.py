@@ -55,6 +55,43 @@ def test_a_server_that_becomes_non_finite_stops_the_run(tmp_path, answer):
     assert not (tmp_path / "run").exists()
 
 
+MISTAKEN = """
+from dataclasses import dataclass
+from apiece import Piece, algorithm
+
+@dataclass(frozen=True)
+class Mistaken(Piece):
+    slot: str = ""
+
+    def evaluate(self, memory, theta):
+        return theta[:3] if self.slot == "evaluate" else theta
+
+    def personal(self, view, theta):
+        return thetta if self.slot == "personal" else theta
+
+    def predict(self, view):
+        return 5 if self.slot == "predict" else None
+
+    def observe(self, view):
+        return {"pictures": view.endd} if self.slot == "observe" else {}
+
+def mistaken(slot=""):
+    return algorithm(Mistaken(slot), name="mistaken")
+"""
+
+
+@pytest.mark.parametrize("slot", ["evaluate", "personal", "predict", "observe"])
+def test_a_mistake_in_what_measures_is_said_in_the_first_round_and_leaves_nothing(slot, tmp_path, monkeypatch):
+    (tmp_path / "mistaken.py").write_text(MISTAKEN)
+    monkeypatch.chdir(tmp_path)
+    settings = {"plugin": "mistaken.py", "rounds": 2, "eval_every": 2, "out": tmp_path / "run"}
+    sentence(run(**settings, algorithm=f"mistaken({slot})"), f"Mistaken.{slot} ")
+    assert not (tmp_path / "run").exists()
+    settings["algorithm"] = "mistaken"
+    assert run(**settings).code == 0
+    assert ["global_accuracy" in info for info in metrics(tmp_path / "run")] == [False, True]  # the try is no record
+
+
 def test_a_first_round_that_becomes_non_finite_leaves_nothing_and_may_be_mended(tmp_path):
     settings = {"optimizer": "sgd(weight_decay=0.1)", "model": "mlp", "out": tmp_path / "run"}
     said = sentence(run(**settings, lr=1e30), "in round 1:", "leave such clients out with --on-bad-client skip.")

@@ -297,6 +297,38 @@ def test_whole_numbers_are_for_what_counts():
     assert [of.whole for of in space.ranges.values()] == [False, True, True]
 
 
+FAILING = """
+from dataclasses import dataclass
+import apiece
+
+
+@dataclass(frozen=True)
+class Mine(apiece.Piece):
+    share: float
+
+    def start(self, view, theta):
+        if self.share != 0.5:
+            raise ValueError("no such share")
+        return theta
+
+
+def mine(share=0.5, count=2):
+    return apiece.algorithm(Mine(share), name="mine")
+"""
+
+
+def test_an_argument_without_a_type_has_that_of_its_default_and_a_trial_that_fails_is_named(
+    tmp_path, monkeypatch, no_report
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FAILING)
+    config = Config(algorithm="mine", plugin=("mine.py",))
+    space = ranges.space(config, ranges.read("share=0..1, count=1..4"), set())
+    assert [of.whole for of in space.ranges.values()] == [False, True]
+    ended = search("s", over="share=0..1", algorithm="mine", plugin="mine.py", trials=1, clients=2, rounds=1)
+    sentence(ended, "trial 1 of mine (share=", "): Mine.start of the plugin")
+
+
 def test_a_damaged_line_of_trials_is_told_before_another_follows_it(tmp_path):
     path = tmp_path / "trials.jsonl"
     line = json.dumps(Tried("fedavg", 0, 1.0, {"lr": 0.1}, [0.5], [1], [9])._asdict())

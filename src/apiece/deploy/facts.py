@@ -127,7 +127,7 @@ def federation(
     tests = tuple(facts.tests for facts in told)
     names = [facts.name for facts in told]
     like = _like(first, len(labels) or max(facts.classes for facts in told), real)
-    return Remote(names, tuple(f.samples for f in told), tests, like, labels, connect)
+    return Remote(names, tuple(f.samples for f in told), tests, like, labels, tuple(first.columns), connect)
 
 
 def _apart(name: str, one: Any, two: Any) -> tuple[str, Any, Any]:

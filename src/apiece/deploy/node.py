@@ -138,11 +138,13 @@ class Node:
             raise UserError(f"node {self.settings.name!r} was sent a run without its {error}: send it anew.") from None
         config = self.allowed(config)
         own = own_data.samples(self.dataset, resolved.get("labels", []), DTYPES[config.precision])
-        if list(own.train[0].shape[1:]) != shape:
-            raise UserError(
-                f"node {self.settings.name!r} has samples of shape {list(own.train[0].shape[1:])}, and the run is for "
-                f"{shape}: its data changed since the run began."
-            )
+        mine = {"samples of shape": list(own.train[0].shape[1:]), "the columns": own_data.columns(self.dataset)}
+        for (what, here), there in zip(mine.items(), (shape, resolved.get("columns", [])), strict=True):
+            if here != there:
+                raise UserError(
+                    f"node {self.settings.name!r} has {what} {here}, and the run is for {there}: its data changed "
+                    "since the run began."
+                )
         return Client.of(config, resolved, folder, who, self.settings.name, own.train, own.test)
 
     def allowed(self, config: Config) -> Config:

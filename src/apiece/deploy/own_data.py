@@ -45,8 +45,6 @@ def facts(dataset: Dataset, name: str) -> Facts:
     (x, y), (_, y_test) = samples(dataset, ())
     known = dataset.known if dataset.targets_train is None else None
     labels = [] if known is None else known.tolist()
-    preparation = dataset.preparation
-    columns = [*dataset.columns] if preparation is None else [_called(part) for part in preparation.parts]
     kinds = {True: "float", False: "int64"}
     task, classes = task_of(dataset), dataset.classes
     if task == "segmentation":  # of pixels
@@ -62,11 +60,17 @@ def facts(dataset: Dataset, name: str) -> Facts:
         task,
         classes,
         labels,
-        columns,
+        columns(dataset),
     )
     if why := doubt(vars(made)):
         raise UserError(f"node {name!r} cannot tell the others of its data, as {why}: change that, and join anew.")
     return made
+
+
+def columns(dataset: Dataset) -> list[str]:
+    """The columns that became the sample, in order, and what was made of them; none where data have no columns."""
+    preparation = dataset.preparation
+    return [*dataset.columns] if preparation is None else [_called(part) for part in preparation.parts]
 
 
 def _called(part: Part) -> str:

@@ -21,8 +21,10 @@ from apiece.experiment.clients import evaluation_of
 from apiece.experiment.result import Info, Round, Told
 from apiece.experiment.stopping import STOP
 from apiece.measure.evaluate import Panel
+from apiece.measure.observed import sheets
 from apiece.measure.scoring import Values
 from apiece.report.metrics import BY_KEY
+from apiece.wired.remote import Remote
 
 Watcher = Callable[[Round], Mapping[str, Any] | str | None]
 
@@ -47,6 +49,8 @@ class Evaluate:
 
     def __call__(self, round: Round) -> Info:
         server, lr = round.state.server, round.plan.lr
+        if round.number == 1 and self.experiment.federated.setup.own_pieces:
+            self._try(round)
         if round.number % self.experiment.config.eval_every and not round.last:
             return {}
         measured, self.values = self.measure(server, lr, everyone=round.last and self.everyone)
@@ -55,6 +59,14 @@ class Evaluate:
             self._tell_undefined(self.values)
             self._tell_broken(round.number, self.values)
         return measured | (self._adapted(server, lr) if round.last else {})
+
+    def _try(self, round: Round) -> None:
+        """Measure and show, and discard that: a mistake in a user's piece is said before more rounds are done."""
+        if isinstance(self.experiment.federation, Remote):  # whose nodes are asked for no more than they must be
+            return
+        if self.experiment.config.eval_every > 1:
+            self.measure(round.state.server, round.plan.lr, everyone=False)
+        round.clients.ranks.first(lambda: sheets(round.clients, round.state.server, self.experiment.dataset))
 
     def kept_by(self, keep: Callable[[Round, Mapping[int, Values]], None]) -> Watcher:
         """A watcher that gives `keep` the clients' values of each round that was measured."""

@@ -226,7 +226,8 @@ def _typed(of: Range | Choice, config: Config, place: Place) -> Range | Choice:
         return of
     if place.argument:
         name = parse(getattr(config, place.setting))[place.term].name.replace("-", "_")
-        kind = str(inspect.signature(_known(config, place.setting)[name]).parameters[place.argument].annotation)
+        taken = inspect.signature(_known(config, place.setting)[name]).parameters[place.argument]
+        kind = str(type(taken.default) if taken.annotation is inspect.Parameter.empty else taken.annotation)
     else:
         kind = str(Config.__annotations__[place.setting])
     return replace(of, low=float(of.low), high=float(of.high)) if "float" in kind and "int" not in kind else of

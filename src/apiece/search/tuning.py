@@ -260,6 +260,11 @@ def _measured(search: Search, name: str, number: int, rung: Rung, space: Space, 
             runs.append(_to(search, settings, folder / f"seed-{seed}", rung.at))
         except NotFinite as error:
             return Tried(name, number, rung.at, values, [], [], [], str(error))
+        except Exception as error:
+            fault = error if isinstance(error, UserError) else plugins.at_fault(error)
+            if fault is None:
+                raise
+            raise type(fault)(f"trial {number + 1} of {name} ({ranges.told(values)}): {fault}") from error
     found = [run.last(search.number.key) for run in runs]
     if any(value is None for value in found):
         raise UserError(

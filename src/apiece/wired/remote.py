@@ -25,6 +25,7 @@ class Remote:
         tests: how many test samples each has.
         like: (x [3, ...], y [3, ...]), made up: their shapes and types are those of all clients' samples.
         labels: the names of classes 0, 1, ...; none where targets are no classes.
+        columns: what became the sample, in order; none where data have no columns.
         connect: makes the way to the clients, in the run of this digest and text.
     """
 
@@ -33,6 +34,7 @@ class Remote:
     tests: tuple[int, ...]
     like: tuple[Tensor, Tensor]
     labels: tuple[Any, ...]
+    columns: tuple[str, ...]
     connect: Callable[[str, str], Transport]
 
     unseen = ()

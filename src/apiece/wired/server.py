@@ -103,7 +103,7 @@ def text_of(experiment: Experiment, digest: str) -> str:
     resolved = {"digest": digest, "shape": shape, "classes": classes, "clients": len(experiment.federation.names)}
     resolved["task"] = experiment.federated.setup.task.name
     if isinstance(experiment.federation, Remote):
-        resolved["labels"] = list(experiment.federation.labels)
+        resolved |= {"labels": list(experiment.federation.labels), "columns": list(experiment.federation.columns)}
     return tomli_w.dumps({"config": to_table(config), "resolved": resolved})
 
 
