@@ -381,7 +381,6 @@ def test_a_node_that_is_back_with_its_columns_in_another_order_does_not_count(tm
     assert why in request.log.read_text()
 
 
-@pytest.mark.slow
 def test_nodes_whose_tables_have_other_words_are_refused(tmp_path):
     grid = tables(tmp_path, {"north": "AB", "south": "ABC"})
     request = asked(USUAL, tmp_path, Terms(2, 2, 60.0))

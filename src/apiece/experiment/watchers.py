@@ -49,7 +49,8 @@ class Evaluate:
 
     def __call__(self, round: Round) -> Info:
         server, lr = round.state.server, round.plan.lr
-        if round.number == 1 and self.experiment.federated.setup.own_pieces:
+        own = self.experiment.federated.setup.own_pieces
+        if round.number == 1 and any(piece.fills("evaluate", "personal", "predict", "observe") for piece in own):
             self._try(round)
         if round.number % self.experiment.config.eval_every and not round.last:
             return {}
