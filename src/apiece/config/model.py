@@ -116,7 +116,12 @@ def fitting_text(config: Config, dataset: Dataset, module: nn.Module | None) -> 
         return config
     if config.model != "auto":
         raise UserError(f"{dataset.name} is text, which model={config.model!r} does not read: take opt or opt_lm.")
-    return replace(config, model="opt" if dataset.targets_train is None else "opt_lm")
+    return replace(config, model=of_text(dataset.targets_train is not None))
+
+
+def of_text(tokens: bool) -> str:
+    """The model that `auto` means for text: one of its tokens, or one of its classes."""
+    return "opt_lm" if tokens else "opt"
 
 
 def refuse_own(text: str, what: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apiece.config.assemble import DTYPES, assemble
+from apiece.config.model import of_text
 from apiece.config.settings import Config
 from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.phases import TELLING, Nodes, Phases, telling
@@ -28,7 +29,7 @@ def fitting(config: Config, facts: Sequence[Facts]) -> Config:
     """The configuration with the nodes' task, and with the model that `auto` means for text where theirs are texts."""
     task, model = facts[0].task, config.model
     if model == "auto" and facts[0].kind == "int64":
-        model = "opt_lm" if task == "language-modeling" else "opt"
+        model = of_text(task == "language-modeling")
     return replace(config, task=task, model=model)
 
 
