@@ -192,6 +192,24 @@ def test_a_signal_that_was_to_be_ignored_is_ignored(begin, tmp_path):
     assert run.ended(signal.SIGTERM)[0] == 143
 
 
+LEFT = """
+import atexit
+atexit.register(lambda: print(torch.ops.left.double(torch.tensor(21.0)).item(), flush=True))  # the last to be called
+import torch
+from apiece.system.signals import leave
+library = torch.library.Library("left", "DEF")
+library.define("double(Tensor x) -> Tensor")
+library.impl("double", lambda x: 2 * x)
+leave(7)
+"""
+
+
+def test_threads_may_compute_until_the_process_ends():
+    """Without torch's operators, which it takes away at exit, they would end it with another code: SIGSEGV's."""
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (7, "42.0", "")
+
+
 @pytest.mark.parametrize("words", ["grid --rows fedavg,scaffold --columns nothing", "run --seeds 0,1"])
 def test_it_is_said_how_a_command_of_many_runs_goes_on(begin, tmp_path, words):
     run = begin(*words.split(), *SMALL, *LONG, "--lift", "sequential", "--out", tmp_path / "out")

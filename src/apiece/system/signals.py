@@ -13,11 +13,12 @@ import os
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 ENDING = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
@@ -74,8 +75,17 @@ def leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
+    _keep_operators()
     atexit._run_exitfuncs()
     os._exit(code)
+
+
+def _keep_operators() -> None:
+    """At exit torch takes its operators away, and a thread that is computing with them would end the process."""
+    finalize: Any = weakref.finalize
+    for finalizer in list(finalize._registry):
+        if (alive := finalizer.peek()) and alive[1].__module__.startswith("torch."):
+            finalizer.atexit = False
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
