@@ -65,10 +65,8 @@ class Served(NamedTuple):
     def __str__(self) -> str:
         told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in self.values.items())
         measured = f"; {told} on its {self.samples} test samples" if told else "; not measured, without test samples"
-        return (
-            f"{self.way}; {self.up:,} numbers up and {self.down:,} down, {self.steps} local gradients, "
-            f"{self.seconds:.2f} s{measured}"
-        )
+        gradients = f"{self.steps} local gradient{'s' * (self.steps != 1)}"
+        return f"{self.way}; {self.up:,} numbers up and {self.down:,} down, {gradients}, {self.seconds:.2f} s{measured}"
 
 
 @dataclass(frozen=True)
