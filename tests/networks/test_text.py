@@ -177,9 +177,10 @@ def test_fields_have_usual_names_and_others_where_given(tmp_path):
         ("[1]", "no JSON object"),
         ('{"body": "x"}', "needs one named text"),
         ('{"text": "x", "label": 1}\n{"text": "y"}', "'label' is missing"),
+        ('{"text": "x", "label": 1}\n{"text": "y", "label": NaN}', "'label' is missing"),
         ('{"text": "x", "split": "test"}', "0 lines to train on and 1 to test on"),
         ('{"text": "x", "client": 1}\n{"text": "y", "client": "1"}', "'1' names a client as a number and as a text"),
-        (b"\xff\xfe", "cannot be read as text"),
+        (b"\xff\xfe", "cannot be read as text: .*; save it as UTF-8."),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path, content, words):
@@ -191,6 +192,8 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, content, words):
 
 def test_labels_that_are_not_there_are_said(tmp_path):
     path = write(tmp_path / "bare.jsonl", [{"text": str(i)} for i in range(9)])
+    assert load(str(path)).classes == 1
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Windows marks UTF-8
     assert load(str(path)).classes == 1
     with pytest.raises(UserError, match="opt_lm"):
         load(str(path), reading=Reading(predicts="label"))

@@ -100,7 +100,7 @@ class _Columns:
 
     def texts(self, field: str) -> np.ndarray:
         """A field that every line has, as text."""
-        lacking = next((i for i, record in enumerate(self.records) if record.get(field) is None), None)
+        lacking = next((i for i, record in enumerate(self.records) if _missing(record.get(field))), None)
         if lacking is not None:
             raise UserError(
                 f"{self.path}: {field!r} is missing in {self.records[lacking]!r:.80}; give it in every line."
@@ -124,6 +124,11 @@ class _Columns:
         return np.array([record[found] for record in self.records]) if numbers else self.texts(found)
 
 
+def _missing(value: Any) -> bool:
+    """Whether a field says nothing: null, or the NaN with which tables write their gaps."""
+    return value is None or value != value
+
+
 def _whole(record: Any) -> bool:
     """Whether all text in a record consists of whole characters."""
     try:
@@ -136,9 +141,9 @@ def _whole(record: Any) -> bool:
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
         data = path.read_bytes()
-        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode().split("\n")
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig").split("\n")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as text: {error}.") from None
+        raise UserError(f"{path}: cannot be read as text: {error}; save it as UTF-8.") from None
     records = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
