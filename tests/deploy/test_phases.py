@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 from apiece.config.settings import Config
-from apiece.deploy import coordinator, doorway, frames, own_data, phases
+from apiece.deploy import coordinator, doorway, frames, joining, own_data, phases
+from apiece.deploy.coordinator import settled
 from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.failure import Failure
 from apiece.deploy.newcomers import newcomers
@@ -21,7 +23,8 @@ from apiece.deploy.phases import Phases, gathered
 from apiece.deploy.request import Request, Terms
 from apiece.engine import messages
 from apiece.errors import UserError
-from apiece.wired.client import REFUSED
+from apiece.language.plugins import pinned
+from apiece.wired.client import FAILED, REFUSED, instead_of_errors
 
 NORTH = Facts("north", 5, 2, [3], "float", [], "int64", "classification", 2, [0, 1], [])
 
@@ -289,6 +292,11 @@ def test_what_a_client_of_a_node_cannot_answer_is_in_the_nodes_own_log(node):
     assert log == ["a message was refused: node 'north' was sent a run without its 'config': send it anew."]
 
 
+def test_a_plugin_that_ends_the_program_ends_no_node():
+    """Its client answers in the doorway's thread, which an error that nobody catches would end in silence."""
+    assert messages.unpack(instead_of_errors(lambda: sys.exit(3)))[0].operation == FAILED
+
+
 def test_a_doorway_stays_open_whatever_a_request_does(tmp_path, capfd):
     def answer(frame: bytes) -> bytes:
         if frame == b"bad":
@@ -384,6 +392,40 @@ def test_no_path_and_no_program_comes_from_a_coordinator(node, how):
         node.allowed(replace(CONFIG, **wish))
     assert node.allowed(replace(CONFIG, model="opt(layers=1)", out="/etc", data_dir="/etc")).out is None
     assert not node.allowed(replace(CONFIG, out="/etc", keep_best=True, tensorboard=True)).keep_best
+
+
+def test_a_node_says_which_plugin_it_lacks_and_what_its_owner_does(node, tmp_path):
+    """The path in a coordinator's run is of the coordinator's machine: a node may have another file at the same."""
+    own = tmp_path / "mine.py"
+    own.write_text("def mine():\n    pass\n")
+    asked = (f"{own}#sha256={'0' * 64}",)
+    for plugin, has in (((), "none"), ((str(own),), str(own))):
+        mine = Node(node.state, replace(node.settings, plugin=plugin))
+        with pytest.raises(UserError) as error:
+            mine.allowed(replace(CONFIG, plugin=asked))
+        assert str(error.value) == (
+            f"the run needs the plugin mine.py with the SHA-256 {'0' * 64}, and node 'north' has no file with this "
+            f"content (it joined with {has}): the coordinator sends the file to the node's owner, who reads it and, if "
+            "they trust it, joins anew with --plugin mine.py."
+        )
+
+
+@pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("def (", "cannot be loaded: line 1")])
+def test_a_node_whose_plugin_cannot_be_used_says_so_before_it_joins(node, tmp_path, text, why):
+    own = tmp_path / "own.py"
+    if text is not None:
+        own.write_text(text)
+    with pytest.raises(UserError, match=f"own.py {why}"):
+        joining.join(tmp_path, tmp_path, replace(node.settings, plugin=(str(own),)), "localhost:1", print, lambda: True)
+
+
+def test_the_plugin_of_a_request_is_found_by_a_server_in_another_folder_and_is_the_one_that_was_asked_for(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "own.py").write_text("from apiece import algorithm\n\ndef own():\n    return algorithm(name='own')\n")
+    monkeypatch.chdir(tmp_path)
+    found = settled(Config(algorithm="own", plugin=("own.py",), out="out"), 2)
+    assert found.plugin == pinned([str(tmp_path / "own.py")])
 
 
 def test_a_run_without_its_parts_is_refused_as_an_answer(node):

@@ -25,6 +25,7 @@ from apiece.experiment import folders
 from apiece.experiment.launch import watched
 from apiece.experiment.result import Round
 from apiece.experiment.stopping import STOP
+from apiece.language.plugins import pinned
 from apiece.system import files
 
 SIMULATED = (  # settings of data that are read and divided in one place
@@ -50,7 +51,8 @@ def settled(config: Config, nodes: int) -> Config:
         raise UserError("a deployed run takes neither --init nor --seeds: leave them out, and begin one run a seed.")
     chosen_algorithm(config.algorithm, config.plugin)
     cohort_size(config, nodes)
-    return replace(config, data=OWN, lift="wired", out=str(Path(config.out).absolute()), on_bad_client="skip")
+    out, plugin = str(Path(config.out).absolute()), pinned(config.plugin)  # the server works in another folder
+    return replace(config, data=OWN, lift="wired", out=out, plugin=plugin, on_bad_client="skip")
 
 
 class Joined(Exception):

@@ -17,6 +17,7 @@ from apiece.deploy.refusals import why_ended
 from apiece.deploy.serving import free_port
 from apiece.deploy.supervise import Kept, kept
 from apiece.errors import UserError
+from apiece.language import algorithms, plugins
 from apiece.system import files
 
 LOOK = 0.5  # seconds between looks
@@ -38,7 +39,8 @@ def node_of(folder: Path) -> tuple[str, str]:
 def join(
     folder: Path, state: Path, settings: Settings, server: str, say: Callable[[str], None], until: Callable[[], bool]
 ) -> None:
-    """Check the node's data, then keep it connected until `until` says so."""
+    """Check the node's plug-ins and data, then keep it connected until `until` says so."""
+    plugins.names(algorithms.NAMED, settings.plugin)
     settings.save(state)
     node = Node(state, settings, say)
     told = own_data.facts(node.dataset, settings.name)

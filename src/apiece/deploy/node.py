@@ -29,6 +29,7 @@ from apiece.errors import UserError, said
 from apiece.language import plugins
 from apiece.language.expression import functions, parse
 from apiece.system import files
+from apiece.system.provenance import MARK
 from apiece.wired.client import Client, instead_of_errors
 
 SETTINGS, TEXT = "node.json", "run.toml"
@@ -147,10 +148,23 @@ class Node:
                 )
         return Client.of(config, resolved, folder, who, self.settings.name, own.train, own.test)
 
+    def _named(self, entry: str) -> str:
+        """The owner's own file with the content of a plug-in that a run asks for; raises UserError if there is none."""
+        path, _, digest = entry.partition(MARK)
+        for own in plugins.pinned(self.settings.plugin):
+            if digest and own.endswith(MARK + digest):
+                return own
+        own, name = ", ".join(self.settings.plugin) or "none", Path(path).name
+        raise UserError(
+            f"the run needs the plugin {name} with the SHA-256 {digest}, and node {self.settings.name!r} has no file "
+            f"with this content (it joined with {own}): the coordinator sends the file to the node's owner, who reads "
+            f"it and, if they trust it, joins anew with --plugin {name}."
+        )
+
     def allowed(self, config: Config) -> Config:
         """The run's configuration without what only this node's owner decides; raises UserError for what is refused."""
         own = self.settings
-        plugin = plugins.agreed(config.plugin, own.plugin, "the coordinator's run") if config.plugin else ()
+        plugin = tuple(map(self._named, config.plugin))
         here: dict[str, Any] = {"data": OWN, "data_dir": None, "out": None, "device": "cpu"}
         here |= {"tensorboard": False, "keep_best": False}  # these write into the coordinator's folder
         config = replace(config, **{k: v for k, v in here.items() if hasattr(config, k)}, plugin=plugin)

@@ -219,7 +219,7 @@ def instead_of_errors(answer: Callable[[], bytes], say: Callable[[str], None] = 
         return answer()
     except UserError as error:
         why, told = REFUSED, str(error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a plug-in's sys.exit() would end the node's only thread in silence
         place = traceback.extract_tb(error.__traceback__)[-1]
         last = f"{type(error).__name__} at {place.filename}:{place.lineno}: {' '.join(str(error).split())}"
         why, told = FAILED, traceback.format_exc() + last
