@@ -144,6 +144,9 @@ def test_files_that_do_not_belong_together_are_named(consortium, tmp_path):
     shutil.copy(other / "ca.key", consortium)
     with pytest.raises(UserError, match="ca.key is not the key of ca.crt"):
         renew(consortium, NOW)
+    (consortium / "ca.key").unlink()  # it is kept off the server's machine
+    with pytest.raises(UserError, match="ca.key is missing, which signs certificates: bring it from where it is kept."):
+        renew(consortium, NOW)
 
 
 @pytest.mark.parametrize("file", ["ca.crt", "server/server.pem"])

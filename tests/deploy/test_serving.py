@@ -15,7 +15,8 @@ pytest.importorskip("cryptography")
 
 from apiece.config.settings import Config
 from apiece.consortium.admission import admit, revoke
-from apiece.consortium.folder import make
+from apiece.consortium.certificates import DAYS, certificate, certify, ended
+from apiece.consortium.folder import make, renew
 from apiece.consortium.keys import make_key
 from apiece.consortium.naming import Server
 from apiece.deploy import flower_commands, serving
@@ -98,7 +99,7 @@ def asked(state: Path, out: Path) -> Request:
 
 def test_a_run_whose_folder_the_server_cannot_write_is_refused_before_anything_starts(tmp_path, link, monkeypatch):
     folder, submitted = tmp_path / "consortium", list[str]()
-    make(folder, ["north"], Server("localhost", 8443), NOW)
+    make(folder, ["north"], Server("localhost", 8443), dt.datetime.now(dt.UTC))
     monkeypatch.setattr(flower_commands, "submit", lambda connection, path: submitted.append(path.stem))
     server = Coordinator(folder, tmp_path / "state", "127.0.0.1", 8000, lambda line: None)
 
@@ -127,7 +128,7 @@ def test_a_server_that_is_shown_another_folder_of_that_name_refuses_the_run(tmp_
 
 def test_a_full_disk_is_said_once_and_nothing_is_submitted_until_there_is_room(tmp_path, link, monkeypatch):
     folder, said, submitted = tmp_path / "consortium", list[str](), list[str]()
-    make(folder, ["north"], Server("localhost", 8443), NOW)
+    make(folder, ["north"], Server("localhost", 8443), dt.datetime.now(dt.UTC))
     asked(tmp_path / "state", tmp_path / "runs")
     monkeypatch.setattr(flower_commands, "submit", lambda connection, path: submitted.append(path.stem))
     server, free = Coordinator(folder, tmp_path / "state", "127.0.0.1", 8000, said.append), 0
@@ -138,6 +139,28 @@ def test_a_full_disk_is_said_once_and_nothing_is_submitted_until_there_is_room(t
     free = 1 << 30
     server._goes_on()
     assert submitted == ["run"] and "there is room again" in said[1]
+
+
+def test_a_server_that_goes_on_says_once_that_its_certificate_ends_and_once_that_it_has_ended(tmp_path, link):
+    folder, said, real = tmp_path / "consortium", list[str](), dt.datetime.now(dt.UTC)
+    make(folder, ["north"], Server("localhost", 8443), real - dt.timedelta(days=DAYS - 20))
+    (tmp_path / "state").mkdir()
+    server = Coordinator(folder, tmp_path / "state", "127.0.0.1", 8000, said.append)
+
+    def goes_on() -> None:
+        server.listed = -serving.LISTED
+        server._goes_on()
+
+    goes_on()
+    goes_on()
+    assert len(said) == 1 and said[0].startswith("the server's certificate ends on ")
+    certify(folder, "localhost", real - dt.timedelta(days=DAYS + 1))
+    goes_on()
+    goes_on()
+    assert said[1:] == [f"{ended(certificate(folder / 'server' / 'server.pem'))}: `apiece deploy renew {folder}`."]
+    renew(folder, real)
+    goes_on()
+    assert len(said) == 2
 
 
 def test_the_database_of_the_superlink_has_large_pages_and_is_made_once(tmp_path):

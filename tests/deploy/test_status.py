@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,19 @@ def test_a_folder_that_is_no_coordinators_is_told_of(state, text):
     (state / HERE).write_text(text)
     with pytest.raises(UserError, match="is no folder of `apiece serve`"):
         reached(state)
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "personalize"])
+def test_who_asks_a_server_that_does_not_run_is_told_how_to_start_it(state, capsys, command):
+    first = Request(state / FOLDER / "first.toml")
+    first.end({"run": "done", "resume": "failed: no node", "personalize": "failed: no node"}[command])
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    (state / HERE).write_text(json.dumps({"port": port, "ca": "/srv/team/ca.crt"}))
+    words = ["--out", str(state / "second"), "--detach"] if command == "run" else ["first"]
+    with suppress(SystemExit):  # no model is made for newcomers of a run that is not done
+        main(["deploy", command, *words, "--state", str(state)])
+    assert f"start `apiece serve /srv/team --state {state} --port {port}`, or its unit." in capsys.readouterr().out
 
 
 def test_a_coordinator_that_has_nothing_yet_says_so(state, capsys, monkeypatch):

@@ -126,7 +126,7 @@ class RunNodes:
         from apiece.deploy.coordinator import settled
         from apiece.deploy.following import follow, requested
         from apiece.deploy.request import Terms
-        from apiece.deploy.serving import reached
+        from apiece.deploy.serving import reached, tell_if_down
 
         check(self.config)
         refuse_unknown(self.config)
@@ -134,6 +134,7 @@ class RunNodes:
         terms = Terms(self.nodes, self.quorum, self.deadline)
         request = requested(Path(self.state), settled(self.config, self.nodes), terms)
         print(f"run {request.name!r} is asked for; its notes are in {request.log}.")
+        tell_if_down(Path(self.state), print)
         if not self.detach:
             follow(request, self.quiet)
 
@@ -174,8 +175,12 @@ class ResumeNodes:
 
     def __call__(self) -> None:
         from apiece.deploy.following import go_on, named
+        from apiece.deploy.serving import tell_if_down
 
-        print(go_on(named(Path(self.state), self.name)))
+        request = named(Path(self.state), self.name)
+        print(go_on(request))
+        if request.ended() is None:
+            tell_if_down(Path(self.state), print)
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,9 @@ class Newcomers:
 
     def __call__(self) -> None:
         from apiece.deploy.following import named, personalize
+        from apiece.deploy.serving import tell_if_down
 
+        tell_if_down(Path(self.state), print)
         for line in personalize(named(Path(self.state), self.name)):
             print(line)
 

@@ -54,6 +54,8 @@ def certify(folder: Path, host: str, now: dt.datetime) -> None:
     """Make the server's certificate anew for a host, signed by the folder's authority: `server/server.pem`, valid for a
     year, or until the authority ends. The key `server/server.key` stays, if there is one.
     """
+    if not (folder / "ca.key").is_file():
+        raise UserError(f"{folder / 'ca.key'} is missing, which signs certificates: bring it from where it is kept.")
     signed, signer = certificate(folder / "ca.crt"), load(folder / "ca.key")
     if now >= signed.not_valid_after_utc:
         raise UserError(f"{ended(signed)}: no certificate of it is trusted, so make a new consortium and new keys.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -61,6 +62,14 @@ class Connection(NamedTuple):
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def answers(self) -> bool:
+        """Whether the SuperLink takes connections."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
+                return True
+        except OSError:
+            return False
 
     def write(self) -> None:
         """Make the folder: Flower's configuration, and the app that names ours."""
@@ -186,7 +195,8 @@ def registered(connection: Connection) -> tuple[Registered, ...]:
     try:
         infos = client.ListNodes(ListNodesRequest()).nodes_info
     except (httpx.HTTPError, ValueError) as error:
-        raise UserError(f"the list of nodes cannot be had from the SuperLink: {said(error)}.") from None
+        do = ": `apiece deploy renew` if it ended, and restart the server" if "CERTIFICATE" in str(error) else ""
+        raise UserError(f"the list of nodes cannot be had from the SuperLink ({said(error)}){do}.") from None
     finally:
         client.close()
     key = lambda pem: form.load_pem_public_key(pem).public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 import shutil
 import socket
 import time
@@ -43,6 +44,7 @@ class Coordinator:
     submitted: dict[str, float] = field(default_factory=dict)
     listed: float = 0.0
     full: bool = False
+    noted: dict[str, str] = field(default_factory=dict)  # kind -> the sentence that was said last
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536:
@@ -56,10 +58,7 @@ class Coordinator:
         """Make the folder, and the processes that will be kept running; raises UserError for certificates that nodes
         would refuse.
         """
-        now = dt.datetime.now(dt.UTC)
-        validity = checked(self.consortium, address(self.consortium).host, now)
-        if ends := warned(self.consortium, validity, now):
-            self.say(f"{ends}.")
+        self._look_at_certificates()
         files.make_folder(self.state / FOLDER)
         flower.secret(self.state)
         self.connection.write()
@@ -85,7 +84,7 @@ class Coordinator:
         with kept(processes):
             while not until():
                 link.look()
-                if link.runs and self._answers():
+                if link.runs and self.connection.answers():
                     if not ready:
                         self.say(f"ready: nodes join at port {self.port}, and `apiece deploy run` begins a run.")
                         ready = True
@@ -95,18 +94,10 @@ class Coordinator:
 
     def _refuse_taken(self, until: float) -> None:
         """Wait until then for the port: the server of a process before this one may be about to end."""
-        while self._answers():
+        while self.connection.answers():
             if time.monotonic() > until:
                 raise UserError(f"another program has the port {self.port}: end it, or give another --port.")
             time.sleep(LOOK)
-
-    def _answers(self) -> bool:
-        """Whether the SuperLink takes connections."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
-                return True
-        except OSError:
-            return False
 
     def _goes_on(self) -> None:
         """Register who was admitted, and submit the runs that have not ended and that nobody runs."""
@@ -115,6 +106,7 @@ class Coordinator:
             return
         try:
             if time.monotonic() - self.listed > LISTED:
+                self._look_at_certificates()
                 self._admit()
                 self.listed = time.monotonic()
             for request in requests(self.state):
@@ -122,8 +114,22 @@ class Coordinator:
                 if request.due() and not running(request):
                     if time.monotonic() - last > (AT_ONCE if request.begun() else SUBMITTED):
                         self._submit(request)
+            self._note("trouble", "")
         except UserError as error:
-            self.say(str(error))
+            self._note("trouble", str(error))
+
+    def _look_at_certificates(self) -> None:
+        """Say that one ends soon; raises UserError for those that nodes would refuse."""
+        now = dt.datetime.now(dt.UTC)
+        validity = checked(self.consortium, address(self.consortium).host, now)
+        ends = warned(self.consortium, validity, now)
+        self._note("end", f"{ends}." if ends else "")
+
+    def _note(self, kind: str, sentence: str) -> None:
+        """Say a sentence, unless it is the one of its kind that was said last."""
+        if sentence and sentence != self.noted.get(kind):
+            self.say(sentence)
+        self.noted[kind] = sentence
 
     def _look_for_room(self) -> None:
         """Say when the disk becomes full, on which Flower can do nothing then, and when there is room again."""
@@ -182,6 +188,14 @@ def reached(state: Path) -> Connection:
         return Connection(state / "flower", int(table["port"]), Path(table["ca"]))
     except (OSError, ValueError, TypeError, KeyError):
         raise UserError(f"{state} is no folder of `apiece serve`: begin that first, or give --state.") from None
+
+
+def tell_if_down(state: Path, say: Callable[[str], None]) -> None:
+    """Say how to start the server of a coordinator's folder, unless it answers."""
+    connection = reached(state)
+    if connection.ca is not None and not connection.answers():
+        words = shlex.join(map(str, ("serve", connection.ca.parent, "--state", state, "--port", connection.port)))
+        say(f"the server does not run, and what is asked for waits for it: start `apiece {words}`, or its unit.")
 
 
 def free_port() -> int:
