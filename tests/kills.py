@@ -46,7 +46,7 @@ from apiece.experiment.launch import run_config
 AGAIN = 15.0  # seconds until systemd starts a process again
 SOON, LATE = 600.0, 45.0  # the deadline for nodes that are back in time, and for one that is not
 LONGEST = 1800.0  # seconds of a run
-MISSING = re.compile(r"(.*) did not answer in time, and are absent")  # of a phase
+MISSING = re.compile(r"(.*) did not answer in time\.")  # of a phase
 WITHOUT = re.compile(r"round (\d+): \d+ of \d+ nodes did not count")
 KINDS = {
     "apiece join": "apiece join",

@@ -80,7 +80,7 @@ def test_answers_come_in_the_order_of_clients_and_the_text_goes_once():
 
 def test_who_is_silent_is_absent_and_named():
     answers, said = phase(Net(lambda n, h, b, t: echo(n, h, b, t) if n == "north" else None, "north", "south"))
-    assert answers == [b"0north", None] and said == ["'south' did not answer in time, and are absent."]
+    assert answers == [b"0north", None] and said == ["'south' did not answer in time."]
 
 
 def test_who_fails_is_asked_again_and_an_answer_that_came_is_kept():

@@ -165,7 +165,7 @@ class Phases:
                 raise Stopped
             time.sleep(max(0.0, min(due - time.monotonic(), AGAIN)))
         if missing := [name for name in number if name not in answers]:
-            self.say(f"{', '.join(map(repr, missing))} did not answer in time, and are absent.")
+            self.say(f"{', '.join(map(repr, missing))} did not answer in time.")
         self.taken.append(Phase(time.monotonic() - began, *crossed))
         for client in clients:
             yield answers.pop(self.names[client], None)
