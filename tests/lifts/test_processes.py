@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_a_programs_own_loss_and_layout(lift):
     subject = federated(algorithms.fedavg(), loss)
     for pool in (data, last):
         assert torch.equal(rounds(subject, Sequential(), pool)[0].params, rounds(subject, lift, pool)[0].params)
+
+
+def test_a_function_that_says_classes_crosses(lift):
+    """cloudpickle takes modules along that a function may mean, and `.classes` may be torch.classes."""
+    here = {"torch": torch, "classes": 10}
+    exec("def loss(outputs, y):\n    return torch.nn.functional.cross_entropy(outputs, y) / loss.classes", here)
+    here["loss"].classes = 10
+    subject, data = federated(algorithms.fedavg(), here["loss"]), images()
+    assert torch.equal(rounds(subject, Sequential(), data)[0].params, rounds(subject, lift, data)[0].params)
+
 
 
 @pytest.mark.parametrize(
@@ -176,6 +187,30 @@ def test_work_that_loses_two_workers_stops_the_run(number, patience, said):
         rounds(federated(algorithms.fedavg(), loss), workers, images(), 1)
     workers.close()
     assert not workers.pids()
+
+
+def locked():
+    """A loss with something that no other process can have."""
+    lock = threading.Lock()
+
+    def loss(outputs, y):
+        with lock:
+            return nn.functional.cross_entropy(outputs, y)
+
+    return loss
+
+
+def test_what_cannot_be_sent_is_said_in_one_sentence(lift):
+    with pytest.raises(UserError, match=r"cannot send .* '_thread.lock' object; take lift='threaded'"):
+        rounds(federated(algorithms.fedavg(), locked()), lift, images())
+
+
+def test_auto_leaves_out_processes_where_something_cannot_be_sent(monkeypatch):
+    monkeypatch.setattr(choice, "WORTH", 0.0)
+    x, y = images().pool
+    settings = {"rounds": 1, "steps": "1", "batch": 4, "clients": 2, "split": "iid", "workers": 2, "drift": "none"}
+    result = apiece.federate(net(), (x.permute(0, 2, 3, 1), y), loss=locked(), **settings)
+    assert len(result.metrics) == 1
 
 
 def test_an_error_of_the_system_there_is_not_a_lost_worker(lift):

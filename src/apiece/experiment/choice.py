@@ -272,14 +272,17 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
     spent = min(seconds(experiment, threads, some) for _ in range(2))
     if not some or spent * experiment.config.rounds * experiment.cohort / len(some) < WORTH:
         return threads
-    lifts = threads, Processes(threads.workers, experiment.config.patience), Sequential()
+    lifts: list[Any] = [threads, processes := Processes(threads.workers, experiment.config.patience), Sequential()]
     chosen: Any = None
     try:
-        seconds(experiment, lifts[1], some)  # the processes' start is not counted
+        try:
+            seconds(experiment, processes, some)  # the processes' start is not counted
+        except UserError:  # what threads have computed cannot be sent to processes
+            lifts.remove(processes)
         turns = [[seconds(experiment, lift, some) for lift in lifts] for _ in range(TRIALS)]
         chosen = lifts[min((min(of), place) for place, of in enumerate(zip(*turns, strict=True)))[1]]
     finally:
-        for other in {*lifts[:2]} - {chosen}:
+        for other in {threads, processes} - {chosen}:
             other.close()
     return chosen
 

@@ -7,6 +7,7 @@ no name: workers receive their handles, and nothing of them is left, however the
 
 from __future__ import annotations
 
+import copyreg
 import io
 import os
 import pickle
@@ -16,6 +17,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from mmap import ACCESS_COPY, mmap
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import IO, Any
@@ -26,6 +28,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from apiece.engine.stepping import Loop
+from apiece.errors import tried
 from apiece.lifts.lift import Make, Threaded
 from apiece.system import processes, signals
 from apiece.system.allocator import keep_freed
@@ -34,6 +37,11 @@ from apiece.system.device import to_numpy
 PRELOAD = ("apiece.lifts.workers", "apiece.engine.federated", "apiece.networks.models", "numpy.random", "torch")
 LARGE = 1 << 20  # bytes; a pool of many clients' samples of this size or more is put into a file
 PART = 1024  # samples that are written at once
+UNSENT = "lift='processes' cannot send the algorithm, the model, the loss and the metrics to its workers"
+INSTEAD = "; take lift='threaded', or make that object inside the function that uses it"
+
+for _part in (torch.classes, torch.ops, torch.backends):  # a function that says `.classes` takes the first along
+    copyreg.pickle(type(_part), lambda module: (import_module, (module.__name__,)))
 
 
 class Processes(Threaded):
@@ -51,7 +59,8 @@ class Processes(Threaded):
 
     def run(self, operation: Callable, shared: Any, tasks: Iterable[Make]) -> Iterator[Any]:
         if self._operation[0] != operation:
-            self._operation = operation, cloudpickle.dumps(operation)
+            with tried(UNSENT, lambda error: INSTEAD):
+                self._operation = operation, cloudpickle.dumps(operation)
         told = Told(self._operation[1], shared)
 
         def call(stepping: Any, shared: Any, each: Any) -> Any:
