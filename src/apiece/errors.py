@@ -58,8 +58,8 @@ def going_on(how: str, begun: Path | None = None) -> Iterator[None]:
 
 STACKED = "vmap: It looks like you're"  # torch's first words, where a tensor of many clients was read as one number
 UNREAD = (
-    "`if`, int(), float() or item() reads a tensor that stands for many clients at once; torch.where(condition, a, b) "
-    "chooses for each client"
+    "`if`, int(), float(), item(), or F.one_hot in a loss, reads a tensor that stands for many clients at once; "
+    "torch.where(condition, a, b) chooses for each client, and y[:, None] == torch.arange(classes) is one-hot"
 )
 
 

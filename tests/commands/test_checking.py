@@ -78,3 +78,11 @@ def test_a_loss_of_a_model_is_told_what_it_takes(plugin, samples):
     line = f"(x, y) = view.data.all(); theta = theta + 0 * view.task.loss(theta, {samples})"
     said = "is given a model where it takes (outputs, y): write view.task.loss(view.task.outputs(theta, x), y)"
     sentence(cli("check", "drawn", *plugin(line)), said)
+
+
+def test_one_hot_of_stacked_clients_is_one_sentence_of_our_own(plugin):
+    """torch's own message has four sentences, and asks for a report to torch."""
+    line = "import torch; torch.func.vmap(lambda t: 1 if t > 0 else 0)(torch.ones(2))"
+    ended = cli("check", "drawn", *plugin(line))
+    told = sentence(ended)
+    assert "F.one_hot in a loss, reads a tensor that stands for many clients" in told and "github" not in told

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from apiece.errors import UserError, meant
+from apiece.errors import UserError, meant, said, typed
 from apiece.language.expression import functions
 from apiece.language.names import Constructor, Names
 from apiece.system.provenance import GROUP, MARK
@@ -205,9 +205,11 @@ def _fault(source: str, error: BaseException, file: str = "") -> UserError:
         places = [(error.filename, error.lineno)]
     where, line = places[-1] if places else ("", 0)
     place = "" if not places else f"line {line}: " if where in source else f"{where}, line {line}: "
-    said = error.msg if isinstance(error, SyntaxError) else str(error).strip().rstrip(".")
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}{': ' if said else ''}"
-    return UserError(f"{source}: {place}{kind}{said}{_help(error)}.")
+    if isinstance(error, SyntaxError):
+        what = f"{type(error).__name__}: {error.msg}"
+    else:
+        what = said(error) if isinstance(error, UserError) else typed(error)
+    return UserError(f"{source}: {place}{what}{_help(error)}.")
 
 
 def _help(error: BaseException) -> str:
@@ -216,6 +218,6 @@ def _help(error: BaseException) -> str:
         fields: Sequence[str] = getattr(error.obj, "_fields", ())
         near = get_close_matches(error.name or "", fields, n=1)
         return f"; {f'did you mean {near[0]!r}? A' if near else 'a'} view has {', '.join(fields)}"
-    if isinstance(error, AttributeError) and (said := HAS.get(type(error.obj).__name__)):
-        return f"; {said}"
-    return next((f"; {said}" for words, said in HELP.items() if words in str(error)), "")
+    if isinstance(error, AttributeError) and (has := HAS.get(type(error.obj).__name__)):
+        return f"; {has}"
+    return next((f"; {helps}" for words, helps in HELP.items() if words in str(error)), "")
