@@ -190,6 +190,20 @@ def test_losses_metrics_and_outputs_of_another_kind():
         federate(Two(20, 3), (X, Y), loss=own["loss"], **QUICK)
 
 
+def in_place(outputs: Tensor, y: Tensor) -> Tensor:
+    y[y < 0] = 0
+    return F.cross_entropy(outputs, y)
+
+
+def test_a_loss_or_a_metric_that_changes_what_it_is_given_is_refused():
+    """The next metric would be made from what it left, and the test set have other labels."""
+    right = lambda outputs, y: (outputs.neg_().argmax(1) == y).float()
+    with pytest.raises(UserError, match=r"the metric 'right' changes its outputs or targets in place"):
+        federate(nn.Linear(20, 3), (X, Y), metrics={"right": right, "accuracy": "accuracy"}, **QUICK)
+    with pytest.raises(UserError, match=r"the loss changes its outputs or targets in place"):
+        federate(nn.Linear(20, 3), (X, Y), loss=in_place, **QUICK)
+
+
 def test_a_file_that_would_change_what_is_frozen_is_refused(tmp_path):
     def frozen() -> nn.Sequential:
         module = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))

@@ -224,6 +224,7 @@ MISTAKES = {
     "a generator": ((pair for pair in [(X, Y)]), "read only once"),
     "a set": ({1, 2}, "not understood"),
     "three parts": (Own((1, 2, 3)), "an item is 3 parts"),
+    "nothing": (Own(None), "an item is a NoneType: give pairs"),
     "unequal items": (Own((IMAGE, 1), (IMAGE[:, :3], 0)), r"items have 2 shapes, such as \[3, 3, 4\] and \[3, 4, 4\]"),
     "no client's data": ({"x": X, "y": Y}, "a dictionary by client, and 'x' holds a ndarray"),
     "three parts at a client": ({"a": (X, Y), "b": (X, Y, X)}, "'b' holds 3 parts"),

@@ -14,7 +14,7 @@ from torch import nn
 
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.piece import Piece
-from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs, refuse_wider
+from apiece.config.fitting import fitting_metric, fitting_shape, refuse_outputs, refuse_wider, unchanged
 from apiece.config.settings import shown
 from apiece.engine.setup import Setup
 from apiece.engine.stepping import Loop
@@ -90,10 +90,10 @@ def check_outputs(
         outputs = task.space.outputs(theta, x, buffers)
     if usual:
         refuse_outputs(task.name, outputs, y, classes)
-    task = replace(task, loss=fitting_shape(task.loss, outputs, y))
     shapes = [list(part.shape) for part in (outputs, y) if isinstance(part, torch.Tensor)]
     took = "outputs {} and labels {}".format(*shapes) if len(shapes) == 2 else "the model's outputs"
-    with tried(f"the loss does not take {took}"):
+    with tried(f"the loss does not take {took}"), unchanged("the loss", outputs, y):
+        task = replace(task, loss=fitting_shape(task.loss, outputs, y))
         loss = task.loss(outputs, y)
     if not isinstance(loss, torch.Tensor) or loss.shape:
         what = f"numbers of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from numbers import Real
 from typing import Any
 
@@ -17,6 +17,19 @@ from apiece.errors import UserError, said
 from apiece.vector.losses import Aligned, OfWhole, trailing
 from apiece.vector.metric import Metric
 from apiece.vector.task import ACCURACY, scores
+
+
+@contextmanager
+def unchanged(who: str, outputs: Any, y: Any) -> Iterator[None]:
+    """Raise UserError where a loss or a metric, `who`, changes its outputs or targets in place in this context."""
+    leaves = [leaf for leaf in tree_leaves((outputs, y)) if isinstance(leaf, Tensor)]
+    before = [leaf._version for leaf in leaves]
+    yield
+    if [leaf._version for leaf in leaves] != before:
+        raise UserError(
+            f"{who} changes its outputs or targets in place, from which other numbers are made too: let it make new "
+            "tensors, as y.clamp(min=0) for y.clamp_(min=0)."
+        )
 
 
 def refuse_outputs(task: str, outputs: Any, y: Any, classes: int) -> None:
@@ -116,14 +129,15 @@ def fitting_metric(metric: Metric, outputs: Any, y: Any, count: int) -> Metric:
     """The metric, marked whether it gives each of these `count` samples a value or all of them one. UserError where it
     gives anything else.
     """
-    function = fitting_kind(fitting_shape(metric.function, outputs, y), outputs, y)
+    with unchanged(f"the metric {metric.name!r}", outputs, y):
+        function = fitting_kind(fitting_shape(metric.function, outputs, y), outputs, y)
     if metric is ACCURACY and (not isinstance(scores(outputs), Tensor) or scores(outputs).shape[-1:] == (1,)):
         what = "one number per sample" if isinstance(scores(outputs), Tensor) else f"a {type(outputs).__name__}"
         raise UserError(f"the model gives {what}, which has no accuracy: give a metric of your own.")
     if metric.finish is not None:
         return metric._replace(function=function)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), unchanged(f"the metric {metric.name!r}", outputs, y):
             warnings.simplefilter("ignore")  # three samples may lack a class
             found = function(outputs, y)
             fewer = function(*tree_map(lambda leaf: leaf[: count - 1], (outputs, y)))

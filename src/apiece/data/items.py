@@ -178,9 +178,9 @@ def _of_items(where: str, items: list[Any], columns: Columns) -> Given:
     if isinstance(items[0], Mapping):
         return _of_fields(where, items, columns)
     refuse_columns(where, columns, images=True)
-    odd = next((item for item in items if not isinstance(item, (tuple, list)) or len(item) != 2), None)
-    if odd is not None:
-        what = f"{len(odd)} parts" if isinstance(odd, (tuple, list)) else f"a {type(odd).__name__}"
+    odd = [item for item in items if not isinstance(item, (tuple, list)) or len(item) != 2]
+    if odd:
+        what = f"{len(odd[0])} parts" if isinstance(odd[0], (tuple, list)) else f"a {type(odd[0]).__name__}"
         raise UserError(f"{where}: an item is {what}: give pairs (x, y), or dictionaries with a field for the target.")
     x, y = zip(*items, strict=True)
     return Given(_array(where, x, columns), _targets(where, y, columns))
