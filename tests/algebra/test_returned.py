@@ -176,6 +176,15 @@ def test_what_is_nearly_right(slots, said):
         run(mine(**slots))
 
 
+def test_a_batch_that_is_changed_in_place_is_said():
+    """Other pieces compute with the same batch."""
+    to_zero = lambda self, view, loss: lambda theta, batch: loss(theta, (batch[0], batch[1].zero_()))
+    half = lambda self, view: ((), lambda scratch, g, theta, batch: (scratch, g + 0 * batch[0].div_(2).sum()))
+    for slots, who in (({"objective": to_zero}, "the loss of Mine.objective"), ({"correct": half}, "the rule of Mine")):
+        with pytest.raises(UserError, match=f"{who}.* changes a tensor in place that it was given"):
+            run(mine(**slots), lift="sequential")
+
+
 def test_a_number_that_is_not_finite_is_said_with_the_slots_of_ones_own():
     nowhere = float("nan")
     with pytest.raises(UserError, match="became non-finite in round 1.*, or Mine.learn returned what is not finite; "):

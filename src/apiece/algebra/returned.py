@@ -147,7 +147,10 @@ def _objective(who: str, given: Given, returned: Any) -> Any:
     refuse_other_parameters(returned, ("theta", "batch"), f"the loss of {who}")
 
     def loss(theta: Tensor, batch: Any) -> Tensor:
+        samples = list(_tensors(batch))
+        before = _versions(samples)
         value = returned(theta, batch)
+        _refuse_changed(f"the loss of {who}", samples, before)
         if not isinstance(value, Tensor) or value.dim() or not value.is_floating_point():
             _refuse(f"the loss of {who}", value, "a tensor of shape [], computed from theta")
         if theta.requires_grad and not value.requires_grad:
@@ -175,7 +178,7 @@ def _correction(who: str, given: Given, returned: Any) -> Any:
     refuse_other_parameters(rule, RULE, f"the rule of {who}")
 
     def held(scratch: Any, g: Tensor, theta: Tensor, batch: Any) -> Any:
-        vectors = [g, theta, *_tensors(scratch)]
+        vectors = [g, theta, *_tensors(scratch), *_tensors(batch)]
         before = _versions(vectors)
         found = rule(scratch, g, theta, batch)
         _refuse_changed(f"the rule of {who}", vectors, before)
