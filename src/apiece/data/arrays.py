@@ -165,7 +165,7 @@ class Targets(NamedTuple):
 
 
 def _read(
-    name: str, part: str, x: np.ndarray, y: Any, task: str = tasks.AUTO, like: np.ndarray | None = None
+    name: str, part: str, x: np.ndarray, y: Any, task: str, like: np.ndarray | None = None
 ) -> Targets:
     """The targets of one part of the data, for a task or for what they say; `like`: those of the training part."""
     given = sound.plain(y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 from typing import Any, Protocol
@@ -145,8 +145,8 @@ class MadeFederation:
     samples_each: int
     test_pool: Tree
     unseen: tuple[int, ...] = ()
-    names: Sequence[str] = field(default=())
-    device: torch.device | str = "cpu"  # where the samples go once they are made
+    names: Sequence[str] = ()
+    device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
         for name, number in (("count", self.count), ("samples_each", self.samples_each)):

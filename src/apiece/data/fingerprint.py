@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ def fingerprint(clients: Any, dataset: Dataset | None) -> str:
     if not isinstance(clients, Federation):
         return ""
     crc = zlib.crc32(repr((list(clients.names), clients.unseen)).encode())
-    arrays = [*_arrays(dataset)] if dataset else [to_numpy(t) for t in tree_leaves((clients.pool, clients.test_pool))]
+    arrays = _arrays(dataset) if dataset else [to_numpy(t) for t in tree_leaves((clients.pool, clients.test_pool))]
     for array in [*arrays, *map(to_numpy, [*clients.train, *clients.test])]:
         crc = zlib.crc32(repr((array.dtype.str, array.shape)).encode(), crc)
         for first in range(0, len(array), ROWS):
@@ -32,11 +31,7 @@ def fingerprint(clients: Any, dataset: Dataset | None) -> str:
     return f"{crc:08x}"
 
 
-def _arrays(dataset: Dataset) -> Iterator[np.ndarray]:
-    for name in ("x_train", "y_train", "x_test", "y_test", "targets_train", "targets_test"):
-        yield from _leaves(getattr(dataset, name))
-    yield from _leaves((dataset.inputs_train, dataset.inputs_test))
-
-
-def _leaves(tree: Any) -> Iterator[np.ndarray]:
-    return (leaf for leaf in tree_leaves(tree) if leaf is not None)
+def _arrays(dataset: Dataset) -> list[np.ndarray]:
+    d = dataset
+    trees = (d.x_train, d.y_train, d.x_test, d.y_test, d.targets_train, d.targets_test, d.inputs_train, d.inputs_test)
+    return [leaf for leaf in tree_leaves(trees) if leaf is not None]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from apiece.data.columns import ODD, SPLIT, Columns, chosen, coded, incomplete, like_free_text, refuse_words
 from apiece.data.separated import rows_of
+from apiece.data.tasks import whole_amounts
 from apiece.errors import UserError, with_extra
 
 ROWS = 100_000  # so many rows are looked at
@@ -82,8 +83,6 @@ class Glance(NamedTuple):
         """What can be learned of the target: regression of numbers of which one is no whole one, or that hardly repeat;
         classification of others.
         """
-        from apiece.data.tasks import whole_amounts
-
         if not self.target.number or coded(self.target.values) or any(map(_is_truth, self.target.values)):
             return "classification"
         numbers = sorted(map(float, self.target.values))

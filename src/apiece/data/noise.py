@@ -22,9 +22,7 @@ class Noise(NamedTuple):
     offsets: np.ndarray
 
 
-def draw(
-    rng: np.random.Generator, clients: int, channels: int, classes: int, rgb: float = 0.1, brightness: float = 0.1
-) -> Noise:
+def draw(rng: np.random.Generator, clients: int, channels: int, classes: int, rgb: float, brightness: float) -> Noise:
     """Gains a ~ N(0, rgb^2) and offsets b ~ N(0, brightness^2)."""
     return Noise(rgb * rng.standard_normal((clients, channels)), brightness * rng.standard_normal(classes))
 
@@ -35,9 +33,9 @@ def noisy(images: np.ndarray, labels: np.ndarray, gain: np.ndarray, offsets: np.
     uint8 images, which stand for x / 255, stay uint8: each level is looked up, so there is no float copy of the images.
     Float images are taken to lie in [0, 1].
     """
-    assert len(images) == len(labels) and len(gain) == _channels(images)
     result = np.empty_like(images)
     source, target = (array[..., None] if images.ndim == 3 else array for array in (images, result))
+    assert len(images) == len(labels) and len(gain) == source.shape[-1]
     levels = np.arange(256)
     for y in np.unique(labels):
         rows = np.flatnonzero(labels == y)
@@ -49,7 +47,3 @@ def noisy(images: np.ndarray, labels: np.ndarray, gain: np.ndarray, offsets: np.
                 new = np.clip(old * (1 + a) + offsets[y], 0, 1)
             target[rows, ..., channel] = new
     return result
-
-
-def _channels(images: np.ndarray) -> int:
-    return 1 if images.ndim == 3 else images.shape[-1]

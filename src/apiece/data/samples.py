@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from apiece.system.numbered import by_number
 
@@ -23,7 +24,7 @@ class Samples(NamedTuple):
     def batch(self, rows: Tensor) -> Any:
         """The batch of these rows: a tree with a leading sample axis."""
         where = self.index[rows]
-        return _map(lambda leaf: leaf[where], self.pool)
+        return tree_map(lambda leaf: leaf[where], self.pool)
 
     def places(self, batches: Any) -> Callable[[Any], Tensor]:
         """The number of a step -> the pool's rows of its batch, looked up before all steps, so that these are alike."""
@@ -31,10 +32,4 @@ class Samples(NamedTuple):
 
     def all(self) -> Any:
         """Every sample (padded by repetition to the common length where clients are stacked)."""
-        return _map(lambda leaf: leaf[self.index], self.pool)
-
-
-def _map(function: Callable[[Any], Any], tree: Any) -> Any:
-    from torch.utils._pytree import tree_map
-
-    return tree_map(function, tree)
+        return tree_map(lambda leaf: leaf[self.index], self.pool)
