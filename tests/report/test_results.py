@@ -25,6 +25,7 @@ from apiece.report.results import (
     Spread,
     begun,
     best,
+    measured,
     read_run,
     read_runs,
     spread,
@@ -281,7 +282,7 @@ def test_pooled_data_are_never_bold_and_the_caption_says_so(tmp_path: Path) -> N
         write(tmp_path / name, values, name)
     rows = read_runs(tmp_path / name for name in ("fedavg", "fedprox", "centralized"))
     bold = next(column.best for column in columns(rows) if column.metric.key == "global_accuracy")
-    assert bold == {0} and unbeaten(rows[0].measures, rows).endswith("(centralized left out)")
+    assert bold == {0} and unbeaten(measured(rows), rows).endswith("(centralized left out)")
     assert default_target(rows) == 0.66  # 95 % of the larger of two, 0.7, and not of the pooled data
     assert not left_out(rows[:2]) and "the highest (centralized left out) is bold, unless all are equal" in render(rows)
 

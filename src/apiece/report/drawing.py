@@ -211,7 +211,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def _tick(value: float, powers: bool = False) -> str:
+def _tick(value: float, powers: bool) -> str:
     if not value or not (powers or abs(value) >= 1e4 or abs(value) < 1e-3):
         return f"{value:.6g}".replace("-", "−")
     exponent = math.floor(math.log10(abs(value)) + 1e-9)

@@ -38,8 +38,8 @@ def table(rows: list[Runs]) -> list[Column]:
     """The worst, the worst tenth, the median, the best tenth and the deviation over clients that trained."""
     of = measured(rows)[0]
 
-    def column(name: str, caption: str, of_values: Any, ranked: bool = True, higher: bool = of.higher) -> Any:
-        shown = Number("", "", "", caption, unit=of.unit, column=name, ranked=ranked, higher=higher)
+    def column(name: str, caption: str, of_values: Any, higher: bool = of.higher) -> Any:
+        shown = Number("", "", "", caption, unit=of.unit, column=name, ranked=True, higher=higher)
 
         def read(run: Run) -> float | None:
             values = sorted((value for _, value in _clients(run, of, True)), reverse=not of.higher)

@@ -86,7 +86,7 @@ class Number(NamedTuple):
     @property
     def sentence(self) -> str:
         """The caption with its unit."""
-        return f"{self.caption[0].upper()}{self.caption[1:]}{', in percent' if self.unit == '%' else ''}."
+        return f"{capital(self.caption)}{', in percent' if self.unit == '%' else ''}."
 
 
 def capital(text: str) -> str:

@@ -154,10 +154,7 @@ class Run:
         """The largest value of a metric of which higher values are better, the smallest of any other number; NaN if no
         value is finite.
         """
-        values = self.series(key)[1]
-        finite = values[np.isfinite(values)]
-        pick = np.max if self.higher(key) else np.min
-        return None if not len(values) else float(pick(finite)) if len(finite) else math.nan
+        return self._best_of(key, self.series(key)[1])
 
     def mean_of_last(self, key: str, k: int = 10) -> float | None:
         """The mean of the last k values measured."""
@@ -172,8 +169,10 @@ class Run:
     def smoothed(self, key: str, window: int = 5, last: int = 50) -> float | None:
         """FedInit's figure: the best of the last 50 values of the moving average (FedInit, section 5.1)."""
         values = self.series(key)[1]
-        averages = moving_average(values, window)[-last:] if len(values) else values
-        finite = averages[np.isfinite(averages)]
+        return self._best_of(key, moving_average(values, window)[-last:]) if len(values) else None
+
+    def _best_of(self, key: str, values: np.ndarray) -> float | None:
+        finite = values[np.isfinite(values)]
         pick = np.max if self.higher(key) else np.min
         return None if not len(values) else float(pick(finite)) if len(finite) else math.nan
 
@@ -200,11 +199,6 @@ class Runs:
     def config(self) -> dict[str, Any]:
         """The settings that the seeds share."""
         return {key: value for key, value in self.runs[0].config.items() if key not in SEED_KEYS}
-
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """The metrics of its runs."""
-        return measured([self])
 
     @property
     def alone(self) -> bool:

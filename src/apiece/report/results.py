@@ -155,7 +155,7 @@ def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
     if not folder.is_dir():
         do = f"{meant(folder)}name a run folder, or a folder that holds seed-0/, seed-1/, ..."
         raise UserError(f"{folder} is not a folder: {do}")
-    if (folder / "metrics.jsonl").is_file():
+    if (folder / log.NAME).is_file():
         return [folder]
     paths = _walk(folder, depth)
     if not paths and not (folder / "run.toml").is_file():

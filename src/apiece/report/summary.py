@@ -47,7 +47,7 @@ def facts(rows: list[Runs]) -> str:
     if seeds != {1}:
         found.append(f"{min(seeds)} seeds" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds")
     said = ", ".join(found)
-    return f"{said[0].upper()}{said[1:]}." if said else ""
+    return f"{capital(said)}." if said else ""
 
 
 def summary(rows: list[Runs]) -> list[str]:
