@@ -46,12 +46,10 @@ from apiece.randomness import generator
 from apiece.report.metrics import refuse_target
 from apiece.system import device
 from apiece.system.allocator import enough
-from apiece.vector.space import Space
-from apiece.vector.space import read_model as _read_model
+from apiece.vector.space import Space, read_model
 from apiece.vector.task import Task
 
 DTYPES = {name: torch.float32 for name in ("float32", "tf32", "bfloat16")} | {"float64": torch.float64}
-REFERENCES = ("centralized", "local")
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ def federated_of(
     task = Task(space, goal.loss, goal.metrics, augmentation(config.augment, shape, goal.task), name=goal.task)
     theta, buffers = space.ravel(), space.ravel_buffers()
     if config.init is not None:
-        theta, buffers = _read_model(config.init, space)
+        theta, buffers = read_model(config.init, space)
     task = fitting(task, theta, buffers)
     client = one("optimizer", config.optimizer)
     server = one("server", config.server)
@@ -275,7 +273,7 @@ def _reference(chosen: Algorithm, clients: Any, work: Work, cohort: int) -> tupl
     else:
         steps = work.steps
         each = (steps.low + steps.high) / 2 if isinstance(steps, Between) else steps if isinstance(steps, int) else 0
-    return pooled, replace(work, steps=round(cohort * (each or 0)), epochs=None), 1
+    return pooled, replace(work, steps=round(cohort * each), epochs=None), 1
 
 
 def work_of(config: Config) -> Work:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from apiece.config.names import SOURCES
 from apiece.config.settings import Config
 from apiece.data.arrays import Dataset
 from apiece.data.batches import Augmentation
@@ -38,7 +39,7 @@ def augmentation(text: str, shape: tuple[int, ...], task: str = "classification"
     if len(shape) != 3:
         raise UserError(f"augment={text!r} is for images, and samples have the shape {list(shape)}: leave it out.")
     wanted: dict[str, Any] = {"flip": 0.0, "crop": 0.0}
-    for part in build(text, {"flip": flip, "crop": crop}):
+    for part in build(text, SOURCES["augment"]):
         wanted |= part
     made = Augmentation(**wanted)
     if wanted["crop"] and made.padding >= min(shape[1:]):

@@ -43,8 +43,7 @@ def refuse_others(
     """Raise UserError if an object that a program gave is of the wrong kind."""
     given = {"model": model, "data": data, "algorithm": algorithm, "loss": loss, "clients": clients}
     for name, thing in given.items():
-        if isinstance(thing, type):
-            raise UserError(f"{name} is the class {thing.__name__}: give an instance of it, {thing.__name__}(...).")
+        refuse_class(name, thing)
     if not isinstance(model, str | nn.Module):
         raise UserError(f"model is a {type(model).__name__}: give a torch.nn.Module, or the name of a model.")
     if isinstance(algorithm, Piece):
@@ -65,6 +64,12 @@ def refuse_others(
     if collate is not None and (clients is not None or isinstance(data, str | Path)):
         given_as = "clients= are ready" if clients is not None else f"data={str(data)!r} are read from files"
         raise UserError(f"collate is for samples that a program gives, and {given_as}: leave collate out.")
+
+
+def refuse_class(name: str, thing: Any) -> None:
+    """Raise UserError for a class where an instance of it is wanted."""
+    if isinstance(thing, type):
+        raise UserError(f"{name} is the class {thing.__name__}: give an instance of it, {thing.__name__}(...).")
 
 
 def refuse_seeds(settings: Mapping[str, Any]) -> None:
@@ -125,7 +130,7 @@ def _meant_as_tokens(task: Task, theta: torch.Tensor, buffers: torch.Tensor, x: 
         return ""
     try:
         task.space.outputs(theta, x.long(), buffers)
-    except Exception:  # as above
+    except Exception:  # another's code may raise anything
         return ""
     return ' (numbers are read as features: give tokens by name, {"input_ids": array}, or a Federation of tensors)'
 

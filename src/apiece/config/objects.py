@@ -10,7 +10,7 @@ from typing import Any
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.server_optim import Descent
 from apiece.config.assemble import Experiment
-from apiece.config.checks import refuse_too_many_steps
+from apiece.config.checks import refuse_class, refuse_too_many_steps
 from apiece.config.settings import Config, shown
 from apiece.data.batches import Augmentation
 from apiece.data.catalog import OWN
@@ -140,7 +140,7 @@ def sampled(sampling: Sampling, experiment: Experiment) -> dict[str, Any]:
 # --- what an object has to be ---------------------------------------------------------------------------------------
 def _optimizer(side: str, like: str) -> Callable[[Any], Optimizer]:
     def read(thing: Any) -> Optimizer:
-        _refuse_class(side, thing)
+        refuse_class(side, thing)
         if not (callable(getattr(thing, "init", None)) and callable(getattr(thing, "step", None))):
             raise UserError(
                 f"{side} is {shown(thing)}, which is no optimizer on vectors: give an object with init(theta) and "
@@ -153,7 +153,7 @@ def _optimizer(side: str, like: str) -> Callable[[Any], Optimizer]:
 
 def _function(name: str, of: str) -> Callable[[Any], Any]:
     def read(thing: Any) -> Any:
-        _refuse_class(name, thing)
+        refuse_class(name, thing)
         if not callable(thing):
             raise UserError(f"{name} is {shown(thing)}: give text, or a function of {of}.")
         return thing
@@ -163,7 +163,7 @@ def _function(name: str, of: str) -> Callable[[Any], Any]:
 
 def _one_each(name: str, usual: str) -> Callable[[Any], Any]:
     def read(thing: Any) -> Any:
-        _refuse_class(name, thing)
+        refuse_class(name, thing)
         if callable(thing) or isinstance(thing, Mapping | Sequence):
             return thing
         if hasattr(thing, "to_dict"):  # a series of pandas, by its index
@@ -178,11 +178,6 @@ def _one_each(name: str, usual: str) -> Callable[[Any], Any]:
 def _augmentation(thing: Any) -> Any:
     made = _function("augment", "a batch of samples")(thing)
     return made if isinstance(made, Augmentation) or hasattr(made, "draw") else Given(made)
-
-
-def _refuse_class(name: str, thing: Any) -> None:
-    if isinstance(thing, type):
-        raise UserError(f"{name} is the class {thing.__name__}: give an instance of it, {thing.__name__}(...).")
 
 
 READ: dict[str, Callable[[Any], Any]] = {  # of each of `settings.OBJECTS`

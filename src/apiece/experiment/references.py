@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from apiece.config.assemble import REFERENCES
 from apiece.config.settings import Config
 from apiece.config.tables import from_table
 from apiece.data.catalog import OWN
@@ -16,6 +15,7 @@ from apiece.experiment.tell import lasting, tell
 from apiece.report.for_programs import as_text
 from apiece.report.records import Runs
 from apiece.report.results import begun, read_runs, unlike
+from apiece.report.summary import REFERENCES
 from apiece.report.table import for_programs
 from apiece.system.ranks import join
 
