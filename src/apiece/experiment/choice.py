@@ -71,7 +71,7 @@ def lift_of(experiment: Experiment, kept: str = "") -> Chosen:
         lift.close()
         why = f"although it would pay: {left}"
         tell(f"the steps are not compiled, {why}.")
-    return Chosen(_uncompiled(experiment, kept), f"local steps are not compiled: {why}")
+    return Chosen(_uncompiled(experiment), f"local steps are not compiled: {why}")
 
 
 def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
@@ -102,7 +102,7 @@ def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
             "clients are computed one by one, not vectorized (several in one call), which %s cannot be: %s", who, reason
         )
         found = _parallel(config.device, experiment.cohort, workers)
-    if not isinstance(found, Threaded) or not config.device.startswith("cpu"):
+    if not isinstance(found, Threaded):
         return found
     if kept.startswith(Processes.__name__):
         return Processes(found.workers, config.patience)
@@ -227,11 +227,11 @@ def by_rule(space: Any, device: str, cohort: int, workers: int) -> Sequential | 
 
     On a GPU it is the vectorized lift: one call fills the device. On a CPU small models without convolutions
     have it, too. Otherwise each client has a thread: vmap makes grouped convolutions of the clients' own kernels, which
-    takes up to 1.6 of a loop over clients. With one client or one worker, clients run one after the other.
+    take up to 1.6 times as long as a loop over clients. With one client or one worker, clients run one after the other.
     """
-    if not str(device).startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not _convolves(space)):
+    if not device.startswith("cpu") or (cohort >= 8 and space.size <= SMALL and not _convolves(space)):
         return vectorized(space, device, cohort, workers)
-    return _parallel(str(device), cohort, workers)
+    return _parallel(device, cohort, workers)
 
 
 def _convolves(space: Any) -> bool:
@@ -248,7 +248,7 @@ def vectorized(space: Any, device: str, cohort: int, workers: int) -> Vectorized
     and recorded. On the CPU a call takes enough clients to hide its own cost, but leaves at least four calls to share,
     and takes no more parameters than fit the cache. Calls run in parallel threads.
     """
-    if not str(device).startswith("cpu"):
+    if not device.startswith("cpu"):
         calls = -(-cohort * space.size // ON_A_GPU)
         return Graphs(-(-cohort // max(1, calls)))
     most = min(MOST, max(LEAST, TOGETHER // space.size), max(LEAST, -(-cohort // 4)))
