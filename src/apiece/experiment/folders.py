@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 
@@ -89,7 +90,7 @@ def _write(folder: Path, table: Mapping[str, Any]) -> None:
 
 
 def noted(folder: Path) -> dict[str, str]:
-    """What the run noted in its run.toml when it began: its lift, a fingerprint of its data."""
+    """What the run noted in its run.toml: its lift, a fingerprint of its data, the round at which it was stopped."""
     table = read_toml(folder / "run.toml").get("resolved", {})
     pairs = table.items() if isinstance(table, dict) else ()
     return {name: value for name, value in pairs if isinstance(value, str)}
@@ -101,15 +102,12 @@ def write_config(
     """Write a copy of what the run starts from, then run.toml: from now on the folder is this run's. `metrics`: those
     of the run, unless accuracy is the only one.
     """
-    import tomli_w
-
     if config.init is not None:
         _keep_init(folder, content_of(config.init))
-
     table = {"config": to_table(config), "resolved": resolved or {}, "versions": versions()}
     table |= {"metrics": list(metrics)} if metrics else {}
     files.make_folder(folder)
-    files.atomic_write(folder / "run.toml", tomli_w.dumps(table).encode())
+    _write(folder, table)
 
 
 def _keep_init(folder: Path, content: bytes) -> None:
@@ -204,6 +202,11 @@ def resuming(folder: Path, config: Config) -> str:
     """The command that continues a run, with the plug-ins that it has to name again."""
     named = (f" --plugin {shlex.quote(one.partition(plugins.MARK)[0])}" for one in config.plugin)
     return f"apiece resume {shlex.quote(str(folder))}{''.join(named)}"
+
+
+def named_after(algorithm: str) -> str:
+    """The name of an algorithm's folder or file: its expression without spaces, with %2F for / and the like."""
+    return quote(algorithm.replace(" ", ""), safe="()[]+=,")
 
 
 def only(folder: Path) -> Path:

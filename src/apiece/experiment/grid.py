@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from apiece.config.assemble import assemble, chosen_algorithm, federated_of
 from apiece.config.goal import Goal
@@ -151,8 +150,7 @@ def _plan(
                 federated_of(replace(config, algorithm=text), setting, goal)
             except UserError as error:
                 problem = str(error)
-            folder = out / quote(text.replace(" ", ""), safe="()[]+=,")
-            cells[r, c] = Cell(text, folder, problem)
+            cells[r, c] = Cell(text, out / folders.named_after(text), problem)
     if all(cell.problem for cell in cells.values()):
         raise UserError(f"no cell of this grid can be run: {cells[0, 0].problem}")
     return cells

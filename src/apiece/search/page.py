@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 from apiece.config.located import placed
 from apiece.config.settings import Config
 from apiece.config.tables import from_table, to_table
+from apiece.experiment.folders import named_after
 from apiece.report.drawing import COLORS, INK, style
 from apiece.report.metrics import Number
 from apiece.report.records import spread
@@ -223,4 +223,4 @@ class Tuned(NamedTuple):
 
 
 def _file(name: str) -> str:
-    return f"best-{quote(name.replace(' ', ''), safe='()[]+=,')}.toml"
+    return f"best-{named_after(name)}.toml"

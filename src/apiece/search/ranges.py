@@ -45,11 +45,6 @@ class Range:
     def ends(self) -> tuple[Value, ...]:
         return (self.low, self.high)
 
-    def suggest(self, trial: Any, name: str) -> Value:
-        """The value of an optuna trial."""
-        take = trial.suggest_int if self.whole else trial.suggest_float
-        return take(name, self.low, self.high, log=self.log)
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -62,9 +57,6 @@ class Choice:
     @property
     def ends(self) -> tuple[Value, ...]:
         return self.values
-
-    def suggest(self, trial: Any, name: str) -> Value:
-        return trial.suggest_categorical(name, self.values)
 
 
 def uniform(low: float | int, high: float | int) -> Range:

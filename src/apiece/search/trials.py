@@ -46,15 +46,15 @@ def suggested(
     optuna = package()
     sampler = optuna.samplers.TPESampler(seed=zlib.crc32(f"{seed} {number}".encode()))
     study = optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)
+    spaces = distributions(ranges)
     means = [one.mean for one in before if math.isfinite(one.mean)]
     worst = (min if higher else max)(means, default=None)
     for one in before:
         value = one.mean if math.isfinite(one.mean) else worst  # a trial that failed is as bad as the worst
         if value is not None:
             params = {name: one.values[name] for name in ranges}
-            study.add_trial(optuna.create_trial(params=params, value=value, distributions=distributions(ranges)))
-    trial = study.ask()
-    return {name: of.suggest(trial, name) for name, of in ranges.items()}
+            study.add_trial(optuna.create_trial(params=params, value=value, distributions=spaces))
+    return study.ask(spaces).params
 
 
 def distributions(ranges: Mapping[str, Range | Choice]) -> dict[str, Any]:

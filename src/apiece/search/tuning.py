@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from apiece.config.assemble import chosen_algorithm, work_of
 from apiece.config.names import SIDES, one, refuse_unknown
@@ -253,7 +252,7 @@ def _trial(search: Search, name: str, number: int, rung: Rung, before: list[Trie
 def _measured(search: Search, name: str, number: int, rung: Rung, space: Space, values: dict[str, Value]) -> Tried:
     """The trial's metric at the rung, for each seed; of one that fails, the reason."""
     runs = []
-    folder = search.out / quote(name.replace(" ", ""), safe="()[]+=,") / f"trial-{number + 1:03}"
+    folder = search.out / folders.named_after(name) / f"trial-{number + 1:03}"
     for seed in search.seeds:
         try:
             settings = search.given | {"algorithm": name} | space.settings(values) | {"seed": seed}
