@@ -25,8 +25,8 @@ class New(NamedTuple):
     steps: int  # on the client
 
 
-def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rounds: int = ROUNDS) -> New:
-    """A descriptor v is drawn, and moved for `rounds` rounds by the pull of the client's delta on it; eta stays fixed.
+def new_descriptor(server: Server, clients: Clients, client: int, lr: float) -> New:
+    """A descriptor v is drawn, and moved for ROUNDS rounds by the pull of the client's delta on it; eta stays fixed.
 
     The server's own optimizer moves v. Shamsian et al. 2021, section 3.3; Scott et al. 2024, appendix A.2.
     """
@@ -34,7 +34,7 @@ def new_descriptor(server: Server, clients: Clients, client: int, lr: float, rou
     eta = table.split(server.params)[1]
     v = to_device(first(clients.seed, clients.federation.names[client], table.width, eta.dtype), eta.device)
     state, traffic, steps = table.optimizer.init(v), Traffic(), 0
-    for t in range(server.round, server.round + rounds):
+    for t in range(server.round, server.round + ROUNDS):
         models, transpose = write(table.generate, eta, v[None])
         shared = federated.shared(server._replace(round=t), lr)._replace(model=())
         answer = clients.at([client], frozenset(), t).map("train", shared, {client: models[0]})

@@ -118,8 +118,7 @@ def opened(run: Path, plugin: Sequence[str] = ()) -> Experiment:
     """The experiment of a run's folder, for one process on the CPU: its module, its data, and how these became numbers.
     `plugin`: the plug-in files that the run was made with.
     """
-    own = {"device": "cpu", "out": str(run)}  # what the folder keeps
-    return assemble(replace(folders.read_one(run, plugin), **own))
+    return assemble(replace(folders.read_one(run, plugin), device="cpu", out=str(run)))
 
 
 def _from_folder(run: Path, data: Path, steps: int | None, plugin: Sequence[str]) -> Served:
@@ -155,7 +154,7 @@ def serve(result: Result, place: Federation, steps: int | None = None) -> Served
     way = given.way + (f", trained on by {', '.join(trainers)}" if trainers and stepping.taken[0] else "")
     way += f", then {steps} local steps" if steps else ""
     way += f" ({needed})" if needed else ""
-    predict = lambda x: federated.setup.task.space.outputs(theta, x, buffers)  # noqa: E731
+    predict = lambda x: federated.setup.task.space.outputs(theta, x, buffers)
     if needed:
         predict = predictor(federated.setup, Loop(), given.theta, server.buffers, shared, each)
     rows = place.test_rows(0)

@@ -43,9 +43,9 @@ class Evaluate:
         self.everyone = len(place.names) <= lifecycle.LISTED  # whether all are measured at the end, one by one
         self.values: dict[int, Values] | None = None  # of each client, from the latest measurement
         self.round = 0  # after which these were measured
+        self.whole = False  # whether that was the run's last round, after which more clients are measured
         self.undefined = set[str]()  # the metrics of which it was said that some clients have no value
         self.broken = False  # whether it was said that a client predicts what is not a number
-        self.whole = False  # whether that measured every client
 
     def __call__(self, round: Round) -> Info:
         server, lr = round.state.server, round.plan.lr
