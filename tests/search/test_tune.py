@@ -380,7 +380,8 @@ BAD = [
     ({"metric": "globl"}, "no metric 'globl'", "did you mean 'global'"),
     ({"metric": "unseen"}, "--unseen"),
     ({"budget": "20 rounds"}, "no number of bytes"),
-    ({"trials": 0}, "trials=0"),
+    ({"trials": 0}, "apiece: trials=0 must be"),
+    ({"reduction": 0}, "apiece: reduction=0 must be"),
     ({"early_stopping": 3}, "leave early_stopping"),
     ({"data": "nowhere.npz"}, "nowhere.npz"),
 ]

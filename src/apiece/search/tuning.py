@@ -109,8 +109,9 @@ def _tune(
     reduction: int, budget: str, seeds: tuple[int, ...], out: Path,
 ) -> Tuned:  # fmt: skip
     number, known_by = _known(metric, config, own)
-    if many < 1 or reduction < 1:
-        raise UserError(f"trials={many} and reduction={reduction} must be 1 or more.")
+    for name, count in (("trials", many), ("reduction", reduction)):
+        if count < 1:
+            raise UserError(f"{name}={count} must be 1 or more.")
     if config.early_stopping is not None or config.keep_best:
         raise UserError("in a search the rungs say when a run ends: leave early_stopping and keep_best out.")
     if (out / "run.toml").is_file():
