@@ -41,8 +41,9 @@ def sentence(box: str, words: list[str], commands: Collection[str]) -> str:
     first, more = " ".join(parts[0]), next((part[1:] for part in parts[1:] if len(part) > 1), [])
     said = first.removeprefix("Error parsing ").rstrip(".:")
     if first.startswith("Missing from "):
-        lacking = " and ".join(line.split()[0] for line in parts[0] if re.match(r"--[a-z-]+( |$)|[A-Z]+$", line))
-        return f"`apiece {words[0]}` needs {lacking}. `apiece {words[0]} --help` says what they are."
+        lacking = [line.split()[0] for line in parts[0] if re.match(r"--[a-z-]+( |$)|[A-Z]+$", line)]
+        what = "what it is" if len(lacking) == 1 else "what they are"
+        return f"`apiece {words[0]}` needs {' and '.join(lacking)}. `apiece {words[0]} --help` says {what}."
     if (misplaced := first.removeprefix("Unrecognized or misplaced options: ")) != first:
         option, folder = misplaced.split()[0], next((word for word in words[1:] if not word.startswith("-")), "RUN")
         another = f"`apiece run --config {folder}/run.toml {option} ...` with a new --out"
