@@ -178,6 +178,18 @@ def test_a_folder_that_exists_is_refused_before_anything_is_said(tmp_path):
     assert not ended.out and [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [("seed-0", "such as seed-0."),
+     ("fedavg/seed-0", "such as fedavg/seed-0; the command that made a grid or a search continues it."),
+     ("fedavg/trial-001/seed-0", "/seed-0; the command that made a grid or a search continues it.")],
+)  # fmt: skip
+def test_a_folder_of_runs_is_no_run_and_says_how_it_goes_on(tmp_path, place, told):
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "run.toml").touch()
+    sentence(cli("resume", tmp_path), "no run folder", "or one of those in it, such as", told)
+
+
 FAILS = """
 from apiece import Piece, algorithm
 

@@ -58,6 +58,13 @@ def ended(folder: Path) -> bool:
     return (folder / "model.safetensors").is_file()
 
 
+def make_place(out: Path) -> None:
+    """Make the folder of a file that a command writes; UserError if it would replace a model that a run wrote."""
+    if (out.parent / "run.toml").is_file() and out.name in ("model.safetensors", "best.safetensors", INIT):
+        raise UserError(f"{out} is the run's own: take another --out.")
+    files.make_folder(out.parent)
+
+
 def write_rounds(folder: Path, rounds: int) -> None:
     """Write another number of rounds into run.toml; the first number stays there, for the run's identity. If the run
     was stopped, it goes on.
@@ -159,9 +166,11 @@ def alone(folder: Path, lock: str = LOCK, wait: float = 0) -> Iterator[None]:
 def recorded(folder: Path) -> Config:
     """The configuration of a run's folder, only to be read: its plug-ins may be anybody's."""
     if not (folder / "run.toml").is_file():
-        seeds = sorted(path.parent.name for path in folder.glob("*/run.toml"))
-        one = f", or one of those in it, such as {seeds[0]}" if seeds else ""
-        raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run{one}.")
+        depths = (sorted(folder.glob(f"{deep}/run.toml")) for deep in ("*", "*/*", "*/*/*"))
+        one = next((found[0].parent.relative_to(folder) for found in depths if found), None)
+        such = f", or one of those in it, such as {one}" if one else ""
+        such += "; the command that made a grid or a search continues it" if one and len(one.parts) > 1 else ""
+        raise UserError(f"{str(folder)!r} is no run folder (it has no run.toml): give the --out of a run{such}.")
     return with_own_init(folder, _written(folder))
 
 
