@@ -106,7 +106,7 @@ def test_a_folder_says_it_and_goes_on_from_the_program_alone(tmp_path: Path):
     sentence(again, "this run's optimizer came from a program")
     made(out=str(folder), resume=True, **objects)
     assert result(folder) == result(whole)
-    with pytest.raises(UserError, match="belongs to run"):
+    with pytest.raises(UserError, match="another configuration .*optimizer is your own there and sgd here"):
         made(out=str(folder), resume=True)
     with pytest.raises(UserError, match="schedule of a program's own.*keep 4"):
         made(out=str(folder), resume=True, **(objects | {"rounds": 5}))

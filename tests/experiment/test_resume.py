@@ -146,9 +146,9 @@ def test_a_run_that_had_ended(tmp_path):
     assert result(tmp_path / "run") == before and again.accuracy == whole.accuracy
 
 
-def test_another_runs_checkpoints_are_refused_by_name(tmp_path):
+def test_other_settings_do_not_continue_a_run(tmp_path):
     stopped(tmp_path / "run", 3, drift="none")
-    with pytest.raises(UserError, match=r"round-000003.safetensors.*belongs to run"):
+    with pytest.raises(UserError, match="run of another configuration .lr is 0.1 there and 0.2 here.: take"):
         run(tmp_path / "run", drift="none", lr=0.2)
     run(tmp_path / "run", drift="none")  # and are as they were
 

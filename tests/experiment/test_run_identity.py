@@ -244,7 +244,7 @@ def test_the_content_of_the_start_is_part_of_the_identity(tmp_path, start):
     settings = {"clients": 6, "rounds": 2, "steps": "2", "model": "softmax_regression", "out": str(tmp_path / "run")}
     federate(init=str(start), **settings)
     federate(init=str(start), resume=True, **settings)
-    with pytest.raises(UserError, match="belongs to run"):
+    with pytest.raises(UserError, match="another configuration .*init is"):
         federate(init=str(copy), resume=True, **settings)
 
 
