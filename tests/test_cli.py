@@ -191,6 +191,11 @@ def test_a_folder_of_one_seed_is_taken_for_its_run(tmp_path):
     for folder, file in (("runs", "one"), ("runs/seed-3", "two")):
         assert cli("export", tmp_path / folder, "--out", tmp_path / file).code == 0
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    own = tmp_path / "runs" / "seed-3" / "model.safetensors"
+    words, before = ("export", tmp_path / "runs", "--client", "client-1", "--out"), own.read_bytes()
+    sentence(cli(*words, own), "seed-3/model.safetensors is the run's own: take another --out.")
+    sentence(cli(*words, tmp_path), f"{tmp_path} is a folder: name a file.")
+    assert own.read_bytes() == before
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
@@ -487,7 +492,8 @@ def test_a_comparison_says_that_the_data_differ(tmp_path):
         (["report", "runs", "--rounds", "3"], ["`apiece report` takes no --rounds. `apiece report --help`"]),
         (["run", "--split", "dirichlet(0.1"], ["split='dirichlet(0.1': at character 14: expected"]),
         (["run", "--optimizer", "adm"], ["did you mean 'adam' or 'adamw'? Allowed: adam, adamw, sgd."]),
-        (["figure", "runs"], ["`apiece figure` needs --out."]),
+        (["figure", "runs"], ["`apiece figure` needs --out. `apiece figure --help` says what it is."]),
+        (["personalize", "runs"], ["`apiece personalize` needs --data and --out.", "says what they are."]),
         (["algorithms", "--jsn"], ["did you mean --json?"]),
         (["run", "--config", "a.toml", "--config=b.toml"], ["--config is given more than once", "write one file"]),
         (["run", "--algorithm", ""], ["algorithm='': expected a name"]),

@@ -25,7 +25,7 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
     """
     folder = folders.only(folder)
     config = folders.read_one(folder, plugin)
-    files.make_folder(out.parent)
+    folders.make_place(out)
     result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
     setup = result.experiment.federated.setup
     if client is None and (setup.periods.personal or setup.buffer_periods.personal):

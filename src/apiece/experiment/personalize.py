@@ -104,7 +104,7 @@ def personalize(
     if steps is not None and steps < 0:
         raise UserError(f"steps={steps} is no number of local steps: give 0 or more.")
     if out is not None:
-        files.make_folder(out.parent)
+        folders.make_place(out)
     if isinstance(run, Result):
         served = serve(run, newcomer(run.experiment, data), steps)
     else:

@@ -139,6 +139,8 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o666) -> None:
     `mode`: who may do what with the file, less the umask. Raises `UserError` if the disk refuses (full: how much was
     needed and is free); the old file then stays, as it does after Ctrl-C.
     """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file.")
     half = path.with_name(path.name + ".tmp")
     try:
         file = create(half, mode)
