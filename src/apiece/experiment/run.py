@@ -129,9 +129,9 @@ def _opened(
         if not wired(experiment):  # nodes hold a part of the run, and find it again by this folder
             stack.enter_context(lifecycle.unless_begun(folder))
     elif folder is not None:
-        identity.refuse_another(folder, config)
         identity.refuse_other_data(folder, experiment)
         identity.refuse_other_metrics(folder, experiment)
+        identity.refuse_another(folder, config)
     if config.device != "cpu":
         stack.enter_context(multiplying(config.precision))
         stack.enter_context(fitting())
