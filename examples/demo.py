@@ -13,12 +13,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from apiece.config.assemble import REFERENCES
 from apiece.config.settings import Config
 from apiece.experiment.launch import run_config
 from apiece.experiment.references import compare
 from apiece.report.drawing import series, style
 from apiece.report.results import read_runs
+from apiece.report.summary import REFERENCES
 
 ROWS = {
     "fedavg": "fedavg",
