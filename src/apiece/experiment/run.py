@@ -131,7 +131,8 @@ def _opened(
     elif folder is not None:
         identity.refuse_other_data(folder, experiment)
         identity.refuse_other_metrics(folder, experiment)
-        identity.refuse_another(folder, config)
+        if folders.noted(folder).get("digest", digest) != digest:  # its files would name two fingerprints
+            identity.refuse_another(folder, config)
     if config.device != "cpu":
         stack.enter_context(multiplying(config.precision))
         stack.enter_context(fitting())
