@@ -84,7 +84,7 @@ def _keep_operators() -> None:
     """At exit torch takes its operators away, and a thread that is computing with them would end the process."""
     finalize: Any = weakref.finalize
     for finalizer in list(finalize._registry):
-        if (alive := finalizer.peek()) and alive[1].__module__.startswith("torch."):
+        if (alive := finalizer.peek()) and str(getattr(alive[1], "__module__", "")).startswith("torch."):
             finalizer.atexit = False
 
 
