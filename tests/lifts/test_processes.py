@@ -70,7 +70,6 @@ def test_a_function_that_says_classes_crosses(lift):
     assert torch.equal(rounds(subject, Sequential(), data)[0].params, rounds(subject, lift, data)[0].params)
 
 
-
 @pytest.mark.parametrize(
     "laid_out",
     [Tensor.contiguous, lambda x: x.to(memory_format=torch.channels_last), lambda x: x.mT, lambda x: x.transpose(0, 3),

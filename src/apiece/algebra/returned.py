@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from apiece.algebra.draws import Draw
 from apiece.algebra.message import Message
-from apiece.algebra.trees import alike, described, every_leaf, of_marks, of_tensors, parts_of
+from apiece.algebra.trees import alike, described, every_leaf, of_marks, of_tensors, parts_of, versions
 from apiece.algebra.view import View
 from apiece.errors import UserError
 
@@ -46,10 +46,7 @@ def _holding(slot: str, function: FunctionType, held: Held) -> Callable[..., Any
     @wraps(function)
     def filled(piece: Any, *given: Any, **named: Any) -> Any:
         who = f"{type(piece).__name__}.{slot}"
-        vectors = [tensor for each in (*given, *named.values()) for tensor in _tensors(each)]
-        before = _versions(vectors)
-        returned = function(piece, *given, **named)
-        _refuse_changed(who, vectors, before)
+        returned = _called(who, (*given, *named.values()), function, piece, *given, **named)
         if named:
             given = signature(function).bind(piece, *given, **named).args[1:]
         return held(who, given, returned)
@@ -69,15 +66,14 @@ def _tensors(given: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def _versions(vectors: Sequence[Tensor]) -> list[int]:
-    """How often each was changed in place; torch counts it, but not of the stacked clients of one call."""
-    return [each._version for each in vectors]
-
-
-def _refuse_changed(who: str, vectors: Sequence[Tensor], before: list[int]) -> None:
-    """Raise UserError where one of them was changed in place since."""
-    if _versions(vectors) != before:
+def _called(who: str, watched: Sequence[Any], function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+    """What the function returns; UserError where it changes a tensor of what is watched in place."""
+    tensors = list(_tensors(watched))
+    before = versions(tensors)
+    returned = function(*given, **named)
+    if versions(tensors) != before:
         raise UserError(f"{who} changes a tensor in place that it was given: {MADE}.")
+    return returned
 
 
 def blamed(error: BaseException) -> str:
@@ -147,10 +143,7 @@ def _objective(who: str, given: Given, returned: Any) -> Any:
     refuse_other_parameters(returned, ("theta", "batch"), f"the loss of {who}")
 
     def loss(theta: Tensor, batch: Any) -> Tensor:
-        samples = list(_tensors(batch))
-        before = _versions(samples)
-        value = returned(theta, batch)
-        _refuse_changed(f"the loss of {who}", samples, before)
+        value = _called(f"the loss of {who}", [batch], returned, theta, batch)
         if not isinstance(value, Tensor) or value.dim() or not value.is_floating_point():
             _refuse(f"the loss of {who}", value, "a tensor of shape [], computed from theta")
         if theta.requires_grad and not value.requires_grad:
@@ -178,10 +171,8 @@ def _correction(who: str, given: Given, returned: Any) -> Any:
     refuse_other_parameters(rule, RULE, f"the rule of {who}")
 
     def held(scratch: Any, g: Tensor, theta: Tensor, batch: Any) -> Any:
-        vectors = [g, theta, *_tensors(scratch), *_tensors(batch)]
-        before = _versions(vectors)
-        found = rule(scratch, g, theta, batch)
-        _refuse_changed(f"the rule of {who}", vectors, before)
+        given = scratch, g, theta, batch
+        found = _called(f"the rule of {who}", given, rule, *given)
         if not alike(found, (scratch, g)):
             _refuse(f"the rule of {who}", found, f"(scratch, g), each like its own: {described((scratch, g))}")
         return found

@@ -26,6 +26,11 @@ def every_leaf(holds: Callable[[Any], bool], tree: Any) -> bool:
     return holds(tree) or (parts is not None and all(every_leaf(holds, part) for part in parts))
 
 
+def versions(tensors: Sequence[Tensor]) -> list[int]:
+    """How often each was changed in place; torch counts it, but not of the stacked clients of one call."""
+    return [tensor._version for tensor in tensors]
+
+
 def of_tensors(tree: Any) -> bool:
     return every_leaf(lambda leaf: isinstance(leaf, Tensor), tree)
 

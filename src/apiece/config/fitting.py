@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from apiece.algebra.trees import versions
 from apiece.data.tasks import REAL, UNLABELED
 from apiece.errors import UserError, said
 from apiece.vector.losses import Aligned, OfWhole, trailing
@@ -23,9 +24,9 @@ from apiece.vector.task import ACCURACY, scores
 def unchanged(who: str, outputs: Any, y: Any) -> Iterator[None]:
     """Raise UserError where a loss or a metric, `who`, changes its outputs or targets in place in this context."""
     leaves = [leaf for leaf in tree_leaves((outputs, y)) if isinstance(leaf, Tensor)]
-    before = [leaf._version for leaf in leaves]
+    before = versions(leaves)
     yield
-    if [leaf._version for leaf in leaves] != before:
+    if versions(leaves) != before:
         raise UserError(
             f"{who} changes its outputs or targets in place, from which other numbers are made too: let it make new "
             "tensors, as y.clamp(min=0) for y.clamp_(min=0)."

@@ -9,19 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
-from inspect import unwrap
 from itertools import chain, islice
-from traceback import walk_tb
-from types import FunctionType
 from typing import Any, NamedTuple
 
-from apiece.algebra.piece import Piece
 from apiece.config.assemble import Experiment
 from apiece.data.catalog import OWN
 from apiece.engine.state import Plan
 from apiece.errors import UserError, said
 from apiece.experiment import worth
+from apiece.experiment.culprit import culprit
 from apiece.experiment.folders import say as tell
 from apiece.lifts.compiled import Compiled
 from apiece.lifts.graphs import Graphs
@@ -94,7 +92,7 @@ def _uncompiled(experiment: Experiment, kept: str = "") -> Any:
     choose = {"vectorized": vectorized, "compiled": compiled}.get(config.lift, by_rule)
     found = choose(space, config.device, experiment.cohort, workers)
     if isinstance(found, Vectorized) and (error := _unfit(experiment, found)):
-        who, reason = _culprit(experiment, error), said(error)
+        who, reason = culprit(experiment, error), said(error)
         if config.lift != "auto":
             other = "threaded" if config.device.startswith("cpu") else "sequential"
             raise UserError(f"{who} cannot run under lift={config.lift!r}: {reason}; take lift={other!r}.") from error
@@ -198,25 +196,6 @@ def _unfit(experiment: Experiment, lift: Vectorized) -> Exception | None:
     return failed
 
 
-def _culprit(experiment: Experiment, error: Exception) -> str:
-    """The source of an error in a vectorized round: a program's last piece in its traceback, else the model or loss."""
-    setup = experiment.federated.setup
-    who = "the model" if setup.task.loss in LOSSES else "the model or the loss"
-    for frame, line in walk_tb(error.__traceback__):
-        code = frame.f_code
-        for piece in setup.own_pieces:
-            if code.co_qualname.startswith(f"{type(piece).__qualname__}.") and code.co_filename == _file(piece):
-                who = f"the piece {piece!r} (line {line} of {code.co_filename})"
-    return who
-
-
-def _file(piece: Piece) -> str:
-    """The file that a piece's class was written in, as its code names it."""
-    functions = [unwrap(thing) for thing in vars(type(piece)).values() if isinstance(thing, FunctionType)]
-    files = (one.__code__.co_filename for one in functions if one.__module__ == type(piece).__module__)
-    return next((file for file in files if file != "<string>"), "")
-
-
 def wired(experiment: Experiment) -> bool:
     """Whether every client is a process of its own; not under `centralized`, whose pooled data are no client's."""
     return experiment.config.lift == "wired" and experiment.training is experiment.federation
@@ -272,13 +251,12 @@ def fastest(experiment: Experiment, threads: Threaded) -> Sequential | Threaded 
     spent = min(seconds(experiment, threads, some) for _ in range(2))
     if not some or spent * experiment.config.rounds * experiment.cohort / len(some) < WORTH:
         return threads
-    lifts: list[Any] = [threads, processes := Processes(threads.workers, experiment.config.patience), Sequential()]
+    processes, lifts = Processes(threads.workers, experiment.config.patience), list[Any]([threads, Sequential()])
     chosen: Any = None
     try:
-        try:
+        with suppress(UserError):  # threads may compute what cannot be sent to processes
             seconds(experiment, processes, some)  # the processes' start is not counted
-        except UserError:  # what threads have computed cannot be sent to processes
-            lifts.remove(processes)
+            lifts.insert(1, processes)
         turns = [[seconds(experiment, lift, some) for lift in lifts] for _ in range(TRIALS)]
         chosen = lifts[min((min(of), place) for place, of in enumerate(zip(*turns, strict=True)))[1]]
     finally:

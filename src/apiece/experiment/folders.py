@@ -28,6 +28,7 @@ from apiece.system.provenance import versions
 
 LOCK = ".lock"  # in a folder at which a process is at work; what a killed process leaves of it locks nothing
 INIT = "init.safetensors"  # a run's own copy of what it started from
+MODEL, BEST = "model.safetensors", "best.safetensors"  # the global model at the run's end, and the best so far
 # words of a run.toml, each as it was once spelled, and the settings that have such words
 SPELLED = dict(vectorized="vectorised", centralized="centralised")  # codespell:ignore
 SPELLED |= dict(normalized="normalised", center="centre")  # codespell:ignore
@@ -55,12 +56,12 @@ def _again(folder: Path) -> str:
 
 def ended(folder: Path) -> bool:
     """Whether the run in this folder has ended."""
-    return (folder / "model.safetensors").is_file()
+    return (folder / MODEL).is_file()
 
 
 def make_place(out: Path) -> None:
     """Make the folder of a file that a command writes; UserError if it would replace a model that a run wrote."""
-    if (out.parent / "run.toml").is_file() and out.name in ("model.safetensors", "best.safetensors", INIT):
+    if (out.parent / "run.toml").is_file() and out.name in (MODEL, BEST, INIT):
         raise UserError(f"{out} is the run's own: take another --out.")
     files.make_folder(out.parent)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from apiece.data.tasks import REAL, TOLD, UNLABELED
 from apiece.errors import Busy, UserError
-from apiece.experiment.folders import ended, note, noted, recorded, refuse_existing, write_config, write_rounds
+from apiece.experiment.folders import MODEL, ended, note, noted, recorded, refuse_existing, write_config, write_rounds
 from apiece.experiment.identity import digest
 from apiece.experiment.result import measures_of
 from apiece.experiment.stopping import forget_best
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from apiece.experiment.result import Result
 NAMED = 12  # up to so many classes have their names in run.toml
 LISTED = 100_000  # up to so many clients, each is measured at the end and listed in clients.json
-AT_END = ("model.safetensors", "clients.json", pictures.NAME)  # what a run writes at its end, besides its page
+AT_END = (MODEL, "clients.json", pictures.NAME)  # what a run writes at its end, besides its page
 
 
 def complete(folder: Path) -> bool:
@@ -184,6 +184,6 @@ def finish(folder: Path, result: Result) -> None:
             for i, name in enumerate(place.names)
         ]
         files.atomic_write(folder / "clients.json", json.dumps(without_infinities(records), allow_nan=False).encode())
-    files.atomic_write(folder / "model.safetensors", safetensors.torch.save(result.model()))
+    files.atomic_write(folder / MODEL, safetensors.torch.save(result.model()))
     pictures.save(folder, sheets(result.clients, result.server, dataset))
     write_report([folder], folder, experiment.config.target)

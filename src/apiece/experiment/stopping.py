@@ -17,12 +17,13 @@ import safetensors.torch
 from apiece.config.assemble import Experiment
 from apiece.errors import UserError, nearest
 from apiece.experiment import folders
+from apiece.experiment.folders import BEST
 from apiece.experiment.result import Info, Round, measures_of
 from apiece.report.metrics import ACCURACY, Measure, by_key, numbers
 from apiece.storage.checkpoint_files import head, metadata
 from apiece.system import files
 
-BEST, STOP = "best.safetensors", "stop"
+STOP = "stop"
 
 
 class Seen(Protocol):
