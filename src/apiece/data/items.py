@@ -178,10 +178,12 @@ def _of_items(where: str, items: list[Any], columns: Columns) -> Given:
     if isinstance(items[0], Mapping):
         return _of_fields(where, items, columns)
     refuse_columns(where, columns, images=True)
-    odd = [item for item in items if not isinstance(item, (tuple, list)) or len(item) != 2]
-    if odd:
-        what = f"{len(odd[0])} parts" if isinstance(odd[0], (tuple, list)) else f"a {type(odd[0]).__name__}"
-        raise UserError(f"{where}: an item is {what}: give pairs (x, y), or dictionaries with a field for the target.")
+    for item in items:
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            what = f"{len(item)} parts" if isinstance(item, (tuple, list)) else f"a {type(item).__name__}"
+            raise UserError(
+                f"{where}: an item is {what}: give pairs (x, y), or dictionaries with a field for the target."
+            )
     x, y = zip(*items, strict=True)
     return Given(_array(where, x, columns), _targets(where, y, columns))
 
