@@ -74,6 +74,16 @@ def test_files_of_another_kind_are_refused_by_what_the_run_reads(here):
         newcomer(experiment, Path("new.jsonl"))
     with pytest.raises(UserError, match="nowhere.csv: no such file"):
         newcomer(experiment, Path("nowhere.csv"))
+    images("new", "ab", 0)
+    with pytest.raises(UserError, match="new: the samples of a client of this run are a file .csv, .* .npz.$"):
+        newcomer(experiment, Path("new"))
+
+
+def test_a_table_is_no_client_of_a_run_on_images(here):
+    """It was read as one, and what was wrong with its columns was said."""
+    Path("new.csv").write_text("age,label\n1,2")
+    with pytest.raises(UserError, match="new.csv: the samples of a client of this run are a file .npz, or a folder of"):
+        newcomer(assemble(Config(data="digits", model="mlp")), Path("new.csv"))
 
 
 def test_a_folder_of_images_is_a_client_of_a_run_on_images(here):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from support.outer import TINY, Ended, cli, metrics, sentence
 from torch import nn
@@ -218,6 +219,36 @@ def test_a_search_with_another_object_of_a_program_is_refused(tmp_path, no_repor
             apiece.tune(**given | {name: other})
     with pytest.raises(apiece.UserError, match="the data's checksum is .* there and .* here"):
         apiece.tune(**given | {"data": (data[0] + 1, data[1])})
+
+
+def _loss(names: str, factor: float, text: str = "return factor * torch.nn.functional.cross_entropy(out, y)") -> Any:
+    """A loss as another start of a program has it, whose line numbers and comments may be others."""
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"def made(factor):\n{names}    def loss(out, y):\n        {text}\n    return loss", scope)
+    return scope["made"](factor)
+
+
+def test_a_search_with_other_code_of_a_program_is_refused(tmp_path, no_report):
+    """Trials of two losses of one name were one search."""
+
+    class Twice(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+            return 2 * super().forward(input)
+
+    other, twice = Twice.__dict__["forward"], Twice(4, 2)
+    data = (np.eye(40, 4, dtype=np.float32), np.arange(40) % 2)
+    same: dict[str, Any] = {"over": "lr=0.1..1", "trials": 1, "rounds": 1, "clients": 2, "data": data}
+    first = same | {"out": tmp_path / "s", "model": twice, "loss": _loss("", 1.0)}
+    found = apiece.tune(**first).best
+    assert apiece.tune(**first | {"loss": _loss("    # a comment\n\n", 1.0)}).best == found
+    for loss in (_loss("", 2.0), _loss("", 1.0, "return factor * torch.nn.functional.cross_entropy(out, y) * 3")):
+        with pytest.raises(apiece.UserError, match=r"holds another search \(loss is .*take another --out"):
+            apiece.tune(**first | {"loss": loss})
+    Twice.forward = lambda self, input: 3 * nn.Linear.forward(self, input)  # noqa: A002
+    with pytest.raises(apiece.UserError, match=r"holds another search \(model is .*take another --out"):
+        apiece.tune(**first)
+    Twice.forward = other
+    assert apiece.tune(**first).best == found
 
 
 def test_the_best_settings_leave_out_what_a_program_gives_itself(tmp_path, no_report):

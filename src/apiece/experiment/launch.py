@@ -192,7 +192,9 @@ def resume(
     if ended and ranks.from_first(lambda: all(map(lifecycle.complete, parts))):
         if ranks.leads and progress != "json":
             past = f"{there.rounds} rounds" if not stopped else f"round {folders.noted(stopped[0])['stopped']}, stopped"
-            print(f"{folder} has ended after {past}: see {folder / 'report.html'}; --rounds N continues the run.")
+            own = OWN in vars(there).values()
+            more = "its program or `apiece deploy resume` continues" if own else "--rounds N continues"
+            print(f"{folder} has ended after {past}: see {folder / 'report.html'}; {more} the run.")
         return
     given = {"device": device, "on_bad_client": on_bad_client, "rounds": rounds, "patience": patience}
     with ranks.together():

@@ -29,7 +29,10 @@ from apiece.errors import UserError, meant
 def newcomer(experiment: Experiment, data: Path) -> Federation:
     """A federation of the new client alone, with its samples read as the run's own."""
     text = experiment.dataset is not None and experiment.dataset.text
-    _refuse_kind(data, JSONL if text else (*TABLES, ".npz"), folders=not text)
+    setting = experiment.federated.setup.setting
+    assert setting is not None
+    rows = len(setting.shape) == 1  # of a table, or arrays of such
+    _refuse_kind(data, JSONL if text else (*TABLES, ".npz") if rows else (".npz",), folders=not text and not rows)
     if experiment.dataset is not None and text:
         texts = from_jsonl(data, reading_of(experiment.config.model), known=experiment.dataset.known)
         train, test = (np.arange(len(x)) for x in (texts.x_train, texts.x_test))
@@ -41,8 +44,6 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
             "y_test or neither."
         )
     federated, dataset = experiment.federated, experiment.dataset
-    setting = federated.setup.setting
-    assert setting is not None
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
     name, dtype = federated.setup.task.name, federated.setup.initial.dtype
     prepared = dataset is not None and dataset.preparation is not None and data.suffix not in TABLES

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from numbers import Real
 from pathlib import Path
+from types import CodeType
 from typing import Any
+
+from torch import nn
 
 from apiece.config.assemble import Experiment, assemble
 from apiece.config.checks import refuse_others
@@ -58,13 +62,41 @@ def assembled(config: Config, own: Mapping[str, Any]) -> Experiment:
 
 
 def checksums(own: Mapping[str, Any], experiment: Experiment) -> dict[str, str]:
-    """What tells the data and a program's objects from others: of a model also its first weights, and of a function
-    only its name.
+    """What tells the data and a program's objects from others: of functions and modules also their code, and of a model
+    its first weights, too.
     """
     found, setup = {"the data's checksum": experiment.fingerprint}, experiment.federated.setup
     for name in own.keys() - {"data"}:
-        told = re.sub(r" at 0x\w+", "", repr(own[name])).encode()
+        told = re.sub(r" at 0x\w+", "", "\n".join(_described(own[name]))).encode()
         if name == "model":
             told += to_numpy(setup.initial).tobytes() + to_numpy(setup.initial_buffers).tobytes()
         found[name] = f"{OWN}, with the checksum {zlib.crc32(told):08x}"
     return found
+
+
+def _described(thing: Any) -> Iterator[str]:
+    """What an object is, as text: its name or settings, and the code of what the program itself wrote."""
+    yield repr(thing)
+    if isinstance(thing, Mapping | list | tuple):
+        for part in thing.values() if isinstance(thing, Mapping) else thing:
+            yield from _described(part)
+        return
+    if isinstance(thing, partial):
+        yield from _described(thing.func)
+    kinds = dict.fromkeys(map(type, thing.modules() if isinstance(thing, nn.Module) else [thing]))
+    written = [kind for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "apiece", "builtins")]
+    for function in (thing, *(one for kind in written for one in vars(kind).values())):
+        if isinstance(code := getattr(function, "__code__", None), CodeType):
+            cells = getattr(function, "__closure__", None) or ()
+            bound = (getattr(function, "__defaults__", None), *(cell.cell_contents for cell in cells))
+            yield from (*map(repr, bound), *_operations(code))
+
+
+def _operations(code: CodeType) -> Iterator[str]:
+    """A function's operations, names and constants, but not where it stands in its file."""
+    yield f"{code.co_code.hex()} {code.co_names}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _operations(constant)
+        else:
+            yield repr(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)

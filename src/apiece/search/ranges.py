@@ -165,8 +165,18 @@ def refuse_unknown_names(configs: list[Config], ranges: Mapping[str, Any], known
         )  # fmt: skip
         if why:
             raise UserError(f"--over: {name!r} cannot be tuned, as {why}: leave it out.")
-        allowed = {full for config in configs for full in _places(config)}
+        allowed = {one for config in configs for one in _shortest(config)}
         raise UserError(f"--over: there is no setting or argument {name!r}; {nearest(plain, allowed)}")
+
+
+def _shortest(config: Config) -> set[str]:
+    """The shortest name of each place that means this place alone."""
+    names: dict[Place, str] = {}
+    for name, found in _places(config).items():
+        if len({place for _, place in found}) == 1:
+            place = found[0][1]
+            names[place] = min(names.get(place, name), name, key=len)
+    return set(names.values())
 
 
 def _places(config: Config) -> dict[str, list[tuple[str, Place]]]:
