@@ -204,7 +204,8 @@ def test_resume_of_a_run_that_has_ended_says_so_at_once(tmp_path, monkeypatch):
             said = f"{folder} has ended after 2 rounds: see {folder / 'report.html'}; --rounds N continues the run.\n"
             assert cli("resume", folder) == cli("resume", folder, "--rounds", 2) == (0, said, "")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-    federate(data=(np.eye(40, 4), np.arange(40) % 2), model="mlp", clients=2, rounds=1, steps=1, out=str(tmp_path / "own"))
+    samples = (np.eye(40, 4), np.arange(40) % 2)
+    federate(data=samples, model="mlp", clients=2, rounds=1, steps=1, out=str(tmp_path / "own"))
     assert "; its program or `apiece deploy resume` continues the run." in cli("resume", tmp_path / "own").out
     for lost in ("model.safetensors", "report.html"):
         (tmp_path / "run" / lost).unlink()

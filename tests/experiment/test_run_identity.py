@@ -67,6 +67,8 @@ def test_a_file_of_data_that_changed_is_refused(tmp_path, no_report):
     sentence(cli("resume", tmp_path / "run"), "a run on other data: give those that it began with, or begin another.")
     sentence(cli("personalize", tmp_path / "run", *served), "a run on other data")
     sentence(cli("export", tmp_path / "run", *served[2:]), "a run on other data")
+    sentence(cli("compare", tmp_path / "run"), "a run on other data")  # its reference rows would be trained on these
+    assert not list(tmp_path.glob("local-*"))
 
 
 def test_new_seeds_and_cells_are_not_begun_beside_finished_ones_of_other_data(tmp_path, no_report):

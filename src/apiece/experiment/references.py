@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.config.tables import from_table
 from apiece.data.catalog import OWN
@@ -37,6 +38,9 @@ def compare(
     if ranks.leads and (warning := unlike(rows)):
         folders.say(warning)
     left = ranks.from_first(lambda: [folder for folder, config in made.items() if not whole(config, folder)])
+    if left:  # the first row's file may hold other data now
+        with ranks.together():
+            identity.refuse_other_data(rows[0].runs[0].path, assemble(next(iter(made.values()))))
     if left and ranks.leads:
         folders.say(_announced(rows[0], left, made[left[0]].rounds))
     for folder in left:
