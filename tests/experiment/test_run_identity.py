@@ -19,7 +19,7 @@ from support.outer import DIVERGES, TINY, cli, config, content, draw_no_page_of_
 from apiece.config.assemble import assemble
 from apiece.config.settings import Config
 from apiece.config.tables import to_table
-from apiece.data.federation import Federation
+from apiece.data.federation import Federation, MadeFederation
 from apiece.data.split import Split
 from apiece.errors import UserError
 from apiece.experiment import folders
@@ -55,6 +55,19 @@ def test_clients_that_are_ready_are_known_again(tmp_path, no_report):
     for other in (replace(place, train=halves[::-1]), replace(place, names=["a", "c"]), replace(place, unseen=(1,))):
         with pytest.raises(UserError, match="a run on other data"):
             federate(torch.nn.Linear(8, 3), clients=other, resume=True, **settings)
+
+
+def test_clients_that_are_made_are_known_again(tmp_path, no_report):
+    """By the samples of the first that trains: nothing was noted of them."""
+    make = lambda client: (torch.ones(10, 8) * client, torch.arange(10) % 2)
+    settings = {"steps": 1, "out": tmp_path / "run", "resume": True}
+    place = MadeFederation(make, 6, 10, make(9), unseen=(0,))
+    federate(torch.nn.Linear(8, 2), clients=place, rounds=1, **settings)
+    shifted = lambda client: (make(client)[0] + 1, make(client)[1])
+    for other in (replace(place, make=shifted), replace(place, count=7, names=()), replace(place, test_pool=make(8))):
+        with pytest.raises(UserError, match="a run on other data"):
+            federate(torch.nn.Linear(8, 2), clients=other, rounds=2, **settings)
+    assert federate(torch.nn.Linear(8, 2), clients=place, rounds=2, **settings).metrics[-1]["round"] == 2
 
 
 def test_a_file_of_data_that_changed_is_refused(tmp_path, no_report):

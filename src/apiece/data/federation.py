@@ -19,7 +19,7 @@ from apiece.data.arrays import Dataset
 from apiece.data.batches import channels_first, normalize
 from apiece.data.samples import Samples
 from apiece.data.split import Split
-from apiece.errors import UserError
+from apiece.errors import UserError, tried
 from apiece.system.device import to_device, to_numpy
 
 Tree = Any
@@ -128,8 +128,10 @@ class MadeFederation:
         samples_each: how many training samples each has.
         test_pool: (x, y), on which every client is tested.
         unseen: the numbers of the clients that never train.
-        names: of the clients; client-0, client-1, ... without them.
+        names: of the clients; client-0000000, client-0000001, ... without them.
         device: where the data are put.
+
+    Raises UserError where `make` fails, gives other samples than test_pool has, or numbers that are not finite.
 
     >>> import torch
     >>> def make(client):
@@ -178,7 +180,8 @@ class MadeFederation:
         return 0
 
     def samples(self, client: int) -> Samples:
-        tree = self._ahead.take(client)
+        with tried(f"make({client}) fails"):
+            tree = self._ahead.take(client)
         self._refuse_other(client, tree)
         made = Samples(tree, torch.arange(self.samples_each), self.samples_each)
         return to_device(made, self.device)
@@ -197,6 +200,8 @@ class MadeFederation:
         if tests and found != wanted:
             one, other = (", ".join(f"{dtype} of shape {shape}" for dtype, shape in part) for part in (found, wanted))
             raise UserError(f"make({client}) gives {one}, and test_pool is {other}: make them alike.")
+        if not all(leaf.isfinite().all() for leaf in leaves if leaf.is_floating_point()):
+            raise UserError(f"make({client}) gives a number that is NaN or infinite: drop or fill it.")
 
     def expect(self, clients: Iterable[int]) -> None:
         """Announces clients whose data are asked for soon; a thread makes these data meanwhile."""

@@ -9,22 +9,29 @@ import numpy as np
 from torch.utils._pytree import tree_leaves
 
 from apiece.data.arrays import Dataset
-from apiece.data.federation import Federation
+from apiece.data.federation import Federation, MadeFederation
 from apiece.system.device import to_numpy
 
 ROWS = 4096  # copied at a time
 
 
 def fingerprint(clients: Any, dataset: Dataset | None) -> str:
-    """Eight characters for the samples, the labels and the clients' rows; none for data that are made on demand.
+    """Eight characters for the samples, the labels and the clients' rows; of data that are made on demand, for those of
+    the first client that trains and those that all are tested on. None for clients that are on other machines.
 
     A data set's own arrays are used where there is one: numbers computed from them may differ by machine.
     """
-    if not isinstance(clients, Federation):
+    if isinstance(clients, MadeFederation):
+        told, rows = (clients, clients.unseen), ()
+        pool = clients.samples(clients.participants[0]).pool
+    elif isinstance(clients, Federation):
+        told, rows = (list(clients.names), clients.unseen), (*clients.train, *clients.test)
+        pool = clients.pool
+    else:
         return ""
-    crc = zlib.crc32(repr((list(clients.names), clients.unseen)).encode())
-    arrays = _arrays(dataset) if dataset else [to_numpy(t) for t in tree_leaves((clients.pool, clients.test_pool))]
-    for array in [*arrays, *map(to_numpy, [*clients.train, *clients.test])]:
+    crc = zlib.crc32(repr(told).encode())
+    arrays = _arrays(dataset) if dataset else [to_numpy(t) for t in tree_leaves((pool, clients.test_pool))]
+    for array in [*arrays, *map(to_numpy, rows)]:
         crc = zlib.crc32(repr((array.dtype.str, array.shape)).encode(), crc)
         for first in range(0, len(array), ROWS):
             crc = zlib.crc32(array[first : first + ROWS].tobytes(), crc)
