@@ -269,6 +269,7 @@ AVERAGE = "this model is the average of clients' models, which the server does n
         ("fedavg_p", AVERAGE, ""),
         ("class_mask", "", "ClassMask"),
         ("local + knn_per", AVERAGE, "Neighbors"),
+        ("pfedhn", "this model is what the server makes clients' models of", ""),
     ],
 )
 def test_an_exported_model_that_does_not_predict_as_reported_says_so(algorithm, of_all, of_one, tmp_path, no_report):

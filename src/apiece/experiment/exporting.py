@@ -28,8 +28,10 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
     folders.make_place(out)
     result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
     setup = result.experiment.federated.setup
-    if client is None and (setup.periods.personal or setup.buffer_periods.personal):
-        folders.say(f"this model is {VIRTUAL}: `--client NAME` exports the model of one client.")
+    hyper = "what the server makes clients' models of, and predicts nothing itself" if not setup.broadcast.common else ""
+    what = VIRTUAL if setup.periods.personal or setup.buffer_periods.personal else hyper
+    if client is None and what:
+        folders.say(f"this model is {what}: `--client NAME` exports the model of one client.")
     if config.adapter is not None and out.suffix != ".safetensors":
         save_adapter(result.experiment.module, names.one("adapter", config.adapter), result.model(client), out)
     else:
