@@ -87,7 +87,7 @@ class View(NamedTuple):
     server: Any = ()  # what its server memory tells its clients
     client: Any = ()  # its memory on this client
     scratch: Any = ()  # what it carried from step to step
-    message: Message | tuple[()] = ()  # what leaves the client; () before the slot `upload`
+    message: Message | tuple[()] = ()  # what left the client; () before the slot `remember`
     mean_is_uniform: bool = False  # whether its `learn` is given the clients' uniform mean of start - end as `g`
 
     def with_own(self, theta: Tensor) -> Tensor:
