@@ -28,8 +28,8 @@ def export(folder: Path, client: str | None, out: Path, plugin: Sequence[str] = 
     folders.make_place(out)
     result = trained(assemble(replace(config, device="cpu", out=str(folder))), folder)
     setup = result.experiment.federated.setup
-    hyper = "what the server makes clients' models of, and predicts nothing itself" if not setup.broadcast.common else ""
-    what = VIRTUAL if setup.periods.personal or setup.buffer_periods.personal else hyper
+    makes = "" if setup.broadcast.common else "what the server makes clients' models of, and predicts nothing itself"
+    what = VIRTUAL if setup.periods.personal or setup.buffer_periods.personal else makes
     if client is None and what:
         folders.say(f"this model is {what}: `--client NAME` exports the model of one client.")
     if config.adapter is not None and out.suffix != ".safetensors":
