@@ -200,8 +200,7 @@ class MadeFederation:
         if tests and found != wanted:
             one, other = (", ".join(f"{dtype} of shape {shape}" for dtype, shape in part) for part in (found, wanted))
             raise UserError(f"make({client}) gives {one}, and test_pool is {other}: make them alike.")
-        if not all(leaf.isfinite().all() for leaf in leaves if leaf.is_floating_point()):
-            raise UserError(f"make({client}) gives a number that is NaN or infinite: drop or fill it.")
+        sound.finite_tensors(f"make({client})", leaves)
 
     def expect(self, clients: Iterable[int]) -> None:
         """Announces clients whose data are asked for soon; a thread makes these data meanwhile."""

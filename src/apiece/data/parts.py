@@ -73,12 +73,7 @@ def _length(name: str, pool: Any) -> int:
         raise UserError(
             f"{name} has tensors of {' and '.join(map(str, lengths))} rows: give one target for each sample."
         )
-    for leaf in leaves:
-        if leaf.is_floating_point() and not leaf.isfinite().all():
-            row = int((~leaf.isfinite()).reshape(len(leaf), -1).any(1).nonzero()[0])
-            raise UserError(
-                f"{name}: row {row} (counted from 0) has a number that is NaN or infinite; drop or fill it."
-            )
+    sound.finite_tensors(name, leaves)
     return lengths[0]
 
 

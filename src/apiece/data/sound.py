@@ -188,6 +188,16 @@ def finite(where: str, x: np.ndarray) -> None:
         )
 
 
+def finite_tensors(where: str, tensors: Iterable[Tensor]) -> None:
+    """Refuse tensors [n, ...] that hold NaN or an infinite number."""
+    for one in tensors:
+        if one.is_floating_point() and not one.isfinite().all():
+            row = int((~one.isfinite()).reshape(len(one), -1).any(1).nonzero()[0])
+            raise UserError(
+                f"{where}: row {row} (counted from 0) has a number that is NaN or infinite; drop or fill it."
+            )
+
+
 def missing(values: np.ndarray) -> np.ndarray:
     """Where a column has no value, which is None or NaN, as a mask [n]."""
     if values.dtype != object:
