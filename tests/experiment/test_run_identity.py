@@ -64,7 +64,9 @@ def test_clients_that_are_made_are_known_again(tmp_path, no_report):
     place = MadeFederation(make, 6, 10, make(9), unseen=(0,))
     federate(torch.nn.Linear(8, 2), clients=place, rounds=1, **settings)
     shifted = lambda client: (make(client)[0] + 1, make(client)[1])
-    for other in (replace(place, make=shifted), replace(place, count=7, names=()), replace(place, test_pool=make(8))):
+    named = replace(place, names=["a", "b", "c", "d", "e", "f"])
+    more = replace(place, count=7, names=())
+    for other in (replace(place, make=shifted), more, named, replace(place, test_pool=make(8))):
         with pytest.raises(UserError, match="a run on other data"):
             federate(torch.nn.Linear(8, 2), clients=other, rounds=2, **settings)
     assert federate(torch.nn.Linear(8, 2), clients=place, rounds=2, **settings).metrics[-1]["round"] == 2

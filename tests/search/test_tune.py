@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -21,6 +22,7 @@ from apiece.config.settings import Config
 from apiece.engine.clients import NotFinite
 from apiece.experiment import folders, saved
 from apiece.report.metrics import ACCURACY, named
+from apiece.search import given as module_of_given
 from apiece.search import ranges, trials, tuning
 from apiece.search.page import Tuned
 from apiece.search.rungs import Budget
@@ -248,7 +250,38 @@ def test_a_search_with_other_code_of_a_program_is_refused(tmp_path, no_report):
     with pytest.raises(apiece.UserError, match=r"holds another search \(model is .*take another --out"):
         apiece.tune(**first)
     Twice.forward = other
+    twice.factor = 3.0
+    with pytest.raises(apiece.UserError, match=r"holds another search \(model is .*take another --out"):
+        apiece.tune(**first)
+    del twice.factor
     assert apiece.tune(**first).best == found
+
+
+class _Scaled:
+    """A loss that is an object: its number is an attribute, and its work a static method's."""
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def __call__(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.of(out, y, by=self._factor)
+
+    @staticmethod
+    def of(out: torch.Tensor, y: torch.Tensor, *, by: float = 1.0) -> torch.Tensor:
+        return by * nn.functional.cross_entropy(out, y)
+
+
+def test_what_tells_an_object_of_a_program(monkeypatch):
+    """Attributes, static methods and defaults by keyword alone: each makes another loss of one name."""
+    told = lambda thing: [re.sub(r" at 0x\w+", "", part) for part in module_of_given._described(thing)]
+    first, static = told(_Scaled(1.0)), _Scaled.of
+    assert told(_Scaled(1.0)) == first and told(_Scaled(2.0)) != first
+    monkeypatch.setattr(static, "__kwdefaults__", {"by": 2.0})
+    assert told(_Scaled(1.0)) != first
+    monkeypatch.undo()
+    assert told(_Scaled(1.0)) == first
+    monkeypatch.setattr(_Scaled, "of", staticmethod(lambda out, y, *, by=1.0: -static(out, y, by=by)))
+    assert told(_Scaled(1.0)) != first
 
 
 def test_the_best_settings_leave_out_what_a_program_gives_itself(tmp_path, no_report):

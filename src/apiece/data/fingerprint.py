@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils._pytree import tree_leaves
 
 from apiece.data.arrays import Dataset
-from apiece.data.federation import Federation, MadeFederation
+from apiece.data.federation import Federation, MadeFederation, Numbered
 from apiece.system.device import to_numpy
 
 ROWS = 4096  # copied at a time
@@ -22,7 +22,8 @@ def fingerprint(clients: Any, dataset: Dataset | None) -> str:
     A data set's own arrays are used where there is one: numbers computed from them may differ by machine.
     """
     if isinstance(clients, MadeFederation):
-        told, rows = (clients, clients.unseen), ()
+        names = () if isinstance(clients.names, Numbered) else list(clients.names)
+        told, rows = (clients, names, clients.unseen), ()
         pool = clients.samples(clients.participants[0]).pool
     elif isinstance(clients, Federation):
         told, rows = (list(clients.names), clients.unseen), (*clients.train, *clients.test)

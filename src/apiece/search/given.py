@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
@@ -83,13 +83,20 @@ def _described(thing: Any) -> Iterator[str]:
         return
     if isinstance(thing, partial):
         yield from _described(thing.func)
-    kinds = dict.fromkeys(map(type, thing.modules() if isinstance(thing, nn.Module) else [thing]))
-    written = [kind for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "apiece", "builtins")]
-    for function in (thing, *(one for kind in written for one in vars(kind).values())):
-        if isinstance(code := getattr(function, "__code__", None), CodeType):
-            cells = getattr(function, "__closure__", None) or ()
-            bound = (getattr(function, "__defaults__", None), *(cell.cell_contents for cell in cells))
-            yield from (*map(repr, bound), *_operations(code))
+    parts = [part for part in (thing.modules() if isinstance(thing, nn.Module) else [thing]) if _is_own(type(part))]
+    for part in parts:
+        state = getattr(part, "__dict__", {})
+        yield repr({name: value for name, value in state.items() if _plain(value) and name != "training"})
+    for function in (thing, *(one for kind in dict.fromkeys(map(type, parts)) for one in vars(kind).values())):
+        function = getattr(function, "__func__", function)  # of a method, static or not
+        if isinstance(function, FunctionType):
+            cells = [cell.cell_contents for cell in function.__closure__ or ()]
+            yield from map(repr, (function.__defaults__, function.__kwdefaults__, *cells))
+            yield from _operations(function.__code__)
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] not in ("torch", "apiece", "builtins", "functools")
 
 
 def _operations(code: CodeType) -> Iterator[str]:
