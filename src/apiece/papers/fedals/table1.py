@@ -51,7 +51,7 @@ CARD = Card(
         Claim("FedALS above FedAvg on non-iid data", SIGNIFICANT, lambda t: all(
             t.mean(("FedALS", c)) > t.mean(("FedAvg", c)) for c in of(t, "non-iid"))),
         Claim("the same, beyond chance (not in its own MNIST column)", SIGNIFICANT, lambda t: all(
-            t.above(("FedALS", c), ("FedAvg", c)) for c in of(t, "non-iid"))),
+            t.above(("FedALS", c), ("FedAvg", c)) for c in of(t, "non-iid")), ("paper",)),  # needs several seeds
         Claim("FedALS within 2 points of FedAvg on iid data",
               "in this situation, the performance improvement of FedALS is negligible",
               lambda t: all(abs(t.mean(("FedALS", c)) - t.mean(("FedAvg", c))) < 0.02 for c in of(t, "iid"))),
@@ -68,7 +68,8 @@ CARD = Card(
         "smoke": Scale("It runs, and says nothing more.", SMOKE, (0,), columns={"MNIST, non-iid": {}}),
         "cpu": Scale(
             "300 iterations instead of 20,000, in three of its eight columns, without its code's phase; each cell's "
-            "step size is searched with 100.", {"rounds": 60},
+            "step size is searched with 100. One seed: its twelve cells take three hours of two cores.",
+            {"rounds": 60, "checkpoint_every": 20}, (0,),
             rows={row: {} for row in ("FedAvg", "FedALS", "SCAFFOLD", "FedALS + SCAFFOLD")},
             columns={"MNIST, iid": {}, "MNIST, non-iid": {}, "CIFAR-10, non-iid": {}},
             search=Search("lr", FIRST, changes=HELD_OUT | {"rounds": 20}),
