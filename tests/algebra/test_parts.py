@@ -83,6 +83,8 @@ UNMADE = {
     "another width": ({"make": lambda client: (X[:20, : 5 - client % 2], Y[:20])}, "of shape [4]", "of shape [5]"),
     "no number": ({"make": lambda client: (X[:20] / (client != 2), Y[:20])}, "make(2): row 0 (counted from 0) has a"),
     "an error": ({"make": lambda client: made(client // (client != 2))}, "make(2) fails: ZeroDivisionError: "),
+    "a label beyond": ({"make": lambda client: (X[:20], Y[:20] + 5 * int(client == 2))}, "gives labels from 5 to"),
+    "a label below": ({"make": lambda client: (X[:20], Y[:20] - int(client == 2))}, "make(2) gives labels from -1"),
     "another type": ({"make": lambda client: (X[:20].double(), Y[:20])}, "float64 of shape [5]", "make them alike"),
 }
 
@@ -99,6 +101,14 @@ def test_clients_that_are_made_may_be_counted_by_numpy_and_have_spare_rows():
     spare = lambda client: (X[: 20 + client], Y[: 20 + client])
     fitting = MADE | {"count": np.int64(4), "unseen": (np.int64(1),), "make": spare}
     assert federate(clients=MadeFederation(**fitting), cohort=1.0, rounds=1, steps=1).metrics
+
+
+def test_clients_that_are_made_may_have_a_label_that_no_test_sample_has_if_the_model_scores_it():
+    rare = lambda client: (X[:20], torch.arange(20) % 7)
+    common = MadeFederation(rare, 4, 20, (X[:6], torch.arange(6)))
+    with pytest.raises(UserError, match="labels from 0 to 6, and the model scores the classes 0 to 5: "):
+        federate(clients=common, cohort=1.0, rounds=1, steps=1)
+    assert federate(clients=common, model=torch.nn.Linear(5, 7), cohort=1.0, rounds=1, steps=1).metrics
 
 
 def test_a_client_may_lack_samples_or_tests_and_draw_a_row_twice():

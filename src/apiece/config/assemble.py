@@ -16,7 +16,7 @@ from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.composition import Algorithm
 from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
-from apiece.config.checks import check_batches, check_outputs
+from apiece.config.checks import check_batches, check_outputs, scores_given
 from apiece.config.extremes import check_whole_numbers
 from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
 from apiece.config.located import counted
@@ -156,6 +156,8 @@ def assemble(
     fitting = partial(check_outputs, clients=clients, classes=outputs, usual=loss is None)
     module, federated = federated_of(config, setting, goal, module, chosen, fitting)
     setup = federated.setup
+    if isinstance(clients, MadeFederation) and loss is None and goal.task == "classification":
+        clients = replace(clients, classes=scores_given(setup, clients))
     refuse_target(config.target, setup.task.metrics[0].unit)
     check_whole_numbers(setup.task, setup.initial, setup.initial_buffers, clients)
     _tell_of_rest(setup.task.space)

@@ -22,7 +22,7 @@ from apiece.engine.work import Between, Work
 from apiece.errors import UserError, tried
 from apiece.system.allocator import memory
 from apiece.vector.drawing import Drawing
-from apiece.vector.task import Passes, Task
+from apiece.vector.task import Passes, Task, scores
 from apiece.vector.watched import ChangesInputs
 
 MEASURED = 3  # samples on which metrics are tried
@@ -114,6 +114,13 @@ def check_outputs(
     )
     with tried(f"the model cannot be trained on samples {_shapes(x)}", _as_constant):
         return settled(task, theta, buffers, samples)
+
+
+def scores_given(setup: Setup, clients: Any) -> int:
+    """How many scores the model of a classification gives for a sample of the first client that trains."""
+    samples = clients.samples(clients.participants[0])
+    x, _ = samples.batch(samples.index[:1])
+    return scores(setup.task.space.outputs(setup.initial, x, setup.initial_buffers)).shape[-1]
 
 
 def _shapes(tree: Any) -> str:

@@ -130,8 +130,11 @@ class MadeFederation:
         unseen: the numbers of the clients that never train.
         names: of the clients; client-0000000, client-0000001, ... without them.
         device: where the data are put.
+        classes: labels are held against 0 to classes - 1 as they are made; 0 leaves them unchecked. A run with the
+            usual loss takes the number of its model's scores.
 
-    Raises UserError where `make` fails, gives other samples than test_pool has, or numbers that are not finite.
+    Raises UserError where `make` fails, gives other samples than test_pool has, numbers that are not finite, or a label
+    that is none of the classes.
 
     >>> import torch
     >>> def make(client):
@@ -149,6 +152,7 @@ class MadeFederation:
     unseen: tuple[int, ...] = ()
     names: Sequence[str] = ()
     device: torch.device | str = "cpu"
+    classes: int = 0
 
     def __post_init__(self) -> None:
         for name, number in (("count", self.count), ("samples_each", self.samples_each)):
@@ -201,6 +205,12 @@ class MadeFederation:
             one, other = (", ".join(f"{dtype} of shape {shape}" for dtype, shape in part) for part in (found, wanted))
             raise UserError(f"make({client}) gives {one}, and test_pool is {other}: make them alike.")
         sound.finite_tensors(f"make({client})", leaves)
+        if self.classes and ((tree[1] < 0) | (tree[1] >= self.classes)).any():
+            low, high = int(tree[1].min()), int(tree[1].max())
+            raise UserError(
+                f"make({client}) gives labels from {low} to {high}, and the model scores the classes 0 to "
+                f"{self.classes - 1}: let test_pool have a sample of every class, or give a model with more outputs."
+            )
 
     def expect(self, clients: Iterable[int]) -> None:
         """Announces clients whose data are asked for soon; a thread makes these data meanwhile."""
