@@ -28,7 +28,8 @@ from apiece.config.tables import flags
 from apiece.engine.clients import BadClient
 from apiece.experiment.folders import ended
 from apiece.experiment.launch import ensure
-from apiece.report.results import Run, Runs, read_run
+from apiece.report.records import Run, Runs
+from apiece.report.results import read_run
 from apiece.report.text import markdown, short, told
 from apiece.system.files import atomic_write
 

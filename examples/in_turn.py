@@ -17,7 +17,8 @@ import numpy as np
 from apiece.config.settings import Config
 from apiece.experiment.launch import ensure
 from apiece.report.drawing import series, style
-from apiece.report.results import Run, Runs, read_run
+from apiece.report.records import Run, Runs
+from apiece.report.results import read_run
 from apiece.report.text import markdown, told
 from apiece.system.files import atomic_write
 

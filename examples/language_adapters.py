@@ -23,7 +23,8 @@ import torch
 
 from apiece.config.settings import Config
 from apiece.experiment.launch import ensure
-from apiece.report.results import Run, Runs, read_run
+from apiece.report.records import Run, Runs
+from apiece.report.results import read_run
 from apiece.report.text import markdown, told
 from apiece.system.files import atomic_write
 

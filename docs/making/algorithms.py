@@ -13,7 +13,8 @@ from making.markdown import console, described, escaped, put, table
 
 from apiece.algebra.composition import Algorithm
 from apiece.language.algorithms import NAMED
-from apiece.language.expression import catalog, parse
+from apiece.language.expression import catalog
+from apiece.language.grammar import parse
 
 GROUPS = {
     "Averaging, and what clients add to it": "fedavg fedprox scaffold relaxed_init fedinit feddyn fedcm fedsam fedreg",

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from apiece import Uniform, algorithm, check, federate
 from apiece.algebra.piece import Piece
-from apiece.algebra.returned import SLOTS, alike
+from apiece.algebra.returned import SLOTS
+from apiece.algebra.trees import alike
 from apiece.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("no_report")

@@ -16,7 +16,8 @@ from apiece.config.assemble import assemble
 from apiece.engine import row
 from apiece.experiment import folders, identity, launch, lifecycle
 from apiece.experiment import run as module_of_runs
-from apiece.storage.disk import DiskRows, RowFormat, StoreError
+from apiece.storage.disk import DiskRows
+from apiece.storage.row_format import RowFormat, StoreError
 
 pytestmark = pytest.mark.usefixtures("no_report")
 

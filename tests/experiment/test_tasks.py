@@ -21,7 +21,8 @@ from torch import Tensor, nn
 import apiece
 from apiece import Federation, Metric, Piece, Result, UserError, algorithm, client_metrics, federate
 from apiece.experiment import folders
-from apiece.report.results import measured, read_run, read_runs
+from apiece.report.records import measured
+from apiece.report.results import read_run, read_runs
 from apiece.report.table import columns, default_target, unbeaten
 
 pytestmark = pytest.mark.usefixtures("no_report")

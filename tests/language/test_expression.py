@@ -11,7 +11,8 @@ import types
 import pytest
 
 from apiece.errors import UserError
-from apiece.language.expression import Call, Entry, build, catalog, parse
+from apiece.language.expression import Entry, build, catalog
+from apiece.language.grammar import Call, parse
 
 SOURCE = '''
 from __future__ import annotations

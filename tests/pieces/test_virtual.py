@@ -31,9 +31,10 @@ from apiece.errors import UserError
 from apiece.experiment.launch import federate as program
 from apiece.language import algorithms as named
 from apiece.lifts.lift import Sequential, Vectorized
+from apiece.pieces.contrast import contrast
 from apiece.pieces.fedgen import FedGen
 from apiece.pieces.fedreg import FedReg
-from apiece.pieces.vhl import VHL, contrast
+from apiece.pieces.vhl import VHL
 from apiece.pieces.wider_head import WiderHead, widened
 
 SETTING = FederationFacts((6,), 3, [f"c{i}" for i in range(5)], range(5), 0)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from apiece.report.drawing import dots, fit, line, panel, scales, series, style
-from apiece.report.records import Spread
-from apiece.report.results import Curve
+from apiece.report.records import Curve, Spread
 
 LONG = ["a name of more than twenty-six letters", "scaffold + relaxed_init(beta=0.1)"]
 

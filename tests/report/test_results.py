@@ -18,19 +18,8 @@ from apiece import NEVER, Period, algorithm
 from apiece.errors import UserError
 from apiece.report.notes import notes
 from apiece.report.page import render
-from apiece.report.records import below, moving_average
-from apiece.report.results import (
-    Run,
-    Runs,
-    Spread,
-    begun,
-    best,
-    measured,
-    read_run,
-    read_runs,
-    spread,
-    unlike,
-)
+from apiece.report.records import Run, Runs, Spread, below, best, measured, moving_average, spread
+from apiece.report.results import begun, read_run, read_runs, unlike
 from apiece.report.table import (
     columns,
     compare,

@@ -12,7 +12,9 @@ import torch
 
 from apiece.errors import UserError
 from apiece.storage import checkpoint
-from apiece.storage.disk import HEADER_SIZE, START, DiskRows, MemoryRows, RowFormat, StoreError
+from apiece.storage.disk import HEADER_SIZE, START, DiskRows
+from apiece.storage.row_format import RowFormat, StoreError
+from apiece.storage.rows import MemoryRows
 from apiece.system import files
 
 LAYOUT = RowFormat(

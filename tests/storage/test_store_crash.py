@@ -18,7 +18,8 @@ from support import tiers
 from support.crashes import Crash, Disk
 
 from apiece.storage import checkpoint
-from apiece.storage.disk import DiskRows, RowFormat
+from apiece.storage.disk import DiskRows
+from apiece.storage.row_format import RowFormat
 
 RUN, ROUNDS, EVERY, CLIENTS = "run-1", 8, 2, 6
 LAYOUT = RowFormat([("model", (5,), torch.float32), ("steps", (), torch.int64), ("met", (2,), torch.bool)])

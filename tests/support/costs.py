@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
-from apiece.algebra.message import PerClient
+from apiece.algebra.message import MARKS, PerClient
 from apiece.algebra.place import Traffic
 from apiece.config.assemble import assemble
 from apiece.engine.clients import Clients
-from apiece.engine.reduce import MARKS
 from apiece.engine.state import Plan
 from apiece.lifts.lift import Sequential
 from support.wired import CONFIG

@@ -16,7 +16,8 @@ from apiece.contract import Report, check
 from apiece.contract.trial import CLASSES, FEATURES, HIDDEN
 from apiece.errors import UserError
 from apiece.language import algorithms as named
-from apiece.language.expression import catalog, parse, parse_list
+from apiece.language.expression import catalog
+from apiece.language.grammar import parse, parse_list
 from support import ROOT
 from support.adapters import dual
 from support.recipes import RECIPES

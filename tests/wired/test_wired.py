@@ -41,7 +41,7 @@ from apiece.experiment.launch import federate as program
 from apiece.experiment.launch import resume, run_config
 from apiece.experiment.run import execute
 from apiece.language import algorithms as named
-from apiece.language.expression import parse
+from apiece.language.grammar import parse
 from apiece.lifts.lift import Sequential
 from apiece.pieces.proximal import Proximal
 from apiece.storage.row_format import StoreError

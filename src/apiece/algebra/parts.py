@@ -9,7 +9,7 @@ from typing import Any
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.periods import NEVER
 from apiece.errors import UserError, refuse_other
-from apiece.vector.space import Selector
+from apiece.vector.groups import Selector
 
 
 @dataclass(frozen=True)

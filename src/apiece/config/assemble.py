@@ -41,7 +41,7 @@ from apiece.engine.state import Plan
 from apiece.engine.work import Between, Work
 from apiece.errors import UserError
 from apiece.language import algorithms, plugins
-from apiece.language.expression import Call, parse
+from apiece.language.grammar import Call, parse
 from apiece.randomness import generator
 from apiece.report.metrics import refuse_target
 from apiece.system import device

@@ -11,7 +11,8 @@ from apiece.config.settings import AUTO, Config
 from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.language import algorithms, optimizers, plugins, schedules, splits
-from apiece.language.expression import Call, Functions, as_plugin, build, check_names, parse, parse_list
+from apiece.language.expression import Functions, as_plugin, build, check_names
+from apiece.language.grammar import Call, parse, parse_list
 from apiece.language.names import Names
 
 SIDES = {"optimizer": optimizers.CLIENTS, "server": optimizers.SERVERS}

@@ -27,7 +27,8 @@ from apiece.data.catalog import OWN
 from apiece.deploy import frames, own_data
 from apiece.errors import UserError, said
 from apiece.language import plugins
-from apiece.language.expression import functions, parse
+from apiece.language.expression import functions
+from apiece.language.grammar import parse
 from apiece.system import files
 from apiece.system.provenance import MARK
 from apiece.wired.client import Client, instead_of_errors

@@ -26,11 +26,12 @@ from apiece.experiment.progress import Progress
 from apiece.experiment.result import measures_of
 from apiece.experiment.tell import remaining
 from apiece.language import plugins
-from apiece.language.expression import parse_list
+from apiece.language.grammar import parse_list
 from apiece.report.grid_table import NOTHING, Grid
 from apiece.report.metrics import Measure, Number, choices, named
 from apiece.report.page import write_report
-from apiece.report.results import Runs, Spread, best, measured, read_run, tell_lost
+from apiece.report.records import Runs, Spread, best, measured
+from apiece.report.results import read_run, tell_lost
 from apiece.report.table import IS_BOLD, VIRTUAL, unbeaten
 from apiece.report.text import cell as written
 from apiece.system.files import atomic_write

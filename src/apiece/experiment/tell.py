@@ -13,7 +13,7 @@ def tell_results(results: list[Result], target: float | None) -> None:
     """Print the table of runs that have no folder."""
     from rich.console import Console
 
-    from apiece.report.results import Run, Runs
+    from apiece.report.records import Run, Runs
     from apiece.report.table import summary
 
     name = results[0].experiment.config.algorithm

@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from apiece.errors import UserError, nearest
-from apiece.language.grammar import Call, error, parse, parse_list, written
+from apiece.language.grammar import Call, error, parse, written
 from apiece.language.names import Names
-
-__all__ = ["Call", "Entry", "Functions", "build", "catalog", "functions", "parse", "parse_list"]
 
 Functions = Mapping[str, Callable[..., Any]]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from apiece.report.drawing import Series, variable
-from apiece.report.results import Run, Runs
+from apiece.report.records import Run, Runs
 
 POINTS = 50_000  # values of all charts of a page together: about 350 kB
 LEAST, USUAL = 24, 20  # points of a line at least, however many lines there are; the charts that a page usually has

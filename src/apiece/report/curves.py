@@ -12,8 +12,7 @@ from apiece.report.charts import Rounds, look_of, number
 from apiece.report.drawing import COLORS, Series, dots, gradient, line, panel, positive_range, scales, series, thinned
 from apiece.report.metrics import BY_KEY, Number
 from apiece.report.panels import MOST, Panel, several
-from apiece.report.records import Spread
-from apiece.report.results import Curve, Runs
+from apiece.report.records import Curve, Runs, Spread
 from apiece.report.table import VIRTUAL
 from apiece.report.text import cell, short
 

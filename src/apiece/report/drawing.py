@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from apiece.report.results import Curve, Spread
+from apiece.report.records import Curve, Spread
 from apiece.report.text import short
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from apiece.report.charts import look_of, number, thin
 from apiece.report.drawing import Series, line, named_rows, panel, series
 from apiece.report.metrics import Measure, Number, tenth
 from apiece.report.panels import Panel, several
-from apiece.report.results import Curve, Run, Runs, measured
+from apiece.report.records import Curve, Run, Runs, measured
 from apiece.report.table import Column, columns_of
 from apiece.report.text import short
 

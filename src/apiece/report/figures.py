@@ -9,7 +9,7 @@ from apiece.report.fairness import by_client, fairness
 from apiece.report.fairness import table as fairness_table
 from apiece.report.metrics import by_key, capital, others
 from apiece.report.panels import Section
-from apiece.report.results import measured
+from apiece.report.records import measured
 from apiece.report.splits import observed, splits
 from apiece.report.table import comparable, costs, default_target
 

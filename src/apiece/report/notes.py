@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from apiece.report.results import Run, Runs
+from apiece.report.records import Run, Runs
 from apiece.report.text import short
 
 RISEN = 3.0  # times its least value: a training loss that ends higher was thrown off

@@ -21,7 +21,8 @@ from apiece.report.figures import sections
 from apiece.report.grid_table import Grid
 from apiece.report.metrics import refuse_target
 from apiece.report.notes import notes
-from apiece.report.results import Runs, measured, read_runs
+from apiece.report.records import Runs, measured
+from apiece.report.results import read_runs
 from apiece.report.summary import as_text, facts, summary, title
 from apiece.report.svg import inline
 from apiece.report.table import IS_BOLD, VIRTUAL, bold, columns, differences, readings, seeds

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apiece.report.drawing import Series
-from apiece.report.results import Runs
+from apiece.report.records import Runs
 from apiece.report.table import Column
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from apiece.report.drawing import COLORS, band, blank, positive_range, scales
 from apiece.report.drawing import style as page_style
 from apiece.report.metrics import Number, by_key, choices, others
 from apiece.report.notes import unfinished
-from apiece.report.results import Curve, Run, Runs, begun, measured, read_runs, unlike
+from apiece.report.records import Curve, Run, Runs, measured
+from apiece.report.results import begun, read_runs, unlike
 from apiece.report.text import PREFIXES
 from apiece.system import files
 

@@ -13,26 +13,11 @@ from typing import Any
 
 from apiece.errors import UserError, meant
 from apiece.report.metrics import capital, from_toml, refuse_target
-from apiece.report.records import SEED_KEYS, Curve, Run, Runs, Spread, best, measured, spread
+from apiece.report.records import SEED_KEYS, Run, Runs, measured
 from apiece.storage import log
 from apiece.storage.checkpoint_files import done
 from apiece.system.files import read_toml
 from apiece.system.provenance import MARK
-
-__all__ = [
-    "Curve",
-    "Run",
-    "Runs",
-    "Spread",
-    "begun",
-    "best",
-    "differing",
-    "measured",
-    "read_run",
-    "read_runs",
-    "spread",
-    "unlike",
-]
 
 OF_DATA = ("data", "task", "input", "target_column", "prepare", "fit", "resize", "split", "clients", "unseen",
            "validation", "measure_on")  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from apiece.report.drawing import COLORS, blank, whole_numbers
 from apiece.report.panels import MOST, Panel, several
 from apiece.report.pictures import picture, read
-from apiece.report.results import Runs
+from apiece.report.records import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from apiece.data.catalog import OWN
 from apiece.report.metrics import BY_KEY, Measure, capital
-from apiece.report.records import Run, Spread, below
-from apiece.report.results import Runs, differing, measured, unlike
+from apiece.report.records import Run, Runs, Spread, below, measured
+from apiece.report.results import differing, unlike
 from apiece.report.table import comparable
 from apiece.report.text import amount, number, short, with_unit
 

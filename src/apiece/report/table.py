@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from apiece.report.for_programs import read, rows_for_programs
 from apiece.report.metrics import ACCURACY, BY_KEY, Measure, Number, by_key, capital, numbers, refuse_target
 from apiece.report.notes import risen, unfinished
-from apiece.report.records import compared
-from apiece.report.results import Run, Runs, best, measured, read_runs, spread, unlike
+from apiece.report.records import Run, Runs, best, compared, measured, spread
+from apiece.report.results import read_runs, unlike
 from apiece.report.terminal import About, Best, Fitting
 from apiece.report.text import amount, number, percent
 

@@ -14,8 +14,8 @@ from apiece.data.catalog import OWN
 from apiece.errors import UserError, nearest
 from apiece.experiment.identity import NOT_IDENTITY
 from apiece.language import algorithms, plugins
-from apiece.language.expression import build, parse
-from apiece.language.grammar import Call, parse_ranges, written
+from apiece.language.expression import build
+from apiece.language.grammar import Call, parse, parse_ranges, written
 
 Value = float | int | str | bool | None
 BY_SEARCH = {"algorithm", "rounds", "seed", "metrics", "measure_on", "validation", "eval_every", "panel", "panel_of",

@@ -25,7 +25,7 @@ from apiece.experiment.launch import federate
 from apiece.experiment.result import measures_of
 from apiece.experiment.tell import remaining
 from apiece.language import plugins
-from apiece.language.expression import parse_list
+from apiece.language.grammar import parse_list
 from apiece.report.metrics import Number, named
 from apiece.report.results import read_run
 from apiece.reproduce.ledger import append

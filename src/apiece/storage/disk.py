@@ -31,10 +31,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apiece.storage.row_format import Row, RowFormat, StoreError
-from apiece.storage.rows import MemoryRows, Rows, Written, refuse_others
+from apiece.storage.rows import Rows, Written, refuse_others
 from apiece.system import files
-
-__all__ = ["DiskRows", "RowFormat", "MemoryRows", "Row", "Rows", "StoreError"]
 
 NAME = "clients.rows"
 START = 4096  # the size of the first block in bytes

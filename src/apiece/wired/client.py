@@ -24,6 +24,7 @@ from torch import Tensor
 
 from apiece.algebra.broadcast import FederationFacts
 from apiece.algebra.generators import Pipeline
+from apiece.algebra.place import Shared
 from apiece.config.assemble import federated_of, work_of
 from apiece.config.checks import settled
 from apiece.config.goal import goal_of
@@ -33,7 +34,7 @@ from apiece.data.federation import Numbered
 from apiece.data.samples import Samples
 from apiece.engine import messages, row
 from apiece.engine.clients import local_work
-from apiece.engine.federated import Federated, Shared
+from apiece.engine.federated import Federated
 from apiece.engine.messages import Header
 from apiece.engine.operations import OPERATIONS
 from apiece.engine.state import ClientTask
