@@ -16,6 +16,7 @@ from apiece.cli import main
 from apiece.config.settings import Config
 from apiece.deploy import flower_commands
 from apiece.deploy.flower_commands import Registered
+from apiece.deploy.following import follow
 from apiece.deploy.request import FOLDER, Request, Terms
 from apiece.deploy.serving import HERE, reached
 from apiece.errors import UserError
@@ -67,6 +68,17 @@ def test_where_a_run_stands_follows_it_to_its_end(state, capsys):
     assert (found["done"], found["said"]) == (2, "'south' did not answer in time")
     request.end("done")
     assert standing()["state"] == "done"
+
+
+def test_a_round_whose_value_is_no_number_is_shown_as_any_other(state, capsys):
+    (state / "first").mkdir()
+    log, request = state / "first" / "metrics.jsonl", Request(state / FOLDER / "first.toml")
+    log.write_text('{"round": 1, "cohort": 3, "answered": 2, "global_loss": null}\n')
+    request.end("done")
+    follow(request, quiet=False)
+    assert capsys.readouterr().out.startswith("round 1: 2 of 3 answered, global_loss nan\nrun 'first': done")
+    log.write_text('{"rou\n{"round": 2}\n')
+    assert f"run first: {log}, line 1, is not a round's metrics" in told(state, capsys)
 
 
 def test_runs_are_told_where_the_server_does_not_answer(state, capsys, monkeypatch):

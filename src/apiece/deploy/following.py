@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import zlib
@@ -15,6 +14,7 @@ from apiece.deploy.request import FOLDER, Request, Terms, requests
 from apiece.deploy.serving import reached, running
 from apiece.errors import UserError, nearest
 from apiece.experiment import folders
+from apiece.storage import log
 
 LOOK = 1.0  # seconds
 
@@ -108,16 +108,8 @@ def _show(folder: Path, shown: int, quiet: bool) -> int:
 
 
 def _rounds(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.is_file() else []
-    found: dict[int, dict[str, Any]] = {}  # a run that is stopped writes its last round once more
-    for line in lines:
-        try:
-            info = json.loads(line)
-        except ValueError:  # it is being written
-            break
-        found[info["round"]] = info
-    return list(found.values())
+    """The rounds that are done; a run that is stopped writes its last one once more."""
+    return list({info["round"]: info for info in log.logged(folder / log.NAME)}.values())
 
 
 class Standing(NamedTuple):
@@ -167,9 +159,10 @@ def status(state: Path) -> Status:
 def _standing(request: Request) -> Standing:
     try:
         config, _ = request.read()
+        done = len(_rounds(Path(str(config.out))))
     except UserError as error:
         return Standing(request.name, str(error), 0, 0, "", "", "")
     waits = "waits for its nodes" if request.told() is None else "at work"
     where = request.ended() or (waits if running(request) else "waits for the server")
     out, said = str(config.out), "".join(_log(request)[-1:])
-    return Standing(request.name, where, len(_rounds(Path(out))), config.rounds, config.algorithm, out, said)
+    return Standing(request.name, where, done, config.rounds, config.algorithm, out, said)
