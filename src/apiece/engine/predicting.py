@@ -60,9 +60,9 @@ def predictor(
 def predictors(
     setup: Setup, stepping: Stepping, theta: Tensor, buffers: Tensor, shared: Shared, client: ClientTask
 ) -> dict[str, Predict]:
-    """The same by `Piece.without`: with every piece (""), and without those that bear a name."""
+    """The same by name, for all `Setup.ways`."""
     at, own, views, _ = _predicting(setup, stepping, theta, buffers, shared, client)
-    return {name: _scores(setup, views, at, own, name) for name in ["", *{p.without for p in setup.pieces}]}
+    return {name: _scores(setup, views, at, own, name) for name in setup.ways}
 
 
 def adapted(

@@ -104,6 +104,11 @@ class Setup:
         """What there is one of a piece, by the name of the piece: an algorithm has one of a name."""
         return {p.stream: of for p, of in zip(self.pieces, each, strict=True)}
 
+    @property
+    def ways(self) -> list[str]:
+        """The names of what a client predicts with: with every piece (""), and without those that bear a name."""
+        return sorted({"", *(p.without for p in self.pieces)})
+
     @cached_property
     def broadcast(self) -> Broadcast:
         """What the server sends, completed for this task and federation."""

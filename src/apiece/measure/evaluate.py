@@ -153,7 +153,7 @@ class Evaluation:
         """A metric's means over the clients that trained, and over those that never do, with and without a piece."""
         found = summary(metric, (ways[c][""] for c in seen if c in ways))
         found |= mean_of(metric, (ways[c][""] for c in unseen if c in ways), f"unseen_{metric.name}")
-        for name in {p.without for p in self.federated.setup.pieces} - {""}:
+        for name in self.federated.setup.ways[1:]:
             for prefix, who in (("personal", seen), ("unseen", unseen)):
                 found |= mean_of(metric, (ways[c][name] for c in who if c in ways), f"{prefix}_{metric.name}_{name}")
         return found

@@ -27,18 +27,14 @@ from apiece.system.device import to_device
 Said = dict[str, Tensor]
 
 
-def ways(setup: Setup) -> list[str]:
-    """The names of what a client predicts with: with every piece (""), and without those that bear a name."""
-    return sorted({"", *(piece.without for piece in setup.pieces)})
-
-
 def evaluate(setup: Setup, shared: Shared, each: ClientTask, tests: Any) -> Said:
     """Of n test samples: `count` of their targets, the sum of each metric over samples and of the loss for the model
-    that was sent, and for each way to predict (`ways`) the value of each metric, with a mask of those that are defined.
+    that was sent, and for each way to predict (`Setup.ways`) the value of each metric, with a mask of those that are
+    defined.
     """
     task, metrics, rows = setup.task, setup.task.metrics, _rows(tests)
     found = predictors(setup, Loop(), shared.vector, shared.buffers, shared, each)
-    own = _valued(setup, [found[way] for way in ways(setup)], tests)
+    own = _valued(setup, [found[way] for way in setup.ways], tests)
     if not len(rows):
         return {"count": torch.tensor(0)} | own
     sent = score(task, lambda x: task.space.outputs(shared.vector, x, shared.buffers), tests, rows)
@@ -67,7 +63,7 @@ def form(setup: Setup, operation: str, like: Any, tests: int) -> Said:
     """The names, shapes and types of what a client with so many test samples tells, from samples `like` its own."""
     if operation == "adapt":
         return _blank(setup, 1)
-    found = {"count": torch.tensor(0)} | _blank(setup, len(ways(setup)))
+    found = {"count": torch.tensor(0)} | _blank(setup, len(setup.ways))
     if not tests:
         return found
     task, pool = setup.task, to_device(like, setup.initial.device)

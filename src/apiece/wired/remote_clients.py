@@ -24,7 +24,7 @@ from apiece.storage.row_format import Row, RowFormat
 from apiece.vector.metric import Metric
 from apiece.vector.task import targets
 from apiece.wired import measuring
-from apiece.wired.measuring import Said, ways
+from apiece.wired.measuring import Said
 from apiece.wired.remote import Remote
 from apiece.wired.rows import WiredRows
 from apiece.wired.server import Wired, WiredClients, text_of
@@ -77,10 +77,10 @@ class RemoteEvaluation:
         asked = able if everyone else self.panel.of(able, server.round)
         said = self._evaluated(server, lr, asked)
         found = self._overall(list(said.values()))
-        setup, by_way = self.federated.setup, {c: self._values(own) for c, own in said.items()}
+        by_way = {c: self._values(own) for c, own in said.items()}
         for metric in self.metrics:
             found |= summary(metric, (own[""] for own in by_way.values()))
-            for name in {piece.without for piece in setup.pieces} - {""}:
+            for name in self.federated.setup.ways[1:]:
                 found |= mean_of(metric, (o[name] for o in by_way.values()), f"personal_{metric.name}_{name}")
         return found, {client: own[""] for client, own in by_way.items()}
 
@@ -176,7 +176,7 @@ class RemoteEvaluation:
                 for column, metric in enumerate(self.metrics)
                 if bool(said["defined"][place, column])
             }
-            for place, way in zip(range(len(said["values"])), ways(self.federated.setup), strict=False)
+            for place, way in zip(range(len(said["values"])), self.federated.setup.ways, strict=False)
         }
 
     def _overall(self, said: list[Said]) -> dict[str, float]:
