@@ -47,8 +47,7 @@ def digest(config: Config, folder: Path | None = None) -> str:
     another number of rounds; its identity has the number that it began with.
     """
     if folder is not None and (folder / "run.toml").is_file():
-        begun = noted(folder).get("rounds", "")
-        config = replace(config, rounds=int(begun[:9]) if begun.isdecimal() else recorded(folder).rounds)
+        config = replace(config, rounds=first_rounds(folder))
     named = {k: v for k, v in to_table(replace(divided(config), device="cpu")).items() if k not in NOT_IDENTITY}
     table = spelled(named, SPELLED)
     if config.plugin:
@@ -57,6 +56,12 @@ def digest(config: Config, folder: Path | None = None) -> str:
     if config.init is not None and kept:
         table["init"] = hashlib.sha256(content_of(config.init)).hexdigest()
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def first_rounds(folder: Path) -> int:
+    """The number of rounds that the folder's run began with, whatever it has now."""
+    begun = noted(folder).get("rounds", "")
+    return int(begun[:9]) if begun.isdecimal() else recorded(folder).rounds
 
 
 def refuse_another(folder: Path, config: Config) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from apiece.data.tasks import REAL, TOLD, UNLABELED
 from apiece.errors import Busy, UserError
 from apiece.experiment.folders import MODEL, ended, note, noted, recorded, refuse_existing, write_config, write_rounds
-from apiece.experiment.identity import digest
+from apiece.experiment.identity import digest, first_rounds
 from apiece.experiment.result import measures_of
 from apiece.experiment.stopping import forget_best
 from apiece.measure.observed import sheets
@@ -147,8 +147,8 @@ def refuse_lost(folder: Path) -> None:
     """Raise UserError if no checkpoint is there, though the run has saved some: its log is longer than it can be before
     the first one, or the run has ended.
     """
-    config, begun = recorded(folder), noted(folder).get("rounds", "")  # it may have begun with more
-    rounds = max(config.rounds, int(begun[:9]) if begun.isdecimal() else 0)
+    config = recorded(folder)
+    rounds = max(config.rounds, first_rounds(folder))  # it may have begun with more
     first = min(config.checkpoint_every, max(rounds - 1, 1))
     if checkpoint.numbers(folder):
         return
