@@ -135,14 +135,14 @@ def _other_samples(rows: Iterable[Runs]) -> bool:
     return any(len(data) > 1 for data in found.values())
 
 
-def _find(folder: Path, depth: int = DEPTH) -> list[Path]:
+def _find(folder: Path) -> list[Path]:
     """The run that a folder is, or the runs in it; one without its log is included, for an error to name it."""
     if not folder.is_dir():
         do = f"{meant(folder)}name a run folder, or a folder that holds seed-0/, seed-1/, ..."
         raise UserError(f"{folder} is not a folder: {do}")
     if (folder / log.NAME).is_file():
         return [folder]
-    paths = _walk(folder, depth)
+    paths = _walk(folder, DEPTH)
     if not paths and not (folder / "run.toml").is_file():
         raise NotBegun(f"{folder} holds no run that has finished a round: name a folder that `apiece run` wrote.")
     return paths or [folder]  # reading a run that hardly began raises an error that names it
@@ -153,12 +153,13 @@ def _walk(folder: Path, depth: int) -> list[Path]:
     if (folder / "run.toml").is_file() and (started.is_file() or done(folder)):
         return [folder] if done(folder) or started.stat().st_size else []
     below = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")] if depth else []
-    return [run for child in sorted(below, key=_order) for run in _walk(child, depth - 1)]
+    return [run for child in sorted(below, key=lambda path: by_number(path.name)) for run in _walk(child, depth - 1)]
 
 
-def _order(path: Path) -> tuple[str, int]:  # seed-2 before seed-10
-    stem = path.name.rstrip("0123456789")
-    return stem, int(path.name[len(stem) :] or 0)
+def by_number(name: str) -> tuple[str, int]:
+    """By this, names are sorted by the number at their end: seed-2 stands before seed-10."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0)
 
 
 def _read_metrics(path: Path, lost: str) -> list[dict[str, Any]]:

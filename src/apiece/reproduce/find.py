@@ -6,13 +6,14 @@ from importlib import import_module
 from pathlib import Path
 
 from apiece.errors import UserError, nearest
+from apiece.report.results import by_number
 from apiece.reproduce.card import Card
 
 
 def names() -> list[str]:
     """All names, paper by paper."""
     found = (Path(__file__).parents[1] / "papers").glob("*/[a-z]*.py")
-    return sorted((f"{path.parent.name}-{path.stem}" for path in found), key=_order)
+    return sorted((f"{path.parent.name}-{path.stem}" for path in found), key=by_number)
 
 
 def card(name: str) -> Card:
@@ -26,8 +27,3 @@ def file(name: str, out: Path, ending: str) -> Path:
     """A file of a card's results: OUT/fedals/table2.ENDING."""
     paper, _, item = name.partition("-")
     return out / paper / f"{item}{ending}"
-
-
-def _order(name: str) -> tuple[str, int]:  # table2 before table10
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0)
