@@ -82,7 +82,7 @@ def _kept(run: Run, most: int) -> list[int]:
 
 
 def _axes(run: Run, kept: list[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": f"seed {run.config['seed']}" if "seed" in run.config else run.path.name}
+    found: dict[str, Any] = {"name": run.label}
     sent, spent = (dict(zip(*(a.tolist() for a in run.series(key)), strict=True)) for key in ("bytes", "seconds"))
     so_far = dict(zip(spent, accumulate(spent.values()), strict=True))
     for name, values in (("bytes", sent), ("seconds", so_far)):

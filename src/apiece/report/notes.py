@@ -13,7 +13,7 @@ MANY = 8  # notes of one kind that are shown; the rest are only counted
 
 def notes(rows: list[Runs]) -> list[str]:
     """One sentence each."""
-    runs = [(row.name if len(row.runs) == 1 else f"{row.name}, {_seed(run)}", run) for row in rows for run in row.runs]
+    runs = [(row.name if len(row.runs) == 1 else f"{row.name}, {run.label}", run) for row in rows for run in row.runs]
     found = []
     for who, run in runs:
         if run.lost:
@@ -81,7 +81,3 @@ def _lost(runs: list[tuple[str, Run]], whole: str, part: str, what: str) -> list
         return []
     span = f"{min(shares, key=float)} to {max(shares, key=float)}" if len(set(shares)) > 1 else shares[0]
     return [f"{span} % {what}" + (f" in {len(shares)} of {len(runs)} runs." if len(runs) > 1 else ".")]
-
-
-def _seed(run: Run) -> str:
-    return f"seed {run.config['seed']}" if "seed" in run.config else run.path.name

@@ -194,13 +194,10 @@ def _figure(axes: Axes) -> Figure:
 
 
 def save(made: Figure, path: Path) -> None:
-    """Write the figure; the same runs give the same bytes."""
-    import matplotlib
-
+    """Write the figure within `looking`; the same runs give the same bytes."""
     undated: Any = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower(), {})
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "apiece"}):
-        made.savefig(buffer, format=path.suffix[1:].lower(), metadata=undated)
+    made.savefig(buffer, format=path.suffix[1:].lower(), metadata=undated)
     files.make(path.parent)
     files.atomic_write(path, buffer.getvalue())
 

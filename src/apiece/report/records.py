@@ -134,6 +134,11 @@ class Run:
         """The key of the global value of its first metric."""
         return f"global_{self.measures[0].name}"
 
+    @property
+    def label(self) -> str:
+        """What tells it from the other runs of its row: its seed, or the name of its folder."""
+        return f"seed {self.config['seed']}" if "seed" in self.config else self.path.name
+
     def higher(self, key: str) -> bool:
         """Whether a higher value of this number is better: no, for numbers that are no metric's, as losses."""
         number = by_key(self.measures).get(key)
