@@ -14,13 +14,13 @@ import numpy as np
 
 from apiece.data import sound
 from apiece.data.arrays import TEST_SHARE, Dataset, held_out, numbered
+from apiece.data.columns import CLIENTS, SPLIT, WORDS
 from apiece.data.tokens import Reading, Rows
 from apiece.errors import UserError, said
 
 TEXT = (("text",), ("premise", "hypothesis"), ("sentence1", "sentence2"))  # several fields are joined by a space
 LABEL = ("label", "gold_label", "intent")
-CLIENT = ("client", "client_id", "writer_id", "user_id", "user", "domain", "genre", "role")
-SPLIT = "split"
+CLIENT = (*CLIENTS, "domain", "genre", "role")
 
 
 def from_jsonl(
@@ -47,7 +47,7 @@ def from_jsonl(
         raise UserError(f"{path}: its fields are {', '.join(columns.names)}; it needs one named {text or 'text'}.")
     parts = columns.texts(SPLIT) if SPLIT in columns.names else None
     if parts is not None:
-        kept = np.flatnonzero(np.isin(parts, ("train", "test")))
+        kept = np.flatnonzero(np.isin(parts, WORDS))
         if len(kept) < len(records):
             logging.getLogger(__name__).warning(
                 "%s: %d lines of other splits than train and test are left out", path, len(records) - len(kept)
