@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from apiece.commands.arguments import Json, Quiet
-from apiece.commands.consortium import make_key
+from apiece.commands.consortium import Consortium, make_key
 from apiece.commands.runs import Settings
 from apiece.config.names import refuse_unknown
 from apiece.config.settings import Config, TaskName, check
@@ -25,7 +25,7 @@ Name = Annotated[str, arg(metavar="RUN", help="A run's name, as `apiece deploy s
 class Serve:
     """On the coordinator: keep the server running, and the runs it was asked for. It ends with Ctrl-C or SIGTERM."""
 
-    folder: Positional[Annotated[str, arg(metavar="CONSORTIUM", help="The consortium's folder.")]]
+    folder: Positional[Consortium]
     state: State = STATE
     host: str = "127.0.0.1"
     """Where it listens. Behind a proxy that lets nodes reach /v1/fleet alone, keep this: whoever reaches the port

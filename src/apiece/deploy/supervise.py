@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 SOON, GRACE = 1.0, 10.0  # seconds: before a process is started again, and between SIGTERM and SIGKILL
@@ -36,7 +36,6 @@ class Kept:
     begun: float = 0.0
     failing: float = 0.0  # since when it has ended early each time; 0 if the last time it did not
     due: float = 0.0
-    restarts: int = field(default=0)
     written: int = 0  # the length of the log at the start
 
     def look(self) -> None:
@@ -48,7 +47,7 @@ class Kept:
             wait = SOON if not self.failing else OFTEN if now - self.failing < PATIENCE else RARELY
             why = self.explain(self._written()) or f"{self.name} ended with {code}; see {self.log}."
             self.say(f"{why} It is started again in {wait:g} seconds.")
-            self.process, self.due, self.restarts = None, now + wait, self.restarts + 1
+            self.process, self.due = None, now + wait
         if self.process is None and now >= self.due:
             self.begun = now
             with open(self.log, "ab") as out:

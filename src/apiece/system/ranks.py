@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from apiece.errors import UserError
 from apiece.system import network
-from apiece.system.provenance import packages as _packages
+from apiece.system.provenance import packages
 
 MEETING = timedelta(minutes=1)  # to connect, once all ranks have started
 PATIENCE = timedelta(minutes=30)  # for a rank that trains or measures longer than the others
@@ -113,7 +113,7 @@ def join() -> Ranks:
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # otherwise the command line reports it
             signal.signal(signal.SIGTERM, lambda *_: _lost(LOST, "torchrun ended this one"))
             atexit.register(signal.signal, signal.SIGTERM, signal.SIG_DFL)  # an error raised at exit is not shown
-        Ranks(rank, world).refuse_others(_packages())
+        Ranks(rank, world).refuse_others(packages())
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 
