@@ -63,6 +63,28 @@ def test_one_folder_a_class_has_no_clients(tmp_path):
     assert data.natural_train is None and len(data.x_train) + len(data.x_test) == 20
 
 
+def test_what_systems_and_tools_hide_is_no_image_and_no_class(tmp_path):
+    draw(tmp_path / "ant", *range(10))
+    draw(tmp_path / "bee", *range(10, 20))
+    draw(tmp_path / ".ipynb_checkpoints", 7)
+    (tmp_path / "ant" / "._000.png").write_bytes(b"of a Mac")
+    data = load(str(tmp_path))
+    assert data.classes == 2 and len(data.x_train) + len(data.x_test) == 20
+
+
+def test_folders_beside_train_and_test_are_told(tmp_path, caplog):
+    for part in ("train", "test", "val", ".hidden"):
+        draw(tmp_path / part / "ant", *range(10))
+        draw(tmp_path / part / "bee", *range(10, 20))
+    assert len(load(str(tmp_path)).x_test) == 20
+    assert caplog.messages == [f"{tmp_path}: only the folders train and test are read there, and not val"]
+
+
+def parts_of_other_names(folder: Path) -> None:
+    by_client(folder / "Training")
+    draw(folder / "testing" / "ant", 1)
+
+
 def mixed(folder: Path) -> None:
     draw(by_client(folder) / "cow", 1)
 
@@ -78,6 +100,7 @@ def unlike(folder: Path) -> None:
         (lambda folder: (folder / "ant").mkdir(parents=True), r"no images found; .* CLIENT/CLASS/IMAGE\.$"),
         (mixed, r"cow.001\.png is an image of a class, and .*ann.ant.000\.png of a client's class"),
         (unlike, "train and test are not alike"),
+        (parts_of_other_names, r"the folders Training, testing seem to be parts .*: name them train and test"),
     ],
 )
 def test_other_folders_are_refused(make, said, tmp_path):

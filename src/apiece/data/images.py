@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from apiece.errors import UserError, said, with_extra
 
 AS_THEY_ARE = ("L", "RGB")  # modes of Pillow that files keep; all others become colored
 ALIKE = (*AS_THEY_ARE, "1", "RGBA")  # those that images of a dataset keep where all have the same
+PARTS = ("train", "training", "test", "testing", "val", "valid", "validation")  # what people call parts of data
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")  # levels that a conversion would cut off at 255
 
 
@@ -45,10 +47,23 @@ def samples_in(path: Path, size: tuple[int, int] | None) -> dict[str, np.ndarray
 
 
 def _parts(path: Path, size: tuple[int, int] | None) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
-    """What was read of FOLDER/train, and of FOLDER/test if that is there; of a FOLDER without `train`, as `train`."""
+    """What was read of FOLDER/train, and of FOLDER/test if that is there; of a FOLDER without `train`, as `train`.
+    Raises UserError for parts by other names; a warning tells which folders beside `train` are not read.
+    """
+    folders = [one for one in sorted(path.iterdir()) if one.is_dir() and not one.name.startswith(".")]
+    read = [path / which for which in ("train", "test") if (path / which).is_dir()]
     if not (path / "train").is_dir():
+        if len(parts := [one.name for one in folders if one.name.lower() in PARTS]) > 1:
+            raise UserError(
+                f"{path}: the folders {', '.join(parts)} seem to be parts of the data, and no classes or clients: name "
+                "them train and test, for only these two are read as parts."
+            )
         return {"train": _read(path, size)}
-    return {which: _read(path / which, size) for which in ("train", "test") if (path / which).is_dir()}
+    if others := [one.name for one in folders if not any(map(one.samefile, read))]:
+        logging.getLogger(__name__).warning(
+            "%s: only the folders train and test are read there, and not %s", path, ", ".join(others)
+        )
+    return {one.name: _read(one, size) for one in read}
 
 
 def stacked(
@@ -172,8 +187,10 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndar
             with image:
                 yield pixels(str(file), image, size)
 
+    hidden = lambda file: any(part.startswith(".") for part in file.relative_to(path).parts)  # of a system or a tool
     flat, deep = (
-        [file for file in sorted(path.glob(pattern)) if file.suffix.lower() in endings] for pattern in ("*/*", "*/*/*")
+        [file for file in sorted(path.glob(pattern)) if file.suffix.lower() in endings and not hidden(file)]
+        for pattern in ("*/*", "*/*/*")
     )
     if flat and deep:
         raise UserError(
