@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import get_args
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from apiece.config.settings import TaskName
 from apiece.config.splitting import make_split
-from apiece.data import tasks
+from apiece.data import sound, tasks
 from apiece.data.arrays import Dataset, as_task, from_arrays, task_of
 from apiece.data.federation import federation
 from apiece.data.tokens import IGNORED
@@ -34,6 +35,10 @@ def test_the_setting_has_the_names_of_the_tasks():
         (np.array(["a", "b"] * 30), (4,), "classification"),
         (np.array([7.0, 9.0] * 30), (4,), "classification"),
         (REAL, (4,), "regression"),
+        (np.array([Decimal(i) / 8 for i in range(60)]), (4,), "regression"),  # as databases write amounts
+        (np.array([i / 8 for i in range(60)], dtype=object), (4,), "regression"),
+        (np.array([Decimal(i % 3) for i in range(60)]), (4,), "classification"),
+        (LABELS.astype(object), (4,), "classification"),
         (np.round(100 * np.arange(60) ** 1.1), (4,), "regression"),  # whole, but hardly ever the same
         (np.stack([REAL, REAL], 1), (4,), "regression"),
         (BITS, (4,), "multilabel"),
@@ -49,6 +54,7 @@ def test_the_setting_has_the_names_of_the_tasks():
     ],
 )
 def test_a_task_is_read_off_the_targets(y, shape, task):
+    y = sound.plain(y) if isinstance(y, np.ndarray) and y.dtype == object else y
     assert tasks.inferred(y, shape) == task
     if task != tasks.OWN:
         assert tasks.fits(task, y, shape)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ _CHANNELS = {1, 3, 4}  # of gray, colored and part-transparent images
 
 def as_array(one: Any) -> np.ndarray:
     """One sample, or one part of all samples, as an array; UserError for what NumPy makes none of."""
+    if hasattr(one, "toarray"):
+        raise UserError(f"data: a {type(one).__name__} is sparse: give x.toarray().")
     try:
         return to_numpy(one) if isinstance(one, Tensor) else np.asarray(one)
     except (TypeError, ValueError, RuntimeError):
@@ -48,6 +52,8 @@ def numbers(x: Any) -> np.ndarray:
     """An array of real numbers; TypeError for text, complex and masked numbers, which are never converted."""
     if np.ma.is_masked(x):
         raise TypeError("some are masked")
+    if hasattr(x, "toarray"):
+        raise TypeError(f"a {type(x).__name__} is sparse: give x.toarray()")
     x = np.asarray(x)
     said = x.dtype.kind == "O" and any(isinstance(value, (str, bytes, complex)) for value in x.flat)
     if x.dtype.kind not in "buifO" or said:
@@ -99,11 +105,15 @@ def labels(name: str, part: str, y: Any) -> np.ndarray:
 
 
 def plain(y: Any) -> np.ndarray | None:
-    """Targets as one array, a column [n, 1] and masks of one channel without that axis; None where they form none."""
+    """Targets as one array, a column [n, 1] and masks of one channel without that axis; None where they form none.
+    Objects that are real numbers, as a database's decimals are, become floats; whole numbers of Python stay.
+    """
     try:
         y = np.asarray(y)
     except (TypeError, ValueError, RuntimeError):
         return None
+    if y.dtype == object and all(isinstance(one, (Real, Decimal)) for one in y.flat):
+        y = y if all(isinstance(one, Integral) for one in y.flat) else y.astype(np.float64)
     if y.ndim == 2 and y.shape[1] == 1:
         return y[:, 0]
     return y.squeeze(1 if y.shape[1] == 1 else 3) if y.ndim == 4 and 1 in (y.shape[1], y.shape[3]) else y
