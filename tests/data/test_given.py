@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
@@ -109,6 +110,8 @@ def test_the_split_of_clients_given_apart_need_not_be_named():
     named = {k: v for k, v in QUICK.items() if k not in ("split", "clients")}
     result = federate(nn.Linear(4, 3), apart("dictionary"), **named)
     assert result.experiment.config.split == "given" and list(result.experiment.federation.names) == WHO
+    result = federate(nn.Linear(4, 3), apart("dictionary"), split="auto", **named)  # what it is by default
+    assert list(result.experiment.federation.names) == WHO
     pooled = ran(apart("dictionary"))  # another split, if it is named
     assert list(pooled.experiment.federation.names) == ["client-0", "client-1", "client-2"]
 
@@ -218,13 +221,20 @@ class Own:
         return self.items[i]
 
 
+class Failing(Own):
+    def __getitem__(self, i: int) -> Any:
+        if i:
+            raise ValueError("torn.")
+        return self.items[i]
+
+
 WORDS = TABLE.drop(columns="label").assign(word=["u", "v", "w"] * 30)
 MISTAKES = {
     "a stream": (Stream(), "stream without a length"),
     "a generator": ((pair for pair in [(X, Y)]), "read only once"),
     "a set": ({1, 2}, "not understood"),
-    "three parts": (Own((1, 2, 3)), "an item is 3 parts"),
-    "nothing": (Own(None), "an item is a NoneType: give pairs"),
+    "three parts": (Own((1, 2, 3)), r"item 0 \(counted from 0\) is 3 parts"),
+    "nothing": (Own(None), r"item 0 \(counted from 0\) is a NoneType: give pairs"),
     "unequal items": (Own((IMAGE, 1), (IMAGE[:, :3], 0)), r"items have 2 shapes, such as \[3, 3, 4\] and \[3, 4, 4\]"),
     "no client's data": ({"x": X, "y": Y}, "a dictionary by client, and 'x' holds a ndarray"),
     "three parts at a client": ({"a": (X, Y), "b": (X, Y, X)}, "'b' holds 3 parts"),
@@ -267,6 +277,10 @@ MISTAKES = {
     "bfloat16 at a client": ({"a": (torch.from_numpy(X).bfloat16(), Y)}, "a tensor of torch.bfloat16"),
     "bfloat16 in items": (Own((torch.ones(2, dtype=torch.bfloat16), 1)), "a tensor of torch.bfloat16"),
     "sparse": ((torch.from_numpy(X).to_sparse(), Y), "torch.sparse_coo, does not become an array: give x.to_de"),
+    "sparse rows of scipy": ((csr_matrix(X), Y), "a csr_matrix is sparse: give x.toarray"),
+    "the same at a client of two": ({"a": (csr_matrix(X), Y), "b": (X, Y)}, "a csr_matrix is sparse: give x.toarray"),
+    "one item of many": (Own((X[0], 1), (X[1], 0), None), r"item 2 \(counted from 0\) is a NoneType"),
+    "an item that fails": (Failing((X[0], 1), (X[1], 0)), r"item 1 \(counted from 0\) of the Failing .*Error: torn"),
     "sparse at a client": ({"a": (torch.from_numpy(X).to_sparse(), Y)}, "torch.sparse_coo, does not become"),
     "clients by number and text": (TABLE.assign(client=[1, "1", 2] * 30), "'1' names a client as a number and as a t"),
     "the same in items by client": (

@@ -15,7 +15,7 @@ from apiece.data.columns import CLIENTS, TARGETS, Columns, chosen, refuse_column
 from apiece.data.frames import is_frame
 from apiece.data.images import is_image, refuse_masks, resized, stacked
 from apiece.data.trees import is_tree, joined, rows
-from apiece.errors import UserError, said
+from apiece.errors import UserError, typed
 
 
 class Given(NamedTuple):
@@ -164,10 +164,13 @@ def read_items(where: str, data: Any) -> list[Any]:
     """All items of a dataset; UserError where it has none, no length, or one that cannot be read."""
     if isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__len__"):
         raise UserError(f"{where}: it is a stream without a length: give a dataset with __getitem__ and __len__.")
+    items = list[Any]()
     try:
-        items = [data[i] for i in range(len(data))]
+        for i in range(len(data)):
+            items.append(data[i])
     except Exception as error:  # the program's own dataset may raise anything
-        raise UserError(f"{where}: an item of the {type(data).__name__} cannot be read: {said(error)}.") from error
+        which = f"item {len(items)} (counted from 0) of the {type(data).__name__}"
+        raise UserError(f"{where}: {which} cannot be read: {typed(error)}.") from error
     if not items:
         raise UserError(f"{where}: it has no sample: give one or more.")
     return items
@@ -178,11 +181,12 @@ def _of_items(where: str, items: list[Any], columns: Columns) -> Given:
     if isinstance(items[0], Mapping):
         return _of_fields(where, items, columns)
     refuse_columns(where, columns, images=True)
-    for item in items:
+    for i, item in enumerate(items):
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             what = f"{len(item)} parts" if isinstance(item, (tuple, list)) else f"a {type(item).__name__}"
             raise UserError(
-                f"{where}: an item is {what}: give pairs (x, y), or dictionaries with a field for the target."
+                f"{where}: item {i} (counted from 0) is {what}: give pairs (x, y), or dictionaries with a field for "
+                "the target."
             )
     x, y = zip(*items, strict=True)
     return Given(_array(where, x, columns), _targets(where, y, columns))

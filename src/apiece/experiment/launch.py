@@ -19,7 +19,7 @@ from apiece.config.goal import given_metrics
 from apiece.config.hints import before
 from apiece.config.located import located
 from apiece.config.objects import parted, with_objects
-from apiece.config.settings import Config, check
+from apiece.config.settings import AUTO, Config, check
 from apiece.config.splitting import columns_of, given_splitter
 from apiece.config.tables import from_table, shared
 from apiece.data.catalog import OWN
@@ -111,8 +111,8 @@ def federate(
     objects = not isinstance(data, (str, Path)) and clients is None
     if objects and collate is not None:
         data = collated(OWN, data, collate)
-    if objects and by_client(data):
-        settings.setdefault("split", "given")
+    if objects and by_client(data) and str(settings.get("split", AUTO)) == AUTO:
+        settings["split"] = "given"
     texts = named | settings | ({"split": OWN} if splitter is not None else {})
     config = from_table({"data": str(data) if not objects and clients is None else OWN} | texts, "federate")
     check(config)
