@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 from safetensors.torch import save_file
 from support.outer import config
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 
 from apiece import Piece, View, algorithm, federate
 from apiece.config.assemble import assemble
@@ -184,7 +184,7 @@ def test_losses_metrics_and_outputs_of_another_kind():
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: (out.argmax(1) == y).numpy(), **QUICK)
     with pytest.raises(UserError, match="one value per sample, as a tensor"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {"right": out.argmax(1) == y}, **QUICK)
-    with pytest.raises(UserError, match="the metric 'metric' fails: 'nothing'"):
+    with pytest.raises(UserError, match="the metric 'metric' fails: KeyError: 'nothing'"):
         federate(nn.Linear(20, 3), (X, Y), metric=lambda out, y: {}["nothing"], **QUICK)
     with pytest.raises(UserError, match="gives a tuple, which has no accuracy"):
         federate(Two(20, 3), (X, Y), loss=own["loss"], **QUICK)
@@ -245,6 +245,8 @@ def test_centralized_does_as_much_work_as_a_cohort(work):
         (lambda: nn.Sequential(nn.LazyLinear(3)), "lazy layers"),
         (lambda: torch.jit.script(nn.Linear(20, 3)), "give its nn.Module"),
         (lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(20, 3))), "torch.nn.utils.parametrizations"),
+        (lambda: nn.Linear(20, 3, device="meta"), "on the device meta, where it has no numbers"),
+        (lambda: prune.l1_unstructured(nn.Linear(20, 3), "weight", 0.5), "end pruning by torch.nn.utils.prune.remove"),
     ],
 )
 def test_a_module_that_cannot_be_called_at_other_parameters_is_refused(make, said):

@@ -90,7 +90,7 @@ def check_outputs(
         raise UserError("no client has a training sample: give more data or fewer clients.")
     samples = clients.samples(client)
     x, y = samples.batch(torch.arange(min(2, clients.size(client)), device=samples.index.device))
-    advice = lambda error: _meant_as_tokens(task, theta, buffers, x) or _as_wide(x, error)
+    advice = lambda error: _meant_as_tokens(task, theta, buffers, x) or _as_wide(x, error) or _as_row(x)
     with tried(f"the model does not take samples {_shapes(x)}", advice):
         outputs = task.space.outputs(theta, x, buffers)
     if usual:
@@ -109,6 +109,10 @@ def check_outputs(
     batch = samples.batch(rows)
     with tried(f"the model does not take {MEASURED} samples {_shapes(x)}"):
         predicted = task.space.outputs(theta, batch[0], buffers)
+    if len(shapes) == 2 and len(y) == shapes[0][-1]:  # so many targets may be taken for one of each output
+        shapes = [list(part.shape) for part in (predicted, batch[1])]
+        with tried("the loss does not take outputs {} and labels {}".format(*shapes)):
+            task.loss(predicted, batch[1])
     task = replace(
         task, metrics=tuple(fitting_metric(metric, predicted, batch[1], MEASURED) for metric in task.metrics)
     )
@@ -148,6 +152,11 @@ def _as_wide(x: Any, error: Exception) -> str:
         return ""
     wide = x.shape[1]
     return f" (a sample has {wide} numbers: begin with a layer that takes as many, as nn.Linear({wide}, ...))"
+
+
+def _as_row(x: Any) -> str:
+    """What to do if a model takes rows of features, and each sample is a number."""
+    return " (a sample is one number: give x[:, None])" * (isinstance(x, torch.Tensor) and x.dim() == 1)
 
 
 def _as_constant(error: Exception) -> str:

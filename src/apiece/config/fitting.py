@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from apiece.algebra.trees import versions
 from apiece.data.tasks import REAL, UNLABELED
-from apiece.errors import UserError, said
+from apiece.errors import UserError, typed
 from apiece.vector.losses import Aligned, OfWhole, trailing
 from apiece.vector.metric import Metric
 from apiece.vector.task import ACCURACY, scores
@@ -145,7 +145,7 @@ def fitting_metric(metric: Metric, outputs: Any, y: Any, count: int) -> Metric:
     except UserError:
         raise
     except Exception as error:  # the user's function may raise anything
-        raise UserError(f"the metric {metric.name!r} fails: {said(error)}") from error
+        raise UserError(f"the metric {metric.name!r} fails: {typed(error)}.") from error
     sizes = [_size(found), _size(fewer)]
     if sizes == [count, count - 1]:
         return metric._replace(function=function, over="samples")

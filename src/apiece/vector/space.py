@@ -249,7 +249,7 @@ def _copy(module: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Mod
     except RuntimeError as error:  # an attribute that is computed from parameters
         raise UserError(
             f"the model cannot be copied ({str(error).partition('.')[0]}): write weight_norm and spectral_norm as in "
-            "torch.nn.utils.parametrizations."
+            "torch.nn.utils.parametrizations, and end pruning by torch.nn.utils.prune.remove."
         ) from None
 
 

@@ -18,6 +18,8 @@ def refuse_module(module: nn.Module) -> None:
         raise UserError("the model is a ScriptModule, which computes at no parameters but its own: give its nn.Module.")
     if any(nn.parameter.is_lazy(p) for p in module.parameters()):
         raise UserError("the model has lazy layers that know no shape yet: call it once on a batch of its samples.")
+    if any(p.is_meta for p in module.parameters()):
+        raise UserError("the model is on the device meta, where it has no numbers: make it on the CPU.")
     for name, p in module.named_parameters():
         if p.requires_grad and p.is_complex():
             raise UserError(
