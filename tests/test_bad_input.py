@@ -143,6 +143,11 @@ def test_local_work_without_end_is_refused_before_a_round(settings):
         federate(**given | settings)
 
 
+@pytest.mark.parametrize("name", ["data", "data_dir", "init", "out"])
+def test_a_home_folder_that_no_shell_has_put_there(name):
+    sentence(run(**{name: "~/mine"}), f"{name}='~/mine' begins with ~", "write the whole path")
+
+
 # names catch a number unchecked, values a comparison that NaN or an infinite number passes
 @pytest.mark.parametrize("name", ["lr", "cohort", "absent", "noise_rgb", "unseen", "validation", "clip", "target"])
 @pytest.mark.parametrize("value", ["nan", "inf"])
@@ -278,7 +283,8 @@ X, Y = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), np.aran
 def refused(*said: str, model: nn.Module | None = None, **settings) -> None:
     with pytest.raises(UserError) as caught:
         federate(
-            model or nn.Linear(4, 3), (X, Y), **({"clients": 3, "rounds": 1, "split": "iid", "steps": 1} | settings)
+            model or nn.Linear(4, 3),
+            **({"data": (X, Y), "clients": 3, "rounds": 1, "split": "iid", "steps": 1} | settings),
         )
     assert all(text in str(caught.value) for text in said), str(caught.value)
 
@@ -337,6 +343,9 @@ def test_models_and_losses_that_do_not_fit():
     refused("output has shape []", model=nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)))
     refused("loss does not take outputs [2, 3] and labels [2]", loss=lambda o, y: nn.functional.nll_loss(o, y[None]))
     refused("loss does not take", loss=lambda outputs: outputs.sum())
+    two = {"model": nn.Linear(4, 2), "loss": lambda o, y: ((o - y) ** 2).mean(), "metrics": {"one": lambda o, y: 1.0}}
+    refused("loss does not take outputs [3, 2] and labels [3]", data=(X, Y % 2), **two)  # of two samples it does
+    refused("samples of shape []", "a sample is one number: give x[:, None]", data=(X[:, 0], Y))
     refused("loss gives numbers of shape [2]", loss=lambda o, y: nn.functional.cross_entropy(o, y, reduction="none"))
     refused("'metric' gives 2 numbers for 3 samples", "one value per sample", metric=lambda outputs, y: outputs[0, :2])
     refused("no trainable parameter", model=nn.Flatten())

@@ -153,6 +153,8 @@ def test_csv_and_parquet_tables_have_owners(tmp_path):
     data = load(str(tmp_path / "t.csv"))
     assert data.x_train.shape == (48, 2) and data.classes == 2
     assert data.natural_train is not None and (data.x_train[:, 0] % 4 == data.natural_train).all()
+    (tmp_path / "t.csv").rename(tmp_path / "T.CSV")
+    assert np.array_equal(load(str(tmp_path / "T.CSV")).x_train, data.x_train)
 
     pytest.importorskip("pyarrow")
     table = {"label": LABELS, "x": list(RNG.random((60, 3))), "split": ["train"] * 50 + ["test"] * 10}

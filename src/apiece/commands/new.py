@@ -89,12 +89,12 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    if path.is_file() and path.suffix in TABLES:
+    if path.is_file() and path.suffix.lower() in TABLES:
         table = glance(path, Columns(target=target, client=client))
         found |= {"task": table.task, "input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
         client = client or (table.client and table.client.name)
-    elif path.is_file() and path.name.endswith(JSONL):
+    elif path.is_file() and path.name.lower().endswith(JSONL):
         lines, label, client = roles(path, target, client)
         said = [f"{path}: {lines:,} texts. {f'{label} is predicted' if label else 'The next word is predicted'}."]
         if client is not None:
@@ -102,7 +102,7 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
             said += [f"Each value of {client} is a client."]
         else:
             said += ["Clients are made by dividing the texts. If a field says whose a text is, give --client-column."]
-    elif path.is_file() and not path.name.endswith(READ):
+    elif path.is_file() and not path.name.lower().endswith(READ):
         how = "save it as a .csv, with commas between its columns, or as a .parquet, .npz or .jsonl"
         raise UserError(f"--data {data}: is not read: {how}.")
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}

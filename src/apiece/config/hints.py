@@ -264,7 +264,7 @@ def unscaled(experiment: Any) -> str:
     if not (largest.max() > LARGE or usual.max() > USUALLY):
         return ""
     column = int(usual.argmax())
-    table = data is not None and data.preparation is None and Path(str(experiment.config.data)).suffix in TABLES
+    table = data is not None and data.preparation is None and Path(str(experiment.config.data)).suffix.lower() in TABLES
     own = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
     return (
         f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "

@@ -256,6 +256,8 @@ def _unwritable(name: str, value: Any) -> str:
         return ""
     if not value and name in FILES:
         return f"{name} is empty: give a path, or leave it out"
+    if name in FILES and value.startswith("~"):
+        return f"{name}={shown(value)} begins with ~, which only a shell knows: write the whole path"
     if "\0" in value or not value.isascii() and value.encode(errors="replace").decode() != value:
         return f"{name}={shown(value)} has a character that no file can hold: give text without it"
     if name in FILES and any(len(os.fsencode(part)) > NAME for part in PurePath(value).parts):

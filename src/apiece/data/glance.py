@@ -153,7 +153,7 @@ def glance(path: Path, columns: Columns) -> Glance:
     for a target that is the same in all, for a client that has one row alone in all, and without pyarrow.
     """
     where = str(path)
-    names, found, place = (_of_parquet if path.suffix == ".parquet" else _of_csv)(path)
+    names, found, place = (_of_parquet if path.suffix.lower() == ".parquet" else _of_csv)(path)
     roles = chosen(where, names, columns, beside=(SPLIT,))
     if not found:
         raise UserError(f"{where}: the table has no row: give one for each sample.")

@@ -64,11 +64,11 @@ def table_of(path: Path, columns: Columns) -> Any:
     """A .parquet or .csv file as a frame of pandas. Owners and labels of a .csv are text where a number would not say
     how they are written. Raises UserError for a file that is no such table.
     """
-    text = [] if path.suffix == ".parquet" else _texts(path, columns)
+    text = [] if path.suffix.lower() == ".parquet" else _texts(path, columns)
     try:
         import pandas
 
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             return pandas.read_parquet(path)
         return pandas.read_csv(path, dtype=dict.fromkeys(text, object))
     except ImportError as error:

@@ -105,18 +105,18 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     path = Path(name)
     if os.path.isdir(path):  # unlike Path's own, it may be asked for a name that no file can have
         return from_folder(path, columns)
-    if os.path.isfile(path) and path.name.endswith(JSONL):
+    if os.path.isfile(path) and path.name.lower().endswith(JSONL):
         refuse_columns(name, Columns(resize=columns.resize, prepare=columns.prepare, fit=columns.fit))
         return from_jsonl(path, reading, "", *columns.text(name))
-    if os.path.isfile(path) and path.suffix in TABLES:
+    if os.path.isfile(path) and path.suffix.lower() in TABLES:
         return from_table(path, columns)
-    if os.path.isfile(path) and path.suffix == ".npz":
+    if os.path.isfile(path) and path.suffix.lower() == ".npz":
         refuse_columns(name, columns, images=True)
         return from_npz(path, resize=columns.resize)
     if os.path.isfile(path):
         what = f"files that end with {path.suffix}" if path.suffix else "files without an ending"
         raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
-    if path.name.endswith(READ) or len(path.parts) > 1:
+    if path.name.lower().endswith(READ) or len(path.parts) > 1:
         do = f"{meant(path)}give an .npz, .parquet, .csv or .jsonl file or a folder of images"
         raise UserError(f"{name}: no such file or folder; {do}.")
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")

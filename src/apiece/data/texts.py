@@ -141,7 +141,7 @@ def _whole(record: Any) -> bool:
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
         data = path.read_bytes()
-        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig").split("\n")
+        lines = (gzip.decompress(data) if path.suffix.lower() == ".gz" else data).decode("utf-8-sig").split("\n")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as text: {error}; save it as UTF-8.") from None
     records = []

@@ -46,7 +46,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     federated, dataset = experiment.federated, experiment.dataset
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
     name, dtype = federated.setup.task.name, federated.setup.initial.dtype
-    prepared = dataset is not None and dataset.preparation is not None and data.suffix not in TABLES
+    prepared = dataset is not None and dataset.preparation is not None and data.suffix.lower() not in TABLES
     as_table = "; a .csv or .parquet with the run's columns is prepared as its table was" if prepared else ""
 
     def part(which: str) -> tuple[Tensor, Tensor]:
@@ -76,7 +76,7 @@ def _refuse_kind(data: Path, endings: Sequence[str], folders: bool) -> None:
     """Raise UserError for what cannot hold a new client's samples, read as the run read its own."""
     if not data.exists():
         raise UserError(f"{data}: no such file; {meant(data)}give the new client's samples.")
-    if not data.name.endswith(tuple(endings)) and not (folders and data.is_dir()):
+    if not data.name.lower().endswith(tuple(endings)) and not (folders and data.is_dir()):
         also = ", or a folder of images with one folder per class" if folders else ""
         raise UserError(f"{data}: the samples of a client of this run are a file {', '.join(endings)}{also}.")
 
@@ -84,7 +84,7 @@ def _refuse_kind(data: Path, endings: Sequence[str], folders: bool) -> None:
 def _arrays(experiment: Experiment, data: Path) -> dict[str, Any]:
     """The arrays x_train, y_train, and x_test, y_test if any, of a client's file or folder of images."""
     dataset, columns = experiment.dataset, columns_of(experiment.config)
-    if data.suffix in TABLES:
+    if data.suffix.lower() in TABLES:
         return samples_of(data, columns, dataset.preparation if dataset is not None else None)
     if data.is_dir():
         return samples_in(data, columns.resize)
