@@ -238,6 +238,12 @@ def test_centralized_does_as_much_work_as_a_cohort(work):
 
 
 # --- modules of other kinds -------------------------------------------------------------------------------------------
+def hooked(register: str) -> nn.Module:
+    module = nn.Linear(20, 3)
+    getattr(module.weight, register)(lambda given: None)
+    return module
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("make", "said"),
@@ -246,6 +252,8 @@ def test_centralized_does_as_much_work_as_a_cohort(work):
         (lambda: torch.jit.script(nn.Linear(20, 3)), "give its nn.Module"),
         (lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(20, 3))), "torch.nn.utils.parametrizations"),
         (lambda: nn.Linear(20, 3, device="meta"), "on the device meta, where it has no numbers"),
+        (lambda: hooked("register_hook"), "'weight' has a hook on its gradient"),
+        (lambda: hooked("register_post_accumulate_grad_hook"), "'weight' has a hook on its gradient"),
         (lambda: prune.l1_unstructured(nn.Linear(20, 3), "weight", 0.5), "end pruning by torch.nn.utils.prune.remove"),
     ],
 )

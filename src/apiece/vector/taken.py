@@ -26,6 +26,11 @@ def refuse_module(module: nn.Module) -> None:
                 f"the model's parameter {name!r} is complex, and a model is a vector of real numbers: keep it as "
                 "torch.view_as_real(...) gives it, and call torch.view_as_complex in forward."
             )
+        if any(getattr(p, hooks, None) for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks")):
+            raise UserError(
+                f"the model's parameter {name!r} has a hook on its gradient, and clients compute at parameters of their "
+                "own, which have none: leave the hook out, and let a piece change the gradient (docs/adding-a-piece.md)."
+            )
     for name, part in parts_of(module):
         if isinstance(part, EMBEDDINGS) and part.max_norm is not None:
             raise UserError(
