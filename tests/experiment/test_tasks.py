@@ -209,6 +209,8 @@ def test_whole_numbers_that_hardly_repeat_are_what_is_said():
     assert "global_mae" in federate(seeded(column), (X, amounts), task="regression", **SMALL).metrics[-1]
     with pytest.raises(UserError, match="different whole numbers as labels of .* samples: say task='regression'"):
         federate("mlp(hidden=[4])", (X, amounts), **SMALL)
+    with pytest.raises(UserError, match="different whole numbers as labels of .* samples: say task='regression'"):
+        federate("mlp(hidden=[4])", (X, np.arange(len(X)) * 7), clients=5)  # a split by labels cannot part them
     short = SMALL | {"rounds": 1, "steps": 1, "split": "iid"}
     said = federate("mlp(hidden=[4])", (X, amounts), task="classification", **short)
     assert "global_accuracy" in said.metrics[-1]

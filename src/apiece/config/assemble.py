@@ -18,7 +18,7 @@ from apiece.algebra.server_optim import Descent
 from apiece.config.augmentation import augmentation, under_noise
 from apiece.config.checks import check_batches, check_outputs, scores_given
 from apiece.config.extremes import check_whole_numbers
-from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, task_named
+from apiece.config.goal import CLASSES, Goal, goal_of, outputs_of, refuse_amounts, task_named
 from apiece.config.located import counted
 from apiece.config.model import fitting_images, fitting_text, make_model, reading_of, refuse_own
 from apiece.config.names import built, one
@@ -140,6 +140,7 @@ def assemble(
         dataset = as_taken(as_task(read, config.task), module, loss)
         config = fitting_text(config, dataset, module)
         dataset = fitting_images(config, dataset, module)
+        refuse_amounts(config.task, dataset, loss, metric)
         split = split_of(config, dataset, splitter)
         measured = on_validation(dataset, split) if config.measure_on == "validation" else (dataset, split)
         clients = under_noise(config, *measured, dtype)

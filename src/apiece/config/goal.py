@@ -49,8 +49,6 @@ def task_named(config: Config, clients: Any, dataset: Dataset | None, loss: Any,
     """
     own, plain = loss is not None and nameless(metrics), loss is None and metrics is None
     if dataset is not None:
-        if config.task == tasks.AUTO and plain:
-            _refuse_amounts(dataset)
         return (
             tasks.OWN if own and config.task == tasks.AUTO and dataset.targets_train is not None else task_of(dataset)
         )
@@ -80,8 +78,12 @@ def task_named(config: Config, clients: Any, dataset: Dataset | None, loss: Any,
     return found
 
 
-def _refuse_amounts(dataset: Dataset) -> None:
-    """Raise UserError for labels that may be amounts: whole numbers that hardly repeat."""
+def refuse_amounts(task: str, dataset: Dataset, loss: Any, metrics: Any) -> None:
+    """Raise UserError for labels that may be amounts, whole numbers that hardly repeat, unless a task, a loss or
+    metrics are given. A split by labels would fail at them first.
+    """
+    if task != tasks.AUTO or loss is not None or metrics is not None:
+        return
     known, samples = dataset.known, len(dataset.y_train) + len(dataset.y_test)
     if dataset.targets_train is not None or known is None or known.dtype.kind not in "iu":
         return
