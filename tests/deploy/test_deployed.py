@@ -221,23 +221,33 @@ def test_a_server_that_dies_in_a_phase_goes_on_from_its_checkpoint(tmp_path):
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
 
 
-@pytest.mark.slow
-def test_a_node_joins_between_rounds(tmp_path):
-    config = replace(USUAL, algorithm="scaffold", rounds=3)
-    grid = dealt(config, tmp_path)
+def joining(config: Config, home: Path, nodes: int) -> tuple[list[int], str]:
+    """(how many answered in each round, the log) of a run that client-1 finds under way in its second round."""
+    grid = dealt(config, home, nodes)
     grid.away = {"client-1"}
 
     def heard(name: str, frame: bytes) -> bytes:
-        head, body = frames.unpack(frame)
-        if head["ask"] == "answer" and messages.unpack(body)[0].round == 1:
+        if round_of(frame) == 1:
             grid.away = set()
         return frame
 
     grid.heard = heard
-    folder = deployed(config, tmp_path, grid, Terms(2, 2, 60.0))
+    folder = deployed(config, home, grid, Terms(nodes - 1, nodes - 1, 60.0))
     answered = [json.loads(line)["answered"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert answered == [2, 2, 3]
-    assert "client-1 takes part from now on" in (tmp_path / "serve" / FOLDER / "deployed.log").read_text()
+    return answered, asked_log(home)
+
+
+@pytest.mark.slow
+def test_a_node_joins_between_rounds(tmp_path):
+    answered, log = joining(replace(USUAL, algorithm="scaffold", rounds=3), tmp_path, 3)
+    assert answered == [2, 2, 3] and "client-1 takes part from now on" in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["pefll", "pfedhn"])
+def test_no_node_joins_a_run_whose_server_would_have_another_size_with_it(algorithm, tmp_path):
+    answered, log = joining(replace(USUAL, algorithm=algorithm, rounds=3), tmp_path, 4)
+    assert answered == [3, 3, 3] and "client-1 cannot join: this algorithm's server has a size" in log
 
 
 @pytest.mark.slow
@@ -401,18 +411,25 @@ def test_a_run_that_failed_before_its_first_round_asks_the_nodes_anew_once_their
     assert request.ended() == "done"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fedper", "pefll"])
-def test_every_node_has_its_model_and_a_newcomer_gets_one(algorithm, tmp_path):
-    config = replace(USUAL, algorithm=algorithm)
-    grid, request = dealt(config, tmp_path), asked(config, tmp_path, Terms(2, 2, 60.0))
+def served(config: Config, home: Path, grid: Grid) -> str:
+    """The log of a run in whose training client-1 was away, once it asked for a model."""
+    request = asked(config, home, Terms(3, 3, 1.0))
     grid.away = {"client-1"}
     coordinate(request, grid)
     grid.away = set()
     request.newcomers.touch()
     coordinate(request, grid)
     assert request.ended() == "done" and not request.newcomers.exists()
-    assert "node 'client-1', which was not in training, has a model: accuracy 0." in request.log.read_text()
+    return request.log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fedper", "pefll"])
+def test_every_node_has_its_model_and_a_newcomer_gets_one(algorithm, tmp_path):
+    """The size of PeFLL's descriptors follows from the number of clients: it is another for four than for three."""
+    config = replace(USUAL, algorithm=algorithm)
+    grid = dealt(config, tmp_path, 4)
+    assert "node 'client-1', which was not in training, has a model: accuracy 0." in served(config, tmp_path, grid)
     (run,) = (grid.folders["client-0"] / "runs").iterdir()
     folders = [folder / "runs" / run.name for folder in grid.folders.values()]
     models = [safetensors.torch.load_file(folder / "model.safetensors") for folder in folders]
@@ -420,6 +437,31 @@ def test_every_node_has_its_model_and_a_newcomer_gets_one(algorithm, tmp_path):
     for model in models:
         whole.load_state_dict(model)
     assert any(not torch.equal(models[0][name], models[2][name]) for name in models[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm, what",
+    [("scaffold_p", "with the initial parameters for its own"), ("pfedhn", "of the mean descriptor")],
+)
+def test_a_newcomer_whose_model_nothing_trained_is_told_so(algorithm, what, tmp_path):
+    config = replace(USUAL, algorithm=algorithm)
+    assert f"has a model {what}, " in served(config, tmp_path, dealt(config, tmp_path, 4))
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_newcomer_that_falls_silent(tmp_path):
+    grid, asked_before = dealt(USUAL, tmp_path, 4), list[str]()
+
+    def heard(name: str, frame: bytes) -> bytes | None:
+        if name != "client-1" or frames.unpack(frame)[0]["ask"] != "answer":
+            return frame
+        asked_before.append(name)
+        assert len(asked_before) == 1, "it is asked again after the deadline"
+        return None
+
+    grid.heard = heard
+    assert "'client-1' did not answer in time." in served(USUAL, tmp_path, grid)
 
 
 def round_of(frame: bytes) -> int:

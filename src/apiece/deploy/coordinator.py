@@ -11,8 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from apiece.algebra.generators import Table
-from apiece.config.assemble import DTYPES, assemble, chosen_algorithm, cohort_size
+from apiece.config.assemble import DTYPES, Experiment, assemble, chosen_algorithm, cohort_size
 from apiece.config.settings import Config
 from apiece.data.catalog import OWN
 from apiece.data.tasks import AUTO
@@ -115,8 +114,10 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
         timed.append(Phases(nodes, names, request.name, text, *asked))
         return timed[-1]
 
-    everyone = federation(facts, connect, DTYPES[config.precision])
-    experiment = assemble(fitting(config, facts), clients=everyone)
+    def made(of: list[Facts]) -> Experiment:
+        return assemble(fitting(config, facts), clients=federation(of, connect, DTYPES[config.precision]))
+
+    experiment = made(facts)
     folder = Path(str(config.out))
     there = (folder / "run.toml").is_file()
     if not there and folder.is_dir():
@@ -136,15 +137,21 @@ def _run(request: Request, nodes: Nodes, turned_away: set[str]) -> None:
 
     def welcome(info: Any) -> None:
         if int(info["round"]) < config.rounds and (more := newcomers(nodes, facts, turned_away, request.say)):
-            if isinstance(experiment.federated.setup.broadcast, Table):
-                turned_away.update(each.name for each in more)
-                return request.say("this algorithm has a row for each node from the start: nobody joins later.")
+            if _size(experiment) != _size(made([*facts, *more])):
+                turned_away.update(who := [each.name for each in more])
+                why = "this algorithm's server has a size that follows from the number of nodes"
+                return request.say(f"{', '.join(who)} cannot join: {why}, and the run has begun.")
             raise Joined(more)
 
     result = watched(experiment, folder, welcome, False, there, [look])
     taken = {"floor": floor, "phases": [phase for phases in timed for phase in phases.taken]}
     files.atomic_write(request.path.with_suffix(".taken"), json.dumps(taken).encode())
     request.end(f"stopped after round {result.server.round}" if request.stop.exists() else "done")
+
+
+def _size(experiment: Experiment) -> int:
+    """How many numbers the server has; where it has a model of models, this may follow from the number of clients."""
+    return len(experiment.federated.start().params)
 
 
 def _clear_unbegun(folder: Path) -> None:

@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from apiece.algebra.generators import Table
 from apiece.config.assemble import DTYPES, assemble
 from apiece.config.model import of_text
 from apiece.config.settings import Config
 from apiece.deploy.facts import Facts, federation, united
 from apiece.deploy.phases import TELLING, Nodes, Phases, telling
 from apiece.deploy.request import Request
+from apiece.engine.predicting import remakes
+from apiece.engine.setup import Setup
 from apiece.errors import UserError
 from apiece.experiment import identity
 from apiece.experiment.run import trained
@@ -62,19 +65,33 @@ def personalized(request: Request, nodes: Nodes) -> None:
     if not new:
         return request.say("no node is there that was not in training and whose data fit.")
 
+    names = [each.name for each in [*facts, *new]]
+    quorum = 0  # who does not answer gets no model, and nobody waits for it
+
     def place(of: list[Facts]) -> Remote:
-        names = [each.name for each in of]
-        connect = lambda _, text: Phases(nodes, names, request.name, text, 1, terms.deadline, request.say)
+        connect = lambda _, text: Phases(nodes, names, request.name, text, quorum, terms.deadline, request.say)
         return federation(of, connect, DTYPES[config.precision])
 
     everyone = place([*facts, *new])
     config = fitting(config, facts)
     result = trained(assemble(config, clients=place(facts)), folder)
-    experiment: Any = replace(result.experiment, federation=everyone, training=everyone)
+    experiment: Any = replace(result.experiment, training=everyone)  # the run's text is that of its own clients
     digest = identity.digest(experiment.config, folder)
     clients = RemoteClients(experiment, folder, digest, Wired(1))
     measure = RemoteEvaluation(experiment.federated, everyone, clients, Panel(1))
     lr = result.experiment.plan(max(result.server.round - 1, 0)).lr
-    for client, values in measure.of(result.server, lr, list(range(len(facts), len(facts) + len(new)))).items():
-        told = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-        request.say(f"node {everyone.names[client]!r}, which was not in training, has a model: {told}.")
+    way = _way(experiment.federated.setup)
+    for client, values in measure.of(result.server, lr, list(range(len(facts), len(names)))).items():
+        told = ", ".join(f"{name} {value:.4g}" for name, value in values.items()) or "not measured"
+        request.say(f"node {names[client]!r}, which was not in training, has a model{way}: {told}.")
+
+
+def _way(setup: Setup) -> str:
+    """In what the model of a new node is another than `apiece personalize` would make, in a clause; "" if in nothing:
+    what pieces make of the node's data is made there, and nothing else takes a step or asks the server again.
+    """
+    if isinstance(setup.broadcast, Table):
+        return " of the mean descriptor, as it learned none of its own"
+    if setup.periods.personal and not any(remakes(piece, newcomer=True) for piece in setup.pieces):
+        return " with the initial parameters for its own, which nothing trained"
+    return ""
