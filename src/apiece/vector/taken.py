@@ -28,8 +28,8 @@ def refuse_module(module: nn.Module) -> None:
             )
         if any(getattr(p, hooks, None) for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks")):
             raise UserError(
-                f"the model's parameter {name!r} has a hook on its gradient, and clients compute at parameters of their "
-                "own, which have none: leave the hook out, and let a piece change the gradient (docs/adding-a-piece.md)."
+                f"the model's parameter {name!r} has a hook on its gradient, and clients compute at parameters of "
+                "their own, which have none: leave it out, and let a piece change gradients (docs/adding-a-piece.md)."
             )
     for name, part in parts_of(module):
         if isinstance(part, EMBEDDINGS) and part.max_norm is not None:
