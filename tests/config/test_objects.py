@@ -133,8 +133,10 @@ def test_places_are_among_those_that_may_take_part():
 
 ODD = count(0)
 WRONG = {
+    "torch's": ({"optimizer": torch.optim.Adam}, "torch's Adam, which holds the parameters of one model"),
     "a class": ({"optimizer": apiece.Sgd}, "optimizer is the class Sgd: give an instance"),
-    "of torch": ({"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)}, "no optimizer on vectors"),
+    "of torch": ({"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)}, "torch's SGD, which holds"),
+    "no optimizer": ({"server": "momentum(0.5)".split}, "server is .* no optimizer on vectors"),
     "no function": ({"schedule": [0.1, 0.2]}, "schedule is .* a function of the round"),
     "a short list": ({"steps": [1, 2]}, "steps has 2 numbers, for 4 clients"),
     "a client left out": ({"steps": {"client-0": 1}}, "no number for client 'client-1'"),

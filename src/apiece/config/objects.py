@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
+import torch
+
 from apiece.algebra.optim import Optimizer
 from apiece.algebra.server_optim import Descent
 from apiece.config.assemble import Experiment
@@ -140,6 +142,11 @@ def sampled(sampling: Sampling, experiment: Experiment) -> dict[str, Any]:
 # --- what an object has to be ---------------------------------------------------------------------------------------
 def _optimizer(side: str, like: str) -> Callable[[Any], Optimizer]:
     def read(thing: Any) -> Optimizer:
+        if name := _of_torch(thing):
+            raise UserError(
+                f"{side} is torch's {name}, which holds the parameters of one model, and each client trains "
+                f"its own: give {like}, or text (`apiece run --help` has the names)."
+            )
         refuse_class(side, thing)
         if not (callable(getattr(thing, "init", None)) and callable(getattr(thing, "step", None))):
             raise UserError(
@@ -149,6 +156,12 @@ def _optimizer(side: str, like: str) -> Callable[[Any], Optimizer]:
         return thing
 
     return read
+
+
+def _of_torch(thing: Any) -> str:
+    """The name of one of torch's optimizers, or of a class of them; "" for all else."""
+    kind = thing if isinstance(thing, type) else type(thing)
+    return kind.__name__ if issubclass(kind, torch.optim.Optimizer) else ""
 
 
 def _function(name: str, of: str) -> Callable[[Any], Any]:

@@ -273,8 +273,8 @@ def _unwritable(name: str, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written, cut if it is long."""
+    """A value as it is written, on one line, cut if it is long."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
-    text = repr(value)
+    text = repr(value).replace("\n", " ")
     return text if len(text) <= 80 else f"{text[:76]}..."
