@@ -76,7 +76,10 @@ def test_a_round_whose_value_is_no_number_is_shown_as_any_other(state, capsys):
     log.write_text('{"round": 1, "cohort": 3, "answered": 2, "global_loss": null}\n')
     request.end("done")
     follow(request, quiet=False)
-    assert capsys.readouterr().out.startswith("round 1: 2 of 3 answered, global_loss nan\nrun 'first': done")
+    assert capsys.readouterr().out == "round 1: 2 of 3 answered, global_loss nan\nrun 'first': done.\n"
+    (state / "first" / "report.html").touch()
+    follow(request, quiet=True)
+    assert capsys.readouterr().out == f"run 'first': done; see {state / 'first' / 'report.html'}.\n"
     log.write_text('{"rou\n{"round": 2}\n')
     assert f"run first: {log}, line 1, is not a round's metrics" in told(state, capsys)
 

@@ -94,7 +94,8 @@ def follow(request: Request, quiet: bool) -> None:
         time.sleep(LOOK)
     if ended.startswith("failed: "):
         raise UserError(ended.removeprefix("failed: "))
-    print(f"run {request.name!r}: {ended}; see {folder / 'report.html'}.")
+    page = folder / "report.html"  # a run that was stopped before its first round has none
+    print(f"run {request.name!r}: {ended}" + (f"; see {page}." if page.is_file() else "."))
 
 
 def _show(folder: Path, shown: int, quiet: bool) -> int:
