@@ -112,7 +112,7 @@ class RunNodes:
 
     state: State = STATE
     nodes: int = 2
-    """How many nodes take part; the run begins once so many are there."""
+    """The run begins once so many nodes are there. All that are there take part, and others join between rounds."""
     quorum: int = 1
     """How many answers each phase needs; with fewer it is tried again, and nothing counts."""
     deadline: float = 300.0
