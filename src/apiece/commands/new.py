@@ -77,7 +77,7 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """
     from apiece.data.columns import Columns
     from apiece.data.glance import glance
-    from apiece.data.sources import JSONL, READ, TABLES
+    from apiece.data.sources import JSONL, READ, is_table
     from apiece.data.texts import roles
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
@@ -89,7 +89,7 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    if path.is_file() and path.suffix.lower() in TABLES:
+    if path.is_file() and is_table(path):
         table = glance(path, Columns(target=target, client=client))
         found |= {"task": table.task, "input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()

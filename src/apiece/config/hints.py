@@ -17,7 +17,7 @@ from apiece.data.columns import LEAVE, ODD, like_free_text, no_numbers
 from apiece.data.federation import Federation
 from apiece.data.preparing import told
 from apiece.data.sound import texts
-from apiece.data.sources import TABLES
+from apiece.data.sources import is_table
 from apiece.data.tasks import AUTO, REAL
 from apiece.vector.metrics import BUILT_IN, USUAL
 from apiece.vector.task import Task, scores
@@ -264,7 +264,7 @@ def unscaled(experiment: Any) -> str:
     if not (largest.max() > LARGE or usual.max() > USUALLY):
         return ""
     column = int(usual.argmax())
-    table = data is not None and data.preparation is None and Path(str(experiment.config.data)).suffix.lower() in TABLES
+    table = data is not None and data.preparation is None and is_table(Path(str(experiment.config.data)))
     own = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
     return (
         f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "

@@ -25,6 +25,11 @@ JSONL, TABLES = (".jsonl", ".jsonl.gz"), (".csv", ".parquet")
 READ = (".npz", *TABLES, *JSONL)  # how the names of all files end that are read
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file's ending is that of a table, in small letters or capitals."""
+    return path.suffix.lower() in TABLES
+
+
 def load(name: str, data_dir: str | Path | None = None, reading: Any = None, columns: Columns = EVERYTHING) -> Dataset:
     """A named data set of `apiece.data.catalog`, or the path of an .npz, .parquet, .csv or .jsonl file or an image
     folder.
@@ -108,7 +113,7 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     if os.path.isfile(path) and path.name.lower().endswith(JSONL):
         refuse_columns(name, Columns(resize=columns.resize, prepare=columns.prepare, fit=columns.fit))
         return from_jsonl(path, reading, "", *columns.text(name))
-    if os.path.isfile(path) and path.suffix.lower() in TABLES:
+    if os.path.isfile(path) and is_table(path):
         return from_table(path, columns)
     if os.path.isfile(path) and path.suffix.lower() == ".npz":
         refuse_columns(name, columns, images=True)

@@ -19,7 +19,7 @@ from apiece.data.arrays import Dataset, numbered
 from apiece.data.federation import Federation, federation, tensors
 from apiece.data.frames import samples_of
 from apiece.data.images import resized, samples_in
-from apiece.data.sources import JSONL, TABLES
+from apiece.data.sources import JSONL, TABLES, is_table
 from apiece.data.split import Split
 from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
 from apiece.data.texts import from_jsonl
@@ -46,7 +46,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     federated, dataset = experiment.federated, experiment.dataset
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
     name, dtype = federated.setup.task.name, federated.setup.initial.dtype
-    prepared = dataset is not None and dataset.preparation is not None and data.suffix.lower() not in TABLES
+    prepared = dataset is not None and dataset.preparation is not None and not is_table(data)
     as_table = "; a .csv or .parquet with the run's columns is prepared as its table was" if prepared else ""
 
     def part(which: str) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ def _refuse_kind(data: Path, endings: Sequence[str], folders: bool) -> None:
 def _arrays(experiment: Experiment, data: Path) -> dict[str, Any]:
     """The arrays x_train, y_train, and x_test, y_test if any, of a client's file or folder of images."""
     dataset, columns = experiment.dataset, columns_of(experiment.config)
-    if data.suffix.lower() in TABLES:
+    if is_table(data):
         return samples_of(data, columns, dataset.preparation if dataset is not None else None)
     if data.is_dir():
         return samples_in(data, columns.resize)

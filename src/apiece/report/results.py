@@ -14,6 +14,7 @@ from typing import Any
 from apiece.errors import UserError, meant
 from apiece.report.metrics import capital, from_toml, refuse_target
 from apiece.report.records import SEED_KEYS, Run, Runs, measured
+from apiece.report.text import order_of
 from apiece.storage import log
 from apiece.storage.checkpoint_files import done
 from apiece.system.files import read_toml
@@ -153,13 +154,7 @@ def _walk(folder: Path, depth: int) -> list[Path]:
     if (folder / "run.toml").is_file() and (started.is_file() or done(folder)):
         return [folder] if done(folder) or started.stat().st_size else []
     below = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")] if depth else []
-    return [run for child in sorted(below, key=lambda path: by_number(path.name)) for run in _walk(child, depth - 1)]
-
-
-def by_number(name: str) -> tuple[str, int]:
-    """By this, names are sorted by the number at their end: seed-2 stands before seed-10."""
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0)
+    return [run for child in sorted(below, key=lambda path: order_of(path.name)) for run in _walk(child, depth - 1)]
 
 
 def _read_metrics(path: Path, lost: str) -> list[dict[str, Any]]:

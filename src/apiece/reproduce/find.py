@@ -6,14 +6,14 @@ from importlib import import_module
 from pathlib import Path
 
 from apiece.errors import UserError, nearest
-from apiece.report.results import by_number
+from apiece.report.text import order_of
 from apiece.reproduce.card import Card
 
 
 def names() -> list[str]:
     """All names, paper by paper."""
     found = (Path(__file__).parents[1] / "papers").glob("*/[a-z]*.py")
-    return sorted((f"{path.parent.name}-{path.stem}" for path in found), key=by_number)
+    return sorted((f"{path.parent.name}-{path.stem}" for path in found), key=order_of)
 
 
 def card(name: str) -> Card:
