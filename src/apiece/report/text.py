@@ -15,7 +15,7 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def order_of(name: str) -> tuple[str, int]:
-    """By this, names are sorted by the number at their end: seed-2 stands before seed-10."""
+    """The key by which names that end with numbers are sorted: seed-2 stands before seed-10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0)
 
