@@ -213,6 +213,17 @@ def test_numbers_that_are_not_near_one_are_named_with_what_mends_them(tmp_path, 
     assert "learn nothing" not in said(capsys, data=(x / 20, y), clients=3)[1]
 
 
+def test_levels_of_images_that_are_no_whole_numbers_of_8_bits_are_named(capsys):
+    levels, y = np.random.default_rng(0).integers(0, 256, (60, 16, 16)), np.arange(60) % 3
+    images = SMALL | {"model": "cnn", "clients": 3, "lr": 0.0}
+    told = said(capsys, **images, data=(levels.astype(np.float32), y))[1]
+    assert "the inputs have numbers as large as 255, on which" in told and "as in (x - 1" in told
+    deep = (257 * levels).astype(np.uint16)[:, None]
+    assert "the inputs have numbers as large as 6.55e+04, on which" in said(capsys, **images, data=(deep, y))[1]
+    for small in (levels.astype(np.uint8), levels / 255):
+        assert "learn nothing" not in said(capsys, **images, data=(small, y))[1]
+
+
 def test_ready_clients_have_no_data_set_to_be_told():
     x, y = torch.randn(60, 4), torch.arange(60) % 3
     rows = [torch.arange(0, 30), torch.arange(30, 60)]

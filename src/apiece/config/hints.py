@@ -255,18 +255,29 @@ def large_targets(task: Task, clients: Any) -> str:
 
 
 def unscaled(experiment: Any) -> str:
-    """A warning about features [n, d] so large that training may diverge, or learn nothing; "" if there are none."""
+    """A warning about inputs [n, ...] so large that training may diverge, or learn nothing; "" if there are none."""
     clients, data = experiment.federation, experiment.dataset
     x = clients.pool[0] if isinstance(clients, Federation) and isinstance(clients.pool, tuple) else None
-    if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point() or not x.numel():
+    if not isinstance(x, torch.Tensor) or x.dim() < 2 or not x.is_floating_point() or not x.numel():
         return ""
-    largest, usual = x.abs().amax(dim=0), x.square().mean(dim=0).sqrt()
+    if data is not None and data.mean is not None:  # pixels that were scaled here
+        return ""
+    columns = x if x.dim() == 2 else x.reshape(-1, 1)  # of images and sequences, all numbers are of one kind
+    least, most = columns.aminmax(dim=0)
+    largest, usual = torch.maximum(-least, most), torch.linalg.vector_norm(columns, dim=0) / len(columns) ** 0.5
     if not (largest.max() > LARGE or usual.max() > USUALLY):
         return ""
     column = int(usual.argmax())
     table = data is not None and data.preparation is None and is_table(Path(str(experiment.config.data)))
-    own = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
+    if table:
+        mend = "--prepare onehot standardizes them"
+    elif x.dim() == 2:
+        mend = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
+    else:
+        mend = f"scale them in the data, as in (x - {float(x.mean()):.4g}) / {float(x.std()):.4g}"
+    what = "features" if x.dim() == 2 else "inputs"
+    where = f" (column {column + 1} of {x.shape[1]})" if x.dim() == 2 else ""
     return (
-        f"the features have numbers as large as {float(largest[column]):.3g} (column {column + 1} of {x.shape[1]}), on "
-        f"which training may diverge, or learn nothing: {'--prepare onehot standardizes them' if table else own}."
+        f"the {what} have numbers as large as {float(largest[column]):.3g}{where}, on which training may diverge, or "
+        f"learn nothing: {mend}."
     )
