@@ -103,6 +103,8 @@ def _draw(axes: Axes, panel: Panel, lines: list[tuple[Series, Curve]]) -> list[A
         line(axes, curve, look, panel.log)
     if panel.log:
         scales(axes, [curve for _, curve in lines], log=True)
+    if panel.x == "round":  # of which there is no half, however few they are
+        axes.locator_params(axis="x", integer=True)
     axes.set(title=panel.title, xlabel=panel.x, ylabel=textwrap.fill(panel.y, 36))
     keys = [axes.plot([], [], color=look.color, label=look.label)[0] for look, _ in lines]
     for key, (look, _) in zip(keys, lines, strict=True):
