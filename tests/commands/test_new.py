@@ -58,6 +58,23 @@ def test_a_study_of_own_data_has_their_columns_and_clients(here: Path, monkeypat
     assert "client_column='site'" in json.loads(Path("study.ipynb").read_text())["cells"][-1]["source"][-2]
 
 
+def test_clients_that_the_data_name_by_themselves_are_those_of_the_study(here: Path):
+    """A column `client`, and the files of a folder of tables, need not be named; the study names them."""
+    rows = [f"{i % 7},{i % 3}" for i in range(20)]
+    (here / "own").mkdir()
+    for name in ("north", "south", "west"):
+        (here / "own" / f"{name}.csv").write_text("\n".join(["age,ill", *rows]))
+    (here / "own.csv").write_text("\n".join(["age,ill,client", *(f"{row},{i // 5}" for i, row in enumerate(rows))]))
+    for data, count in (("own", 3), ("own.csv", 4)):
+        study = f"of-{count}"
+        assert cli("new", study, "--data", data, "--target-column", "ill").code == 0
+        given = tomllib.loads((here / study / "study.toml").read_text())
+        assert given["client_column"] == "client" and "split" not in given
+        known = ["--config", f"{study}/study.toml", "--rounds", "1", "--steps", "1", "--seeds", "0"]
+        ended = cli("run", *known, "--out", f"runs/{study}")
+        assert ended.code == 0 and f"{count} clients by the split natural" in ended.err
+
+
 def table(rows: int = 60) -> str:
     """A table with a number for each row, a word among numbers, a free text, a date, a gap, one class spelled twice."""
     lines = ["number,age,said,day,smoker,ill,site,empty"]

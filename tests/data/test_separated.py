@@ -13,6 +13,7 @@ import pytest
 from apiece.data.columns import Columns
 from apiece.data.frames import from_table
 from apiece.data.glance import glance
+from apiece.data.separated import is_table
 from apiece.errors import UserError
 
 ROWS = "".join(f"{i % 5}.5,{i % 7},{'abc'[i % 3]}\n" for i in range(30))
@@ -129,3 +130,85 @@ def test_what_is_unusual_is_read_as_it_is(text, first, tmp_path: Path):
     plain, found = from_table(tmp_path / "plain.csv"), from_table(tmp_path / "own.csv", read)
     assert np.array_equal(plain.x_train, found.x_train) and np.array_equal(plain.y_test, found.y_test)
     assert glance(tmp_path / "own.csv", read).rows == 30
+
+
+def folder_of(path: Path, **texts: str) -> Path:
+    """A folder of tables, one a text."""
+    path.mkdir()
+    for name, text in texts.items():
+        (path / f"{name}.csv").write_text(text)
+    return path
+
+
+def test_a_folder_of_tables_is_one_table_whose_files_are_its_clients(tmp_path: Path):
+    other = "label,z,x\n" + "".join(f"{'abc'[i % 3]},{i % 4},{i}.5\n" for i in range(10))
+    path = folder_of(tmp_path / "own", north="x,z,label\n" + ROWS, south=other)
+    (path / "README.txt").write_text("of two hospitals")
+    (path / "_SUCCESS").write_text("")
+    pandas.read_csv(path / "south.csv").to_parquet(path / "west.parquet")
+    found = from_table(path)
+    assert found.natural_train is not None and found.natural_test is not None
+    owners = [*found.natural_train, *found.natural_test]
+    assert {name: owners.count(name) for name in owners} == {"north": 30, "south": 10, "west": 10}
+    south = found.x_train[found.natural_train == "south"]
+    assert (south[:, 0] % 1 == 0.5).all() and south[:, 1].max() == 3  # by name, whatever their order in the file
+    look = glance(path, Columns())
+    assert look.rows == 50 and look.client is not None and look.client.values == {"north", "south", "west"}
+    assert "Each value of client is a client: north, south, west." in look.told()
+
+
+def test_in_a_folder_of_tables_a_column_may_name_the_clients(tmp_path: Path):
+    rows = "".join(f"{row},{('one', 'two')[i % 2]}\n" for i, row in enumerate(ROWS.splitlines()))
+    path = folder_of(tmp_path / "own", part_0="x,z,label,site\n" + rows, part_1="x,z,label,site\n" + rows)
+    found, look = from_table(path, Columns(client="site")), glance(path, Columns(client="site"))
+    assert found.natural_train is not None and {*found.natural_train} == {"one", "two"}
+    assert found.columns == ("x", "z")
+    assert look.client is not None and look.client.values == {"one", "two"}
+    parts = from_table(path, Columns(client="client", input=("x",))).natural_train
+    assert parts is not None and {*parts} == {"part_0", "part_1"}
+
+
+def test_files_train_and_test_of_a_folder_are_its_parts(tmp_path: Path):
+    text = "x,z,label\n" + ROWS
+    path = folder_of(tmp_path / "own", train=text, test="\n".join(text.split("\n")[:7]))
+    found = from_table(path)
+    assert (len(found.x_train), len(found.x_test), found.natural_train) == (30, 6, None)
+    assert glance(path, Columns()).client is None
+
+
+def test_codes_in_one_file_of_a_folder_are_text_in_all(tmp_path: Path):
+    texts = {"north": "x,label\n" + "1,01\n2,2\n" * 5, "south": "x,label\n" + "1,1\n2,2\n" * 5}
+    found = from_table(folder_of(tmp_path / "own", **texts))
+    assert found.known is not None and found.known.tolist() == ["01", "1", "2"]
+
+
+PLAIN = "x,z,label\n" + ROWS
+UNLIKE = {
+    "other columns": ({"north": PLAIN, "south": PLAIN.replace("z", "y", 1)}, "of which only one has 'y': make them"),
+    "a part more": ({"train": PLAIN, "test": PLAIN, "val": PLAIN}, "test.csv, train.csv, val.csv seem to be parts"),
+    "parts by other words": ({"Train": PLAIN, "Test": PLAIN}, "Test.csv, Train.csv seem to be parts of the data"),
+    "an empty file": ({"north": PLAIN, "south": ""}, "south.csv: the file is empty"),
+    "a gap": ({"north": PLAIN, "south": PLAIN.replace(",a", ",", 1)}, "missing"),
+}
+
+
+@pytest.mark.parametrize("texts, said", UNLIKE.values(), ids=UNLIKE)
+def test_what_cannot_be_one_table_is_refused_at_the_first_look_and_by_the_run(texts, said, tmp_path: Path):
+    path = folder_of(tmp_path / "own", **texts)
+    for look in (from_table, glance):
+        with pytest.raises(UserError, match=re.escape(said)):
+            look(path, Columns())
+
+
+def test_of_two_files_with_one_name_in_a_folder_one_is_to_go(tmp_path: Path):
+    path = folder_of(tmp_path / "own", north=PLAIN)
+    pandas.read_csv(path / "north.csv").to_parquet(path / "north.parquet")
+    for look in (from_table, glance):
+        with pytest.raises(UserError, match="two files are named 'north': leave one of them out"):
+            look(path, Columns())
+
+
+def test_a_table_beside_folders_is_no_data(tmp_path: Path):
+    path = folder_of(tmp_path / "own", labels=PLAIN)
+    (path / "cats").mkdir()
+    assert not is_table(path) and is_table(path / "labels.csv") and not is_table(tmp_path / ("long" * 100))

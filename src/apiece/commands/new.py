@@ -77,7 +77,8 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """
     from apiece.data.columns import Columns
     from apiece.data.glance import glance
-    from apiece.data.sources import JSONL, READ, is_table
+    from apiece.data.separated import is_table
+    from apiece.data.sources import JSONL, READ
     from apiece.data.texts import roles
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
@@ -89,11 +90,12 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    if path.is_file() and is_table(path):
+    if path.exists() and is_table(path):
         table = glance(path, Columns(target=target, client=client))
         found |= {"task": table.task, "input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
-        client = client or (table.client and table.client.name)
+        if table.client is not None:
+            found["client_column"] = client = table.client.name
     elif path.is_file() and path.name.lower().endswith(JSONL):
         lines, label, client = roles(path, target, client)
         said = [f"{path}: {lines:,} texts. {f'{label} is predicted' if label else 'The next word is predicted'}."]

@@ -16,8 +16,8 @@ from apiece.data.catalog import OWN, SOURCES
 from apiece.data.columns import LEAVE, ODD, like_free_text, no_numbers
 from apiece.data.federation import Federation
 from apiece.data.preparing import told
+from apiece.data.separated import is_table
 from apiece.data.sound import texts
-from apiece.data.sources import is_table
 from apiece.data.tasks import AUTO, REAL
 from apiece.vector.metrics import BUILT_IN, USUAL
 from apiece.vector.task import Task, scores

@@ -53,7 +53,7 @@ class Config:
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
     data: str = "digits"
     """A named data set (`apiece data` lists them), or the path of an .npz, .parquet, .csv, .jsonl or folder of
-    images.
+    images or of tables.
     """
     task: TaskName = "auto"
     """What is learned, which decides the usual loss and metrics; auto reads it off the targets."""

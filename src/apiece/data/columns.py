@@ -14,6 +14,7 @@ from apiece.errors import UserError, nearest
 TARGETS = ("label", "fine_label", "labels", "target", "targets", "y")  # usual names, the most usual first
 CLIENTS = ("client", "client_id", "writer_id", "user_id", "user")
 PREPARATION = "preparation.json"  # a run's own copy of how its table became numbers
+PARTS = ("train", "training", "test", "testing", "val", "valid", "validation")  # what people call parts of data
 SPLIT, WORDS = "split", ("train", "test")  # the column that says which rows are for testing, and its words
 MOST = 1000  # categories of one column that may become as many columns
 ODD = 0.1  # the share of words among a column's different values up to which it was meant to be of numbers

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apiece.data.columns import ODD, SPLIT, Columns, chosen, coded, incomplete, like_free_text, refuse_words
-from apiece.data.separated import rows_of
+from apiece.data.separated import files_of, marked_by, refuse_unlike, rows_of
 from apiece.data.tasks import whole_amounts
 from apiece.errors import UserError, with_extra
 
@@ -138,22 +138,20 @@ class Glance(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The cells of a table as text, a gap as "": the columns' names, and each row with its place, which is a line of
-    the file or the number of the row.
-    """
+    """The cells of a table as text, a gap as "": the columns' names, and each row with its place, in words."""
 
     names: list[str]
-    found: Sequence[tuple[int, Sequence[str]]]
-    place: str
+    found: Sequence[tuple[str, Sequence[str]]]
 
 
 def glance(path: Path, columns: Columns) -> Glance:
-    """Look at a .csv or .parquet file. Raises UserError for a file that is no such table or no UTF-8, for a table
-    without rows, for columns that are not there or have two roles, for a target or a client that is missing in a row,
-    for a target that is the same in all, for a client that has one row alone in all, and without pyarrow.
+    """Look at a .csv or .parquet file, or a folder of such. Raises UserError for a file that is no such table or no
+    UTF-8, for a table without rows, for columns that are not there or have two roles, for a target or a client that is
+    missing in a row, for a target that is the same in all, for a client that has one row alone in all, and without
+    pyarrow.
     """
     where = str(path)
-    names, found, place = (_of_parquet if path.suffix.lower() == ".parquet" else _of_csv)(path)
+    names, found = _rows(path, columns)
     roles = chosen(where, names, columns, beside=(SPLIT,))
     if not found:
         raise UserError(f"{where}: the table has no row: give one for each sample.")
@@ -164,7 +162,7 @@ def glance(path: Path, columns: Columns) -> Glance:
     target, client = columns_of[roles.target], None if roles.client is None else columns_of[roles.client]
     for what, column in (("is predicted", target), ("names the client", client)):
         if column is not None and column.gaps:
-            first = f"{place} {found[column.first][0]} of the file"
+            first = found[column.first][0]
             cell = cells[column.name][column.first]
             raise incomplete(where, f"{column.name}, which {what}", column.gaps, len(found), first, cell)
     if len(target.values) == 1:
@@ -187,9 +185,26 @@ def glance(path: Path, columns: Columns) -> Glance:
     return Glance(where, len(found), target, client, inputs, left, telling, nines)
 
 
+def _rows(path: Path, columns: Columns) -> Rows:
+    """The rows of a table, in the order of its files; those of a folder have the names of the files as `table_of`."""
+    files = files_of(path)
+    tables = [(_of_parquet if file.suffix.lower() == ".parquet" else _of_csv)(file) for file in files]
+    if not path.is_dir():
+        return tables[0]
+    refuse_unlike(path, [table.names for table in tables])
+    names, found = tables[0].names, list[tuple[str, Sequence[str]]]()
+    added = marked_by(path, names, columns)
+    for file, table in zip(files, tables, strict=True):
+        places = [table.names.index(name) for name in names]
+        for where, row in table.found:
+            own = [row[place] if place < len(row) else "" for place in places]
+            found.append((where, own if added is None else [*own, file.stem]))
+    return Rows(names if added is None else [*names, added], found[:ROWS])
+
+
 def _of_csv(path: Path) -> Rows:
     (_, names), *found = islice(rows_of(path), 1 + ROWS)
-    return Rows(names, found, "line")
+    return Rows(names, [(f"line {number} of {path.name}", row) for number, row in found])
 
 
 def _of_parquet(path: Path) -> Rows:
@@ -206,7 +221,7 @@ def _of_parquet(path: Path) -> Rows:
         raise UserError(f"{path}: is no .parquet table: {str(error).splitlines()[0]}.") from None
     cells = [some.column(name).to_pylist() if some is not None else [] for name in names]
     rows = ([_text(cell) for cell in row] for row in zip(*cells, strict=True))
-    return Rows(names, list(enumerate(rows, 1)), "row")
+    return Rows(names, [(f"row {number} of {path.name}", row) for number, row in enumerate(rows, 1)])
 
 
 def _text(cell: object) -> str:

@@ -11,12 +11,11 @@ import numpy as np
 
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays
-from apiece.data.columns import EVERYTHING, Columns, refuse_columns
+from apiece.data.columns import EVERYTHING, PARTS, Columns, refuse_columns
 from apiece.errors import UserError, said, with_extra
 
 AS_THEY_ARE = ("L", "RGB")  # modes of Pillow that files keep; all others become colored
 ALIKE = (*AS_THEY_ARE, "1", "RGBA")  # those that images of a dataset keep where all have the same
-PARTS = ("train", "training", "test", "testing", "val", "valid", "validation")  # what people call parts of data
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")  # levels that a conversion would cut off at 255
 
 

@@ -18,21 +18,17 @@ from apiece.data.columns import EVERYTHING, Columns, refuse_columns
 from apiece.data.frames import from_table
 from apiece.data.hub import from_huggingface
 from apiece.data.images import from_folder, resized
+from apiece.data.separated import TABLES, is_table
 from apiece.data.texts import from_jsonl
 from apiece.errors import UserError, meant, nearest
 
-JSONL, TABLES = (".jsonl", ".jsonl.gz"), (".csv", ".parquet")
+JSONL = (".jsonl", ".jsonl.gz")
 READ = (".npz", *TABLES, *JSONL)  # how the names of all files end that are read
 
 
-def is_table(path: Path) -> bool:
-    """Whether a file's ending is that of a table, in small letters or capitals."""
-    return path.suffix.lower() in TABLES
-
-
 def load(name: str, data_dir: str | Path | None = None, reading: Any = None, columns: Columns = EVERYTHING) -> Dataset:
-    """A named data set of `apiece.data.catalog`, or the path of an .npz, .parquet, .csv or .jsonl file or an image
-    folder.
+    """A named data set of `apiece.data.catalog`, or the path of an .npz, .parquet, .csv or .jsonl file or a folder
+    of images or of tables.
 
     A name is looked for as NAME.npz (text: NAME.jsonl) in `data_dir`, then in the folder that APIECE_DATA names, then
     with the `datasets` package; a UserError says which file to put where. `reading` says how text becomes tokens, and
@@ -108,8 +104,8 @@ def _digits(source: Source, columns: Columns) -> Dataset:
 
 def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     path = Path(name)
-    if os.path.isdir(path):  # unlike Path's own, it may be asked for a name that no file can have
-        return from_folder(path, columns)
+    if os.path.isdir(path):
+        return from_table(path, columns) if is_table(path) else from_folder(path, columns)
     if os.path.isfile(path) and path.name.lower().endswith(JSONL):
         refuse_columns(name, Columns(resize=columns.resize, prepare=columns.prepare, fit=columns.fit))
         return from_jsonl(path, reading, "", *columns.text(name))
@@ -122,7 +118,7 @@ def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
         what = f"files that end with {path.suffix}" if path.suffix else "files without an ending"
         raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
     if path.name.lower().endswith(READ) or len(path.parts) > 1:
-        do = f"{meant(path)}give an .npz, .parquet, .csv or .jsonl file or a folder of images"
+        do = f"{meant(path)}give an .npz, .parquet, .csv or .jsonl file or a folder of images or tables"
         raise UserError(f"{name}: no such file or folder; {do}.")
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
 

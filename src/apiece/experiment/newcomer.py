@@ -19,7 +19,8 @@ from apiece.data.arrays import Dataset, numbered
 from apiece.data.federation import Federation, federation, tensors
 from apiece.data.frames import samples_of
 from apiece.data.images import resized, samples_in
-from apiece.data.sources import JSONL, TABLES, is_table
+from apiece.data.separated import TABLES, is_table
+from apiece.data.sources import JSONL
 from apiece.data.split import Split
 from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
 from apiece.data.texts import from_jsonl
