@@ -26,6 +26,8 @@ from apiece.deploy.node import Node, Settings
 from apiece.deploy.request import FOLDER, Request, Terms
 from apiece.engine import messages
 from apiece.engine.messages import Header
+from apiece.errors import UserError
+from apiece.experiment import folders
 from apiece.experiment.launch import run_config
 from apiece.storage.checkpoint_files import path_of
 
@@ -268,6 +270,41 @@ def test_a_run_is_stopped_and_goes_on(tmp_path):
     assert request.ended() == "done" and following.go_on(request).startswith("run 'deployed' is done")
     wired(config, tmp_path)
     assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm", ["scaffold_p", "fedals(alpha=2) + fedinit(beta=0.1)", "pefll", "fedcog(wait=1, steps=2, samples=8)"]
+)
+def test_a_run_that_is_done_gets_more_rounds_and_is_the_run_that_had_them_from_the_start(algorithm, tmp_path):
+    config = replace(USUAL, algorithm=algorithm, rounds=6, checkpoint_every=4)
+    grid, request = dealt(config, tmp_path), asked(replace(config, rounds=3), tmp_path)
+    coordinate(request, grid)
+    assert request.ended() == "done" and "--rounds N gives it more than its 3 rounds" in following.go_on(request)
+    said = following.go_on(request, 5)
+    assert said == "run 'deployed' goes on from its last checkpoint, and has 5 rounds now." and request.ended() is None
+    request.stop.touch()
+    coordinate(request, grid)
+    assert request.ended() == "stopped after round 3"  # which it repeats
+    following.go_on(request, 6)
+    with pytest.raises(UserError, match="is going on with 6 rounds: stop it first"):
+        following.go_on(request, 7)
+    coordinate(request, grid)
+    assert request.ended() == "done" and folders.recorded(tmp_path / "deployed").rounds == 6
+    wired(config, tmp_path)
+    assert rehearsal.differences(tmp_path, ["client-0", "client-1", "client-2"]) == []
+
+
+@pytest.mark.slow
+def test_rounds_that_a_run_on_nodes_cannot_have_are_refused_and_it_stays_as_it_is(tmp_path):
+    config = replace(USUAL, schedule="cosine", rounds=2)
+    grid, request = dealt(config, tmp_path), asked(config, tmp_path)
+    coordinate(request, grid)
+    few = "has done 2 rounds, and rounds=1 are fewer"
+    for rounds, said in ((1, few), (0, "rounds"), (4, "schedule='cosine' depends on")):
+        with pytest.raises(UserError, match=said):
+            following.go_on(request, rounds)
+        assert request.ended() == "done" and request.read()[0] == replace(request.read()[0], rounds=2)
 
 
 @pytest.mark.slow

@@ -168,9 +168,11 @@ class Stop:
 
 @dataclass(frozen=True)
 class ResumeNodes:
-    """Let a run go on that was stopped or failed."""
+    """Let a run go on that was stopped or failed; with --rounds, also a run that is done."""
 
     name: Positional[Name]
+    rounds: int | None = None
+    """Another number of rounds, no fewer than are done: the result is the run that had them from the start."""
     state: State = STATE
 
     def __call__(self) -> None:
@@ -178,7 +180,7 @@ class ResumeNodes:
         from apiece.deploy.serving import tell_if_down
 
         request = named(Path(self.state), self.name)
-        print(go_on(request))
+        print(go_on(request, self.rounds))
         if request.ended() is None:
             tell_if_down(Path(self.state), print)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apiece.config.settings import Config
+from apiece.config.settings import Config, check
 from apiece.deploy import flower_commands as flower
 from apiece.deploy.request import FOLDER, Request, Terms, requests
 from apiece.deploy.serving import reached, running
@@ -38,20 +39,34 @@ def named(state: Path, name: str) -> Request:
     return known[name]
 
 
-def go_on(request: Request) -> str:
-    """Let a run go on that was stopped or failed; gives what to tell."""
-    ended = request.ended()
+def go_on(request: Request, rounds: int | None = None) -> str:
+    """Let a run go on that was stopped or failed, and one that is done if it gets another number of rounds; gives what
+    to tell. Raises UserError for rounds that it cannot have, and while it goes on.
+    """
+    from apiece.experiment.identity import refuse_rounds
+    from apiece.experiment.lifecycle import go_on_after_stop
+
+    config, ended = request.read()[0], request.ended()
+    folder, goes_on = Path(str(config.out)), "begins anew, as none of its rounds is done"
+    begun = (folder / "run.toml").is_file()
+    there = folders.recorded(folder).rounds if begun and ended is not None else config.rounds
+    another = rounds is not None and rounds != there
     if ended is None:
+        if another:
+            raise UserError(f"run {request.name!r} is going on with {there} rounds: stop it first.")
         request.stop.unlink(missing_ok=True)
         return f"run {request.name!r} is going on already."
-    if ended == "done":
-        return f"run {request.name!r} is done: see {request.read()[0].out}."
-    folder, goes_on = Path(str(request.read()[0].out)), "begins anew, as none of its rounds is done"
-    if (folder / "run.toml").is_file():
-        from apiece.experiment.lifecycle import go_on_after_stop
-
+    if ended == "done" and not another:
+        return f"run {request.name!r} is done: see {folder}; --rounds N gives it more than its {there} rounds."
+    if another:
+        config = replace(config, rounds=rounds)
+        check(config)
+        if begun:
+            refuse_rounds(folder, config)
+        request.change(config)
+    if begun:
         go_on_after_stop(folder)
-        goes_on = "goes on from its last checkpoint"
+        goes_on = "goes on from its last checkpoint" + (f", and has {rounds} rounds now" if another else "")
     else:
         request.forget_told()  # the nodes' data may have been mended meanwhile
     request.reopen()

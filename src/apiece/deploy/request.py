@@ -1,6 +1,6 @@
 """What a coordinator is asked to run: a file in its folder, by which a run goes on whatever ended meanwhile.
 
-    requests/NAME.toml      the run's settings, its quorum and its deadline; written once
+    requests/NAME.toml      the run's settings, its quorum and its deadline
     requests/NAME.nodes     what the nodes told of their data when the run began
     requests/NAME.log       what a person must know: who did not answer, and why
     requests/NAME.ended     one sentence: how it ended; while this is missing, `apiece serve` submits the run again
@@ -78,6 +78,10 @@ class Request:
         above = _above(Path(str(config.out)))
         table = {"terms": dataclasses.asdict(terms), "config": to_table(config), "above": [str(above), _number(above)]}
         files.atomic_write(self.path, tomli_w.dumps(table).encode())
+
+    def change(self, config: Config) -> None:
+        """Ask for the run with these settings from here on."""
+        files.atomic_write(self.path, tomli_w.dumps(self._table() | {"config": to_table(config)}).encode())
 
     def read(self) -> tuple[Config, Terms]:
         """The run's settings and terms."""
