@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -81,6 +82,37 @@ def test_answers_come_in_the_order_of_clients_and_the_text_goes_once():
 def test_who_is_silent_is_absent_and_named():
     answers, said = phase(Net(lambda n, h, b, t: echo(n, h, b, t) if n == "north" else None, "north", "south"))
     assert answers == [b"0north", None] and said == ["'south' did not answer in time."]
+
+
+def test_nobody_waits_twice_for_a_node_that_is_away_and_it_is_asked_once_it_is_back():
+    net, said = Net(echo, "north"), list[str]()
+    made = Phases(net, ["north", "south"], "0" * 16, "text", 1, 0.3, said.append)
+    ask = lambda: [answer is not None for answer in made.ask([0, 1], lambda client: b"")]
+    began = time.monotonic()
+    assert ask() == [True, False] and time.monotonic() - began > 0.3
+    made.deadline = 1000.0
+    assert ask() == [True, False] == ask() and said == ["'south' did not answer in time."]
+    net.names = ("north", "south")
+    assert ask() == [True, True]
+    net.answer, made.deadline = lambda name, *rest: echo(name, *rest) if name == "north" else None, 0.3
+    assert ask() == [True, False]  # it is there, and silent
+    net.answer, made.deadline = echo, 1000.0
+    assert ask() == [True, True]
+
+
+def test_with_fewer_than_the_quorum_nobody_goes_on_without_who_is_away():
+    net, said = Net(echo, "north"), list[str]()
+    made = Phases(net, ["north", "south"], "0" * 16, "text", 1, 0.01, said.append)
+    assert sum(answer is not None for answer in made.ask([0, 1], lambda client: b"")) == 1
+    made.quorum, looks, online = 2, iter(range(9)), net.online
+
+    def look() -> Mapping[str, Any]:
+        net.names = net.names if next(looks, None) is not None else ("north", "south")
+        return online()
+
+    net.online = look  # type: ignore[method-assign]
+    assert all(answer is not None for answer in made.ask([0, 1], lambda client: b""))
+    assert "1 of 2 nodes answered, and the quorum is 2: 'south' did not" in said[-1]
 
 
 def test_who_fails_is_asked_again_and_an_answer_that_came_is_kept():

@@ -1,7 +1,8 @@
 """A phase over a network: each node is asked, and asked again when it is back, until all have answered or the deadline.
 
-Who did not answer by the deadline is absent. With fewer answers than the quorum they are asked again, and nothing
-counts until then. The same message gives the same answer, so that nothing depends on how often it was sent.
+Who did not answer by the deadline is absent, and from then on nobody waits for it until it is back. With fewer answers
+than the quorum they are asked again, and nothing counts until then. The same message gives the same answer, so that
+nothing depends on how often it was sent.
 """
 
 from __future__ import annotations
@@ -63,18 +64,21 @@ class Asking:
     frame: Callable[[str], bytes]
     take: Take
     open: list[str]  # whose answer is missing
+    away: set[str] = field(default_factory=set)  # who is not waited for: it missed a deadline, and was not seen since
     sent: dict[str, str] = field(default_factory=dict)  # mark -> name
     not_before: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)  # who was asked and is not there
 
     def until(self, deadline: float) -> None:
-        """Ask and listen until then, or until nobody is open."""
+        """Ask and listen until then, or until nobody is open who is waited for."""
         online: Mapping[str, Any] = {}
         looked = 0.0
         while self.open and (now := time.monotonic()) < deadline:
             if now - looked > LOOK:
                 online, looked = self.nodes.online(), now
                 self._look(online)
+            if self.away.issuperset(self.open):
+                return
             waiting = set(self.sent.values())
             ready = [n for n in self.open if n in online and n not in waiting and now >= self.not_before.get(n, 0.0)]
             for name in ready:  # one after the other: a frame may have gigabytes
@@ -90,6 +94,7 @@ class Asking:
         for name in sorted(self.gone & online.keys() & set(self.sent.values())):
             self.say(f"node {name!r} was gone while it was asked, and is back; it is asked again.")
             self.sent = {mark: to for mark, to in self.sent.items() if to != name}
+        self.away.difference_update(online)
         self.gone = {name for name in self.sent.values() if name not in online}
 
     def _taken(self, name: str, answer: bytes | Failure) -> None:
@@ -122,6 +127,7 @@ class Phases:
     stopped: Callable[[], bool] = lambda: False
     taken: list[Phase] = field(default_factory=list)
     told: set[str] = field(default_factory=set)  # who was sent the run's text by this process
+    away: set[str] = field(default_factory=set)  # who missed a deadline, and was not seen since
     refusals: list[str] = field(default_factory=list)  # why answers did not count, until somebody reads them
 
     def ask(self, clients: Sequence[int], message: Callable[[int], bytes]) -> Iterator[memoryview | None]:
@@ -153,7 +159,8 @@ class Phases:
         once = once_each(self.say)  # who refuses is asked again and again
         while True:
             due = time.monotonic() + self.deadline
-            Asking(self.nodes, once, frame, take, [name for name in number if name not in answers]).until(due)
+            open = [name for name in number if name not in answers]
+            Asking(self.nodes, once, frame, take, open, self.away).until(due)
             if len(answers) >= min(self.quorum, len(number)):
                 break
             missing = ", ".join(repr(name) for name in number if name not in answers)
@@ -164,8 +171,10 @@ class Phases:
             if self.stopped():
                 raise Stopped
             time.sleep(max(0.0, min(due - time.monotonic(), AGAIN)))
-        if missing := [name for name in number if name not in answers]:
-            self.say(f"{', '.join(map(repr, missing))} did not answer in time.")
+        missing = {name for name in number if name not in answers}
+        if late := sorted(missing - self.away):
+            self.say(f"{', '.join(map(repr, late))} did not answer in time.")  # once, while it is away
+        self.away |= missing
         self.taken.append(Phase(time.monotonic() - began, *crossed))
         for client in clients:
             yield answers.pop(self.names[client], None)
