@@ -200,6 +200,14 @@ def test_what_cannot_be_one_table_is_refused_at_the_first_look_and_by_the_run(te
             look(path, Columns())
 
 
+def test_a_part_of_a_table_may_be_empty_and_a_client_may_not(tmp_path: Path):
+    path = folder_of(tmp_path / "own", north=PLAIN.replace("z", "site", 1), south="x,site,label\n")
+    with pytest.raises(UserError, match=r"south\.csv: the table has no row: give one for each sample, or leave"):
+        from_table(path)
+    found = from_table(path, Columns(client="site"))
+    assert len(found.x_train) + len(found.x_test) == 30 and found.x_train.dtype == np.float32
+
+
 def test_of_two_files_with_one_name_in_a_folder_one_is_to_go(tmp_path: Path):
     path = folder_of(tmp_path / "own", north=PLAIN)
     pandas.read_csv(path / "north.csv").to_parquet(path / "north.parquet")

@@ -106,8 +106,8 @@ def marked_by(path: Path, names: Collection[str], columns: Columns) -> str | Non
 
 def table_of(path: Path, columns: Columns) -> Any:
     """A .parquet or .csv file as a frame of pandas, or all of a folder. Owners and labels of a .csv are text where a
-    number would not say how they are written. Raises UserError for a file that is no such table, and for files whose
-    columns are not the same.
+    number would not say how they are written. Raises UserError for a file that is no such table, for a client
+    without a row, and for files whose columns are not the same.
     """
     files = files_of(path)
     text = {name for file in files if file.suffix.lower() == ".csv" for name in _texts(file, columns)}
@@ -118,8 +118,10 @@ def table_of(path: Path, columns: Columns) -> Any:
 
     refuse_unlike(path, [frame.columns for frame in frames])
     if (name := marked_by(path, frames[0].columns, columns)) is not None:
+        if empty := next((file for file, frame in zip(files, frames, strict=True) if not len(frame)), None):
+            raise UserError(f"{empty}: the table has no row: give one for each sample, or leave the file out.")
         frames = [frame.assign(**{name: file.stem}) for file, frame in zip(files, frames, strict=True)]
-    return pandas.concat(frames, ignore_index=True)
+    return pandas.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
 
 def refuse_unlike(path: Path, names: Sequence[Collection[str]]) -> None:
