@@ -224,6 +224,15 @@ def test_levels_of_images_that_are_no_whole_numbers_of_8_bits_are_named(capsys):
         assert "learn nothing" not in said(capsys, **images, data=(small, y))[1]
 
 
+def test_classes_and_clients_that_are_spelled_in_two_ways_are_named(capsys):
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.array(["ill", "well", "Ill"] * 20)
+    told = said(capsys, data=(x, y), clients=3)[1]
+    assert "'Ill' and 'ill' are 2 classes: if they are one, spell them alike." in told
+    owners = {name: (x[i::3], y[i::3] == "well") for i, name in enumerate(("north", "south", "South "))}
+    assert "'South ' and 'south' are 2 clients: if they are one" in said(capsys, data=owners)[1]
+    assert "spell them" not in said(capsys, data=(x, np.char.lower(y)), clients=3)[1]
+
+
 def test_ready_clients_have_no_data_set_to_be_told():
     x, y = torch.randn(60, 4), torch.arange(60) % 3
     rows = [torch.arange(0, 30), torch.arange(30, 60)]

@@ -13,7 +13,7 @@ from apiece.config.settings import BY_DATA
 from apiece.data import tasks
 from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN, SOURCES
-from apiece.data.columns import LEAVE, ODD, like_free_text, no_numbers
+from apiece.data.columns import LEAVE, ODD, like_free_text, no_numbers, spelled_alike
 from apiece.data.federation import Federation
 from apiece.data.preparing import told
 from apiece.data.separated import is_table
@@ -48,7 +48,7 @@ def hints(experiment: Any) -> list[str]:
 
 def of_data(experiment: Any, data: Dataset) -> list[str]:
     """What looks mistaken in a user's own data, and in how they become clients."""
-    rows = almost_numbers(data), free_text(data), copies(data)
+    rows = almost_numbers(data), free_text(data), copies(data), spelled_twice(data)
     if experiment.config.split.partition("(")[0] not in BY_DATA:
         return [*rows, unused_owners(experiment, data)]
     clients = experiment.federation
@@ -144,6 +144,15 @@ def almost_numbers(data: Dataset) -> str:
         if odd and len(odd) <= ODD * len(part.categories):
             few = f"{_names(odd)} among its numbers {'is' if len(odd) == 1 else 'are'} none"
             return f"column {part.name!r} was read as text, since {few}: mend these cells, or leave them empty."
+    return ""
+
+
+def spelled_twice(data: Dataset) -> str:
+    """A warning about classes or clients that differ in case or in spaces around them alone; "" if there are none."""
+    for what, names in (("classes", data.known), ("clients", data.natural_train)):
+        found = [] if names is None else spelled_alike({*map(str, names.tolist())})
+        if twice := " and ".join(map(repr, found)):
+            return f"{twice} are {len(found)} {what}: if they are one, spell them alike."
     return ""
 
 

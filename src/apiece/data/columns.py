@@ -130,6 +130,14 @@ def coded(words: Collection[str]) -> bool:
     return all(cell.isdecimal() for cell in cells) and any(cell[0] == "0" != cell for cell in cells)
 
 
+def spelled_alike(words: Iterable[str]) -> list[str]:
+    """Words that differ in case or in spaces around them alone, the first of those that there are."""
+    same: dict[str, list[str]] = {}
+    for word in sorted(words):
+        same.setdefault(word.strip().casefold(), []).append(word)
+    return next((found for found in same.values() if len(found) > 1), [])
+
+
 def no_numbers(words: Collection[str]) -> list[str]:
     """Those of a column's different values that are no numbers."""
     return [word for word in words if not _is_number(word)]

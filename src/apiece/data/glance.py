@@ -9,7 +9,17 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from apiece.data.columns import ODD, SPLIT, Columns, chosen, coded, incomplete, like_free_text, refuse_words
+from apiece.data.columns import (
+    ODD,
+    SPLIT,
+    Columns,
+    chosen,
+    coded,
+    incomplete,
+    like_free_text,
+    refuse_words,
+    spelled_alike,
+)
 from apiece.data.separated import files_of, marked_by, refuse_unlike, rows_of
 from apiece.data.tasks import whole_amounts
 from apiece.errors import UserError, with_extra
@@ -127,7 +137,7 @@ class Glance(NamedTuple):
         if not self.target.number and len(self.target.values) == self.rows:
             said += [f"{self.target.name} has another text in each row, so no class can be learned: predict another."]
         for what, column in (("classes", self.target), ("clients", self.client)):
-            if column is not None and (twice := " and ".join(map(repr, _alike(column.values)))):
+            if column is not None and (twice := " and ".join(map(repr, spelled_alike(column.values)))):
                 said += [f"{twice} are two {what} of {column.name}: if they are one, spell them alike."]
         every = *self.inputs, *self.left
         return said + [f"{column.name} has decimal commas: write points." for column in every if column.commas]
@@ -279,11 +289,3 @@ def _values(column: Column) -> str:
     if len(some) <= FEW:
         return ", ".join(some)
     return f"{len(some):,} different {'numbers' if column.number else 'texts'}"
-
-
-def _alike(values: frozenset[str]) -> list[str]:
-    """Values that differ in case or in spaces around them alone."""
-    same: dict[str, list[str]] = {}
-    for value in sorted(values):
-        same.setdefault(value.strip().casefold(), []).append(value)
-    return next((found for found in same.values() if len(found) > 1), [])
