@@ -277,16 +277,12 @@ def unscaled(experiment: Any) -> str:
     if not (largest.max() > LARGE or usual.max() > USUALLY):
         return ""
     column = int(usual.argmax())
+    large = f"have numbers as large as {float(largest[column]):.3g}"
+    harm = "on which training may diverge, or learn nothing"
+    if x.dim() > 2:
+        scaled = f"(x - {float(x.mean()):.4g}) / {float(x.std()):.4g}"
+        return f"the inputs {large}, {harm}: scale them in the data, as in {scaled}."
     table = data is not None and data.preparation is None and is_table(Path(str(experiment.config.data)))
-    if table:
-        mend = "--prepare onehot standardizes them"
-    elif x.dim() == 2:
-        mend = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
-    else:
-        mend = f"scale them in the data, as in (x - {float(x.mean()):.4g}) / {float(x.std()):.4g}"
-    what = "features" if x.dim() == 2 else "inputs"
-    where = f" (column {column + 1} of {x.shape[1]})" if x.dim() == 2 else ""
-    return (
-        f"the {what} have numbers as large as {float(largest[column]):.3g}{where}, on which training may diverge, or "
-        f"learn nothing: {mend}."
-    )
+    own = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
+    mend = "--prepare onehot standardizes them" if table else own
+    return f"the features {large} (column {column + 1} of {x.shape[1]}), {harm}: {mend}."

@@ -201,9 +201,9 @@ def _rows(path: Path, columns: Columns) -> Rows:
     tables = [(_of_parquet if file.suffix.lower() == ".parquet" else _of_csv)(file) for file in files]
     if not path.is_dir():
         return tables[0]
-    refuse_unlike(path, [table.names for table in tables])
+    refuse_unlike(files, [table.names for table in tables])
     names, found = tables[0].names, list[tuple[str, Sequence[str]]]()
-    added = marked_by(path, names, columns)
+    added = marked_by(files, names, columns)
     for file, table in zip(files, tables, strict=True):
         places = [table.names.index(name) for name in names]
         for where, row in table.found:

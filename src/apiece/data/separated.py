@@ -1,6 +1,7 @@
 """Tables in files: the rows of a .csv, as a first look and a run both take them, and what is read as a frame.
 
-A folder of tables is one table, with a column more that has the names of the files.
+A folder of tables is one table. The name of a file says whose its rows are, or whether they are for testing, unless a
+column does.
 """
 
 from __future__ import annotations
@@ -93,13 +94,11 @@ def files_of(path: Path) -> list[Path]:
     return files
 
 
-def marked_by(path: Path, names: Collection[str], columns: Columns) -> str | None:
+def marked_by(files: Sequence[Path], names: Collection[str], columns: Columns) -> str | None:
     """The column that the names of a folder's files become: whether a row is for testing, where they are train and
-    test, or else its client, unless another column says so; None for a file.
+    test, or else its client; None where a column of the tables says so.
     """
-    if not isdir(path):
-        return None
-    name = SPLIT if {one.stem for one in files_of(path)} == {*WORDS} else CLIENTS[0]
+    name = SPLIT if {one.stem for one in files} == {*WORDS} else CLIENTS[0]
     other = name == CLIENTS[0] and columns.client not in (None, name)
     return None if name in names or other else name
 
@@ -116,21 +115,21 @@ def table_of(path: Path, columns: Columns) -> Any:
         return frames[0]
     import pandas
 
-    refuse_unlike(path, [frame.columns for frame in frames])
-    if (name := marked_by(path, frames[0].columns, columns)) is not None:
+    refuse_unlike(files, [frame.columns for frame in frames])
+    if (name := marked_by(files, frames[0].columns, columns)) is not None:
         if empty := next((file for file, frame in zip(files, frames, strict=True) if not len(frame)), None):
             raise UserError(f"{empty}: the table has no row: give one for each sample, or leave the file out.")
         frames = [frame.assign(**{name: file.stem}) for file, frame in zip(files, frames, strict=True)]
     return pandas.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
 
-def refuse_unlike(path: Path, names: Sequence[Collection[str]]) -> None:
+def refuse_unlike(files: Sequence[Path], names: Sequence[Collection[str]]) -> None:
     """Raise UserError if the tables of a folder have other columns than its first, in whatever order."""
-    first, *others = zip(files_of(path), names, strict=True)
+    first, *others = zip(files, names, strict=True)
     for file, own in others:
         if strange := sorted({*map(str, own)} ^ {*map(str, first[1])}):
             raise UserError(
-                f"{path}: {first[0].name} and {file.name} have not the same columns, of which only one has "
+                f"{file.parent}: {first[0].name} and {file.name} have not the same columns, of which only one has "
                 f"{strange[0]!r}: make them alike."
             )
 

@@ -159,8 +159,8 @@ class Phases:
         once = once_each(self.say)  # who refuses is asked again and again
         while True:
             due = time.monotonic() + self.deadline
-            open = [name for name in number if name not in answers]
-            Asking(self.nodes, once, frame, take, open, self.away).until(due)
+            unanswered = [name for name in number if name not in answers]
+            Asking(self.nodes, once, frame, take, unanswered, self.away).until(due)
             if len(answers) >= min(self.quorum, len(number)):
                 break
             missing = ", ".join(repr(name) for name in number if name not in answers)
