@@ -12,7 +12,9 @@ import tomllib
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+from PIL import Image
 from support import ROOT
 from support.outer import cli, sentence
 
@@ -73,6 +75,27 @@ def test_clients_that_the_data_name_by_themselves_are_those_of_the_study(here: P
         known = ["--config", f"{study}/study.toml", "--rounds", "1", "--steps", "1", "--seeds", "0"]
         ended = cli("run", *known, "--out", f"runs/{study}")
         assert ended.code == 0 and f"{count} clients by the split natural" in ended.err
+
+
+@pytest.mark.parametrize("kind", ["arrays", "images", "classes"])
+def test_a_study_of_a_folder_with_something_for_each_client_keeps_the_clients(kind: str, here: Path):
+    images = np.arange(5 * 48, dtype=np.uint8).reshape(5, 4, 4, 3)
+    for name in ("north", "south"):
+        if kind == "arrays":
+            (here / "own").mkdir(exist_ok=True)
+            np.savez(here / "own" / f"{name}.npz", x_train=images, y_train=[0, 1, 0, 1, 0])
+            continue
+        for number, image in enumerate(images):
+            place = here / "own" / (name if kind == "classes" else f"{name}/{'ab'[number % 2]}")
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(place / f"{number}.png")
+    ended = cli("new", "study", "--data", "own")
+    given = tomllib.loads((here / "study" / "study.toml").read_text())
+    if kind == "classes":
+        assert given["split"] == "dirichlet(0.1)" and given["clients"] == 20
+    else:
+        assert given["split"] == "natural" and given["cohort"] == 1 and "clients" not in given
+        assert f"each {'file' if kind == 'arrays' else 'folder'} is a client." in ended.out
 
 
 def table(rows: int = 60) -> str:

@@ -11,9 +11,9 @@ import pandas
 import pytest
 
 from apiece.data.columns import Columns
+from apiece.data.folders import TABLES, kind_of
 from apiece.data.frames import from_table
 from apiece.data.glance import glance
-from apiece.data.separated import is_table
 from apiece.errors import UserError
 
 ROWS = "".join(f"{i % 5}.5,{i % 7},{'abc'[i % 3]}\n" for i in range(30))
@@ -219,4 +219,4 @@ def test_of_two_files_with_one_name_in_a_folder_one_is_to_go(tmp_path: Path):
 def test_a_table_beside_folders_is_no_data(tmp_path: Path):
     path = folder_of(tmp_path / "own", labels=PLAIN)
     (path / "cats").mkdir()
-    assert not is_table(path) and is_table(path / "labels.csv") and not is_table(tmp_path / ("long" * 100))
+    assert kind_of(path) is None and kind_of(path / "labels.csv") is TABLES

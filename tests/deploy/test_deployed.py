@@ -443,9 +443,10 @@ def test_a_run_that_failed_before_its_first_round_asks_the_nodes_anew_once_their
     request = asked(replace(USUAL, rounds=1), tmp_path, Terms(2, 2, 60.0))
     coordinate(request, grid)
     tables(tmp_path, {"north": "AB", "south": "BA"})
-    assert following.go_on(request) == "run 'deployed' begins anew, as none of its rounds is done."
+    said = "run 'deployed' begins anew, as none of its rounds is done, and has 2 rounds now."
+    assert following.go_on(request, 2) == said
     coordinate(request, grid)
-    assert request.ended() == "done"
+    assert request.ended() == "done" and len((tmp_path / "deployed" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
 def served(config: Config, home: Path, grid: Grid) -> str:

@@ -55,7 +55,7 @@ class Join:
 
     folder: Positional[Annotated[str, arg(metavar="NODE", help="The node's folder, as the coordinator sent it.")]]
     data: str = ""
-    """The node's own data: an .npz, .parquet, .csv or .jsonl file, or a folder of images or tables. A test part in it
+    """The node's own data: an .npz, .parquet, .csv or .jsonl file, or a folder of such or of images. A test part in it
     (x_test, a column `split`) is used; else a fifth is held out."""
     make_key: bool = False
     """Before the node joins, once: make its key, which stays here, and the request.toml for the coordinator."""

@@ -75,10 +75,10 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     """What a study says of its data, and of how they become clients, and sentences on a table that was looked at.
     Raises UserError for a path at which nothing lies, and for a table that no run can read.
     """
+    from apiece.data import images
     from apiece.data.columns import Columns
+    from apiece.data.folders import ARRAYS, JSONL, TABLES, kind_of
     from apiece.data.glance import glance
-    from apiece.data.separated import is_table
-    from apiece.data.sources import JSONL, READ
     from apiece.data.texts import roles
 
     path, named, said = Path(data), source_of(data) is not None, list[str]()
@@ -90,13 +90,14 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    if path.exists() and is_table(path):
+    kind = kind_of(path) if path.exists() else None
+    if kind is TABLES:
         table = glance(path, Columns(target=target, client=client))
         found |= {"task": table.task, "input": [column.name for column in table.inputs], "prepare": "onehot"}
         said = table.told()
         if table.client is not None:
             found["client_column"] = client = table.client.name
-    elif path.is_file() and path.name.lower().endswith(JSONL):
+    elif kind is JSONL:
         lines, label, client = roles(path, target, client)
         said = [f"{path}: {lines:,} texts. {f'{label} is predicted' if label else 'The next word is predicted'}."]
         if client is not None:
@@ -104,7 +105,10 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
             said += [f"Each value of {client} is a client."]
         else:
             said += ["Clients are made by dividing the texts. If a field says whose a text is, give --client-column."]
-    elif path.is_file() and not path.name.lower().endswith(READ):
+    elif path.is_dir() and (kind is ARRAYS or images.by_client(path)):
+        found["split"] = client = "natural"
+        said = [f"{path}: each {'file' if kind is ARRAYS else 'folder'} is a client."]
+    elif path.is_file() and kind is None:
         how = "save it as a .csv, with commas between its columns, or as a .parquet, .npz or .jsonl"
         raise UserError(f"--data {data}: is not read: {how}.")
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}

@@ -15,8 +15,8 @@ from apiece.data.arrays import Dataset
 from apiece.data.catalog import OWN, SOURCES
 from apiece.data.columns import LEAVE, ODD, like_free_text, no_numbers, spelled_alike
 from apiece.data.federation import Federation
+from apiece.data.folders import TABLES, kind_of
 from apiece.data.preparing import told
-from apiece.data.separated import is_table
 from apiece.data.sound import texts
 from apiece.data.tasks import AUTO, REAL
 from apiece.vector.metrics import BUILT_IN, USUAL
@@ -282,7 +282,7 @@ def unscaled(experiment: Any) -> str:
     if x.dim() > 2:
         scaled = f"(x - {float(x.mean()):.4g}) / {float(x.std()):.4g}"
         return f"the inputs {large}, {harm}: scale them in the data, as in {scaled}."
-    table = data is not None and data.preparation is None and is_table(Path(str(experiment.config.data)))
+    table = data is not None and data.preparation is None and kind_of(Path(str(experiment.config.data))) is TABLES
     own = "standardize every column, (x - its mean) / its standard deviation, as prepare='onehot' does for a table"
     mend = "--prepare onehot standardizes them" if table else own
     return f"the features {large} (column {column + 1} of {x.shape[1]}), {harm}: {mend}."

@@ -130,6 +130,6 @@ def refuse_own(text: str, what: str) -> None:
             f"this run's {what} came from a program or from nodes, and this command cannot have it. In that program, "
             "federate(..., resume=True) continues the run, its result.model(client=...) is a client's model, and "
             "apiece.experiment.personalize.personalize(result, ...) serves a new client. A run on nodes goes on by "
-            "`apiece deploy resume`, its model.safetensors is the global model, and each node keeps its own. `compare` "
-            "takes such runs with --no-references."
+            "`apiece deploy resume`, its model.safetensors is the global model, each node keeps its own, and `apiece "
+            "deploy personalize` gives one to a new node. `compare` takes such runs with --no-references."
         )

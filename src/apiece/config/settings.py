@@ -52,8 +52,8 @@ class Config:
     plugin: tuple[str, ...] = ()
     """Python files of your own whose public functions are algorithms too (docs/adding-a-piece.md)."""
     data: str = "digits"
-    """A named data set (`apiece data` lists them), or the path of an .npz, .parquet, .csv, .jsonl or folder of
-    images or of tables.
+    """A named data set (`apiece data` lists them), or the path of an .npz, .parquet, .csv or .jsonl file, of a folder
+    of such files, one for each client, or of a folder of images.
     """
     task: TaskName = "auto"
     """What is learned, which decides the usual loss and metrics; auto reads it off the targets."""

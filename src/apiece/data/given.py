@@ -117,7 +117,7 @@ def _refused(data: Any) -> UserError:
     if isinstance(data, str | PathLike):
         return UserError(
             f"{str(data)!r} is a part of data, and paths and names are read as a whole: give one path alone, as data, "
-            "or read the parts before. A folder may have one folder of images, or one table, per client; a table may "
+            "or read the parts before. A folder may have one file, or one folder of images, per client; a table may "
             "have a client column."
         )
     if isinstance(data, Mapping) and data:

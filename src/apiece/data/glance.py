@@ -20,7 +20,8 @@ from apiece.data.columns import (
     refuse_words,
     spelled_alike,
 )
-from apiece.data.separated import files_of, marked_by, refuse_unlike, rows_of
+from apiece.data.folders import files_of, marked_by, name_of
+from apiece.data.separated import refuse_unlike, rows_of
 from apiece.data.tasks import whole_amounts
 from apiece.errors import UserError, with_extra
 
@@ -203,12 +204,12 @@ def _rows(path: Path, columns: Columns) -> Rows:
         return tables[0]
     refuse_unlike(files, [table.names for table in tables])
     names, found = tables[0].names, list[tuple[str, Sequence[str]]]()
-    added = marked_by(files, names, columns)
+    added = marked_by(files, names, columns.client)
     for file, table in zip(files, tables, strict=True):
         places = [table.names.index(name) for name in names]
         for where, row in table.found:
             own = [row[place] if place < len(row) else "" for place in places]
-            found.append((where, own if added is None else [*own, file.stem]))
+            found.append((where, own if added is None else [*own, name_of(file)]))
     return Rows(names if added is None else [*names, added], found[:ROWS])
 
 

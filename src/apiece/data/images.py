@@ -12,6 +12,7 @@ import numpy as np
 from apiece.data import sound
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.columns import EVERYTHING, PARTS, Columns, refuse_columns
+from apiece.data.folders import kind_of
 from apiece.errors import UserError, said, with_extra
 
 AS_THEY_ARE = ("L", "RGB")  # modes of Pillow that files keep; all others become colored
@@ -33,6 +34,11 @@ def from_folder(path: str | Path, columns: Columns = EVERYTHING) -> Dataset:
     if (owner is None) != (owner_test is None):
         raise UserError(f"{path}: train and test are not alike: give both one folder per class, or both per client.")
     return from_arrays(path.name, x, y, x_test, y_test, owner, owner_test)
+
+
+def by_client(path: Path) -> bool:
+    """Whether a folder of images has one folder for each client."""
+    return _files(path / "train" if (path / "train").is_dir() else path)[1]
 
 
 def samples_in(path: Path, size: tuple[int, int] | None) -> dict[str, np.ndarray]:
@@ -170,14 +176,11 @@ def _pillow(pixels: np.ndarray) -> Any:
 
 def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """(images, classes, clients) of FOLDER/CLASS/IMAGE, without clients, or of FOLDER/CLIENT/CLASS/IMAGE."""
-    try:
+    files, owned = _files(path)
+
+    def read() -> Iterator[np.ndarray]:
         from PIL import Image
-    except ImportError as error:
-        raise UserError(f"{path}: {error.name} is needed to read images: {with_extra('data')}.") from None
 
-    endings = Image.registered_extensions()
-
-    def read(files: Sequence[Path]) -> Iterator[np.ndarray]:
         for file in files:
             try:
                 image = Image.open(file)
@@ -186,6 +189,19 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndar
             with image:
                 yield pixels(str(file), image, size)
 
+    x = stacked(str(path), list(read()))
+    owners = np.array([file.parent.parent.name for file in files]) if owned else None
+    return x, np.array([file.parent.name for file in files]), owners
+
+
+def _files(path: Path) -> tuple[list[Path], bool]:
+    """The images of FOLDER/CLASS/IMAGE or FOLDER/CLIENT/CLASS/IMAGE, and whether they are the latter."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UserError(f"{path}: {error.name} is needed to read images: {with_extra('data')}.") from None
+
+    endings = Image.registered_extensions()
     hidden = lambda file: any(part.startswith(".") for part in file.relative_to(path).parts)  # of a system or a tool
     flat, deep = (
         [file for file in sorted(path.glob(pattern)) if file.suffix.lower() in endings and not hidden(file)]
@@ -196,11 +212,15 @@ def _read(path: Path, size: tuple[int, int] | None) -> tuple[np.ndarray, np.ndar
             f"{path}: {flat[0]} is an image of a class, and {deep[0]} of a client's class: give all images one folder "
             "per class, or all one per client that has one per class."
         )
+    other = (one for one in sorted(path.rglob("*")) if one.is_file() and kind_of(one))
+    if not flat and not deep and (data := next(other, None)):
+        raise UserError(
+            f"{path}: holds {data.relative_to(path)} and folders: keep the files of clients side by side in one "
+            "folder, which has no other."
+        )
     if not flat and not deep:
         raise UserError(
             f"{path}: no images found; it needs one folder per class, CLASS/IMAGE, or one per client that has one per "
             "class, CLIENT/CLASS/IMAGE."
         )
-    files = flat or deep
-    x = stacked(str(path), list(read(files)))
-    return x, np.array([f.parent.name for f in files]), np.array([f.parent.parent.name for f in deep]) if deep else None
+    return flat or deep, bool(deep)

@@ -1,23 +1,21 @@
 """Tables in files: the rows of a .csv, as a first look and a run both take them, and what is read as a frame.
 
-A folder of tables is one table. The name of a file says whose its rows are, or whether they are for testing, unless a
-column does.
+A folder of tables is one table (`apiece.data.folders`).
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, pairwise
-from os.path import isdir  # unlike Path's own, it may be asked for a name that no file can have
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from apiece.data.columns import CLIENTS, PARTS, SPLIT, TARGETS, WORDS, Columns, coded, refuse_names
+from apiece.data.columns import CLIENTS, TARGETS, Columns, coded, refuse_names
+from apiece.data.folders import files_of, marked_by, name_of
 from apiece.data.tasks import REAL
 from apiece.errors import UserError, with_extra
 
-TABLES = (".csv", ".parquet")  # how their names end
 END = "\x1e"  # read behind the file: a row of its own, unless a double quote is still open
 LONGEST = 1 << 30  # characters of a cell; the csv module takes fewer unless it is told
 
@@ -66,43 +64,6 @@ def rows_of(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{where}: the file is empty: give a line of names, and one row for each sample.")
 
 
-def is_table(path: Path) -> bool:
-    """Whether this is a file whose ending is that of a table, in small letters or capitals, or a folder of such files
-    that has no other folder.
-    """
-    return bool(files_of(path)) if isdir(path) else path.suffix.lower() in TABLES
-
-
-def files_of(path: Path) -> list[Path]:
-    """The files of a table: itself, or those of a folder of tables, sorted by name; none of another folder. Raises
-    UserError for two files of one name, and for parts of data other than train and test.
-    """
-    if not isdir(path):
-        return [path]
-    within = [one for one in sorted(path.iterdir()) if not one.name.startswith((".", "_"))]
-    files = [one for one in within if one.suffix.lower() in TABLES]
-    if any(one.is_dir() for one in within):
-        return []
-    if twice := next((b for a, b in pairwise(sorted(one.stem for one in files)) if a == b), None):
-        raise UserError(f"{path}: two files are named {twice!r}: leave one of them out.")
-    parts = [one for one in files if one.stem.lower() in PARTS]
-    if len(parts) > 1 and {one.stem for one in files} != {*WORDS}:
-        raise UserError(
-            f"{path}: {', '.join(one.name for one in parts)} seem to be parts of the data, and no clients: name them "
-            "train and test, and keep no others there."
-        )
-    return files
-
-
-def marked_by(files: Sequence[Path], names: Collection[str], columns: Columns) -> str | None:
-    """The column that the names of a folder's files become: whether a row is for testing, where they are train and
-    test, or else its client; None where a column of the tables says so.
-    """
-    name = SPLIT if {one.stem for one in files} == {*WORDS} else CLIENTS[0]
-    other = name == CLIENTS[0] and columns.client not in (None, name)
-    return None if name in names or other else name
-
-
 def table_of(path: Path, columns: Columns) -> Any:
     """A .parquet or .csv file as a frame of pandas, or all of a folder. Owners and labels of a .csv are text where a
     number would not say how they are written. Raises UserError for a file that is no such table, for a client
@@ -111,15 +72,15 @@ def table_of(path: Path, columns: Columns) -> Any:
     files = files_of(path)
     text = {name for file in files if file.suffix.lower() == ".csv" for name in _texts(file, columns)}
     frames = [_read(file, text) for file in files]
-    if not isdir(path):
+    if not path.is_dir():
         return frames[0]
     import pandas
 
     refuse_unlike(files, [frame.columns for frame in frames])
-    if (name := marked_by(files, frames[0].columns, columns)) is not None:
+    if (name := marked_by(files, frames[0].columns, columns.client)) is not None:
         if empty := next((file for file, frame in zip(files, frames, strict=True) if not len(frame)), None):
             raise UserError(f"{empty}: the table has no row: give one for each sample, or leave the file out.")
-        frames = [frame.assign(**{name: file.stem}) for file, frame in zip(files, frames, strict=True)]
+        frames = [frame.assign(**{name: name_of(file)}) for file, frame in zip(files, frames, strict=True)]
     return pandas.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
 

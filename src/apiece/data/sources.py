@@ -14,21 +14,22 @@ import numpy as np
 from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.catalog import SOURCES, Source, source_of
-from apiece.data.columns import EVERYTHING, Columns, refuse_columns
+from apiece.data.columns import EVERYTHING, WORDS, Columns, refuse_columns
+from apiece.data.folders import ARRAYS, JSONL, READ, TABLES, files_of, kind_of, name_of
 from apiece.data.frames import from_table
 from apiece.data.hub import from_huggingface
 from apiece.data.images import from_folder, resized
-from apiece.data.separated import TABLES, is_table
+from apiece.data.items import given
 from apiece.data.texts import from_jsonl
 from apiece.errors import UserError, meant, nearest
 
-JSONL = (".jsonl", ".jsonl.gz")
-READ = (".npz", *TABLES, *JSONL)  # how the names of all files end that are read
+KEYS = ("x_train", "y_train", "x_test", "y_test")  # the arrays of an .npz
+OWNERS, WRITERS = ("natural_train", "natural_test"), ("writer_train", "writer_test")
 
 
 def load(name: str, data_dir: str | Path | None = None, reading: Any = None, columns: Columns = EVERYTHING) -> Dataset:
-    """A named data set of `apiece.data.catalog`, or the path of an .npz, .parquet, .csv or .jsonl file or a folder
-    of images or of tables.
+    """A named data set of `apiece.data.catalog`, or the path of an .npz, .parquet, .csv or .jsonl file, of a folder
+    of such files, one for each client, or of a folder of images.
 
     A name is looked for as NAME.npz (text: NAME.jsonl) in `data_dir`, then in the folder that APIECE_DATA names, then
     with the `datasets` package; a UserError says which file to put where. `reading` says how text becomes tokens, and
@@ -76,9 +77,7 @@ def from_npz(
     """
     with archive(path) as stored:
         if not {"x_train", "y_train"} <= set(stored.files):
-            raise UserError(
-                f"{path}: holds {', '.join(stored.files)}; it needs x_train and y_train, and x_test, y_test if any."
-            )
+            raise _lacking(path, stored.files)
 
         def get(*keys: str) -> Any:
             return next((stored[key] for key in keys if key in stored.files), None)
@@ -86,8 +85,13 @@ def from_npz(
         y, y_test = stored["y_train"], get("y_test")
         x = resized(str(path), stored["x_train"], y, resize)
         x_test = resized(str(path), get("x_test"), y_test, resize)
-        natural = get("natural_train", "writer_train"), get("natural_test", "writer_test")
-        return from_arrays(name or Path(path).stem, x, y, x_test, y_test, *natural, mean, std, classes)
+        owner, owner_test = (get(*names) for names in zip(OWNERS, WRITERS, strict=True))
+        return from_arrays(name or Path(path).stem, x, y, x_test, y_test, owner, owner_test, mean, std, classes)
+
+
+def _lacking(path: str | Path, names: list[str]) -> UserError:
+    found = ", ".join(names) or "no array"
+    return UserError(f"{path}: holds {found}; it needs x_train and y_train, and x_test, y_test if any.")
 
 
 def _digits(source: Source, columns: Columns) -> Dataset:
@@ -104,23 +108,41 @@ def _digits(source: Source, columns: Columns) -> Dataset:
 
 def _from_path(name: str, reading: Any, columns: Columns) -> Dataset:
     path = Path(name)
-    if os.path.isdir(path):
-        return from_table(path, columns) if is_table(path) else from_folder(path, columns)
-    if os.path.isfile(path) and path.name.lower().endswith(JSONL):
+    folder, there = os.path.isdir(path), os.path.exists(path)
+    kind = kind_of(path) if there else None
+    if kind is TABLES:
+        return from_table(path, columns)
+    if kind is JSONL:
         refuse_columns(name, Columns(resize=columns.resize, prepare=columns.prepare, fit=columns.fit))
         return from_jsonl(path, reading, "", *columns.text(name))
-    if os.path.isfile(path) and is_table(path):
-        return from_table(path, columns)
-    if os.path.isfile(path) and path.suffix.lower() == ".npz":
+    if kind is ARRAYS:
         refuse_columns(name, columns, images=True)
-        return from_npz(path, resize=columns.resize)
-    if os.path.isfile(path):
+        return _from_each(path, columns) if folder else from_npz(path, resize=columns.resize)
+    if folder:
+        return from_folder(path, columns)
+    if there:
         what = f"files that end with {path.suffix}" if path.suffix else "files without an ending"
         raise UserError(f"{name}: {what} are not read: give an .npz, .parquet, .csv or .jsonl file.")
     if path.name.lower().endswith(READ) or len(path.parts) > 1:
-        do = f"{meant(path)}give an .npz, .parquet, .csv or .jsonl file or a folder of images or tables"
+        do = f"{meant(path)}give an .npz, .parquet, .csv or .jsonl file, or a folder of these or of images"
         raise UserError(f"{name}: no such file or folder; {do}.")
     raise UserError(f"{name!r} is neither a data set nor a path; {nearest(name, SOURCES)}")
+
+
+def _from_each(path: Path, columns: Columns) -> Dataset:
+    """A folder of .npz files, one for each client: x_train, y_train, and x_test, y_test in all of them or in none."""
+    clients = dict[str, tuple[Any, ...]]()
+    for file in files_of(path):
+        if (name := name_of(file)) in WORDS:
+            raise UserError(f"{file}: is no client: give one file of {', '.join(KEYS)}, or one for each client.")
+        with archive(file) as stored:
+            wanted = KEYS if {*KEYS[2:]} & {*stored.files} else KEYS[:2]
+            if not {*wanted} <= {*stored.files}:
+                raise _lacking(file, stored.files)
+            if own := next((key for key in (*OWNERS, *WRITERS) if key in stored.files), None):
+                raise UserError(f"{file}: holds {own}, and its name says whose all its samples are: leave it out.")
+            clients[name] = tuple(stored[key] for key in wanted)
+    return from_arrays(path.name, *given(str(path), clients, columns).in_order)
 
 
 def _from_hub(source: Source, folders: list[Path], columns: Columns) -> Dataset:

@@ -15,6 +15,7 @@ import numpy as np
 from apiece.data import sound
 from apiece.data.arrays import TEST_SHARE, Dataset, held_out, numbered
 from apiece.data.columns import CLIENTS, SPLIT, WORDS
+from apiece.data.folders import files_of, marked_by, name_of
 from apiece.data.tokens import Reading, Rows
 from apiece.errors import UserError, said
 
@@ -32,14 +33,15 @@ def from_jsonl(
     client: str | None = None,
     known: np.ndarray | None = None,
 ) -> Dataset:
-    """A .jsonl file, or a .jsonl.gz, as rows of tokens. Fields that are not named are looked for by their usual names.
+    """A .jsonl file, a .jsonl.gz, or a folder of such, as rows of tokens. Fields that are not named are looked for by
+    their usual names.
 
     A text's client (its domain, genre or role) is what `natural` and `shards(1, by=natural)` split by, and replaces a
     label that is not there. Lines whose field `split` says neither "train" nor "test" are left out; without such a
     field, a fixed fifth is held out. `known` are the labels to be predicted, where another file gives them. Raises
     UserError for a file that is no such table.
     """
-    records, reading = _records(Path(path)), reading or Reading()
+    records, reading = _records(Path(path), client), reading or Reading()
     columns = _Columns(str(path), records)
     wanted = ((text,),) if text else TEXT
     chosen = next((fields for fields in wanted if all(field in columns.names for field in fields)), None)
@@ -85,8 +87,8 @@ def from_jsonl(
 
 
 def roles(path: Path, label: str | None, client: str | None) -> tuple[int, str | None, str | None]:
-    """How many lines a file has, and the fields that are its texts' labels and clients, if it has any."""
-    records = _records(path)
+    """How many lines a file or a folder has, and the fields that are its texts' labels and clients, if it has any."""
+    records = _records(path, client)
     columns = _Columns(str(path), records)
     return len(records), columns.find(label, LABEL), columns.find(client, CLIENT)
 
@@ -138,7 +140,16 @@ def _whole(record: Any) -> bool:
     return True
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
+def _records(path: Path, client: str | None) -> list[dict[str, Any]]:
+    """The lines of a file, or of all files of a folder, which tell by their names what no line of theirs does."""
+    files = files_of(path)
+    each = [_lines(file) for file in files]
+    if path.is_dir() and (field := marked_by(files, {name for own in each for one in own for name in one}, client)):
+        each = [[{**one, field: name_of(file)} for one in own] for file, own in zip(files, each, strict=True)]
+    return [one for own in each for one in own]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         data = path.read_bytes()
         lines = (gzip.decompress(data) if path.suffix.lower() == ".gz" else data).decode("utf-8-sig").split("\n")

@@ -66,11 +66,11 @@ def go_on(request: Request, rounds: int | None = None) -> str:
         request.change(config)
     if begun:
         go_on_after_stop(folder)
-        goes_on = "goes on from its last checkpoint" + (f", and has {rounds} rounds now" if another else "")
+        goes_on = "goes on from its last checkpoint"
     else:
         request.forget_told()  # the nodes' data may have been mended meanwhile
     request.reopen()
-    return f"run {request.name!r} {goes_on}."
+    return f"run {request.name!r} {goes_on}{f', and has {rounds} rounds now' if another else ''}."
 
 
 def stop(request: Request) -> str:

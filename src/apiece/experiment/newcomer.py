@@ -17,10 +17,9 @@ from apiece.data import sound
 from apiece.data.archives import archive
 from apiece.data.arrays import Dataset, numbered
 from apiece.data.federation import Federation, federation, tensors
+from apiece.data.folders import ARRAYS, JSONL, TABLES, kind_of
 from apiece.data.frames import samples_of
 from apiece.data.images import resized, samples_in
-from apiece.data.separated import TABLES, is_table
-from apiece.data.sources import JSONL
 from apiece.data.split import Split
 from apiece.data.tasks import REAL, UNLABELED, refuse_misfit
 from apiece.data.texts import from_jsonl
@@ -33,7 +32,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     setting = experiment.federated.setup.setting
     assert setting is not None
     rows = len(setting.shape) == 1  # of a table, or arrays of such
-    _refuse_kind(data, JSONL if text else (*TABLES, ".npz") if rows else (".npz",), folders=not text and not rows)
+    _refuse_kind(data, JSONL if text else (*TABLES, *ARRAYS) if rows else ARRAYS, folders=not text and not rows)
     if experiment.dataset is not None and text:
         texts = from_jsonl(data, reading_of(experiment.config.model), known=experiment.dataset.known)
         train, test = (np.arange(len(x)) for x in (texts.x_train, texts.x_test))
@@ -47,7 +46,7 @@ def newcomer(experiment: Experiment, data: Path) -> Federation:
     federated, dataset = experiment.federated, experiment.dataset
     known = np.arange(setting.classes) if dataset is None or dataset.known is None else dataset.known
     name, dtype = federated.setup.task.name, federated.setup.initial.dtype
-    prepared = dataset is not None and dataset.preparation is not None and not is_table(data)
+    prepared = dataset is not None and dataset.preparation is not None and kind_of(data) is not TABLES
     as_table = "; a .csv or .parquet with the run's columns is prepared as its table was" if prepared else ""
 
     def part(which: str) -> tuple[Tensor, Tensor]:
@@ -85,7 +84,7 @@ def _refuse_kind(data: Path, endings: Sequence[str], folders: bool) -> None:
 def _arrays(experiment: Experiment, data: Path) -> dict[str, Any]:
     """The arrays x_train, y_train, and x_test, y_test if any, of a client's file or folder of images."""
     dataset, columns = experiment.dataset, columns_of(experiment.config)
-    if is_table(data):
+    if kind_of(data) is TABLES:
         return samples_of(data, columns, dataset.preparation if dataset is not None else None)
     if data.is_dir():
         return samples_in(data, columns.resize)
