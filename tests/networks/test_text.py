@@ -19,8 +19,9 @@ from torch import nn
 
 from apiece.algebra.optim import AdamW
 from apiece.cli import main
-from apiece.config.assemble import chosen_algorithm
+from apiece.config.assemble import assemble, chosen_algorithm
 from apiece.config.model import make_model
+from apiece.config.settings import Config
 from apiece.config.splitting import make_split
 from apiece.data.federation import Federation, federation
 from apiece.data.ownership import Natural
@@ -417,8 +418,8 @@ def test_a_run_of_a_file_resumes_and_its_model_loads_in_transformers(file, tmp_p
 def test_text_is_told_from_what_is_none(file, tmp_path):
     bare = write(tmp_path / "bare.jsonl", [{"text": str(i), "role": f"r{i % 2}"} for i in range(20)])
     few = {"clients": 2, "rounds": 1, "steps": "1", "batch": 2, "split": "natural"}
-    assert program(data=str(bare), **few).experiment.config.model == "opt_lm"
-    assert program(data=str(file), **few).experiment.config.model == "opt"
+    assert assemble(Config(data=str(bare), clients=2, split="natural")).config.model == "opt_lm"
+    assert assemble(Config(data=str(file), clients=2, split="natural")).config.model == "opt"
     for name, data, words in [
         ("opt", "digits", "digits is none"),
         ("mlp", str(file), "take opt"),
