@@ -98,6 +98,12 @@ def test_a_study_of_a_folder_with_something_for_each_client_keeps_the_clients(ki
         assert f"each {'file' if kind == 'arrays' else 'folder'} is a client." in ended.out
 
 
+def test_a_data_set_with_a_name_is_meant_where_a_folder_has_the_same(here: Path):
+    (here / "digits").mkdir()
+    assert cli("new", "study", "--data", "digits").code == 0
+    assert tomllib.loads((here / "study" / "study.toml").read_text())["data"] == "digits"
+
+
 def table(rows: int = 60) -> str:
     """A table with a number for each row, a word among numbers, a free text, a date, a gap, one class spelled twice."""
     lines = ["number,age,said,day,smoker,ill,site,empty"]

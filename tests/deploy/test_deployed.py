@@ -438,15 +438,18 @@ def test_nodes_whose_tables_have_other_words_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_failed_before_its_first_round_asks_the_nodes_anew_once_their_data_are_mended(tmp_path):
+@pytest.mark.parametrize("rounds, more", [(None, ""), (2, ", and has 2 rounds now")])
+def test_a_run_that_failed_before_its_first_round_asks_the_nodes_anew_once_their_data_are_mended(
+    rounds, more, tmp_path
+):
     grid = tables(tmp_path, {"north": "AB", "south": "ABC"})
     request = asked(replace(USUAL, rounds=1), tmp_path, Terms(2, 2, 60.0))
     coordinate(request, grid)
     tables(tmp_path, {"north": "AB", "south": "BA"})
-    said = "run 'deployed' begins anew, as none of its rounds is done, and has 2 rounds now."
-    assert following.go_on(request, 2) == said
+    assert following.go_on(request, rounds) == f"run 'deployed' begins anew, as none of its rounds is done{more}."
     coordinate(request, grid)
-    assert request.ended() == "done" and len((tmp_path / "deployed" / "metrics.jsonl").read_text().splitlines()) == 2
+    lines = (tmp_path / "deployed" / "metrics.jsonl").read_text().splitlines()
+    assert request.ended() == "done" and len(lines) == (rounds or 1)
 
 
 def served(config: Config, home: Path, grid: Grid) -> str:

@@ -90,7 +90,7 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
     columns = {"target_column": target, "client_column": client}
     found: dict[str, Any] = {"data": data if named else str(path.absolute())}
     found |= {name: column for name, column in columns.items() if column is not None}
-    kind = kind_of(path) if path.exists() else None
+    kind = None if named else kind_of(path)
     if kind is TABLES:
         table = glance(path, Columns(target=target, client=client))
         found |= {"task": table.task, "input": [column.name for column in table.inputs], "prepare": "onehot"}
@@ -105,10 +105,10 @@ def settings(data: str, target: str | None, client: str | None) -> tuple[dict[st
             said += [f"Each value of {client} is a client."]
         else:
             said += ["Clients are made by dividing the texts. If a field says whose a text is, give --client-column."]
-    elif path.is_dir() and (kind is ARRAYS or images.by_client(path)):
+    elif not named and path.is_dir() and (kind is ARRAYS or images.by_client(path)):
         found["split"] = client = "natural"
         said = [f"{path}: each {'file' if kind is ARRAYS else 'folder'} is a client."]
-    elif path.is_file() and kind is None:
+    elif not named and path.is_file() and kind is None:
         how = "save it as a .csv, with commas between its columns, or as a .parquet, .npz or .jsonl"
         raise UserError(f"--data {data}: is not read: {how}.")
     found |= {} if client else {"split": "dirichlet(0.1)", "clients": 20}

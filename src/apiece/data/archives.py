@@ -15,6 +15,8 @@ from numpy.lib.npyio import NpzFile
 
 from apiece.errors import UserError
 
+KEYS = ("x_train", "y_train", "x_test", "y_test")  # the arrays of samples and their targets
+
 # What numpy and zipfile raise on damaged bytes: a flipped bit may also ask for encryption or an unknown compression.
 _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error)
 

@@ -14,7 +14,7 @@ from apiece.data.columns import CLIENTS, PARTS, SPLIT, WORDS
 from apiece.errors import UserError
 
 TABLES, JSONL, ARRAYS = (".csv", ".parquet"), (".jsonl", ".jsonl.gz"), (".npz",)  # how their names end
-READ = (*ARRAYS, *TABLES, *JSONL)  # how the names of all files end that are read
+READ = (*ARRAYS, *TABLES, *JSONL)  # those of all files that are read
 
 
 def kind_of(path: Path) -> tuple[str, ...] | None:
@@ -22,7 +22,7 @@ def kind_of(path: Path) -> tuple[str, ...] | None:
     a folder that has no other folder; None for all else. Raises UserError for files of two kinds.
     """
     files = files_of(path)
-    return next((kind for kind in (TABLES, JSONL, ARRAYS) if files and files[0].name.lower().endswith(kind)), None)
+    return _kind(files[0]) if files else None
 
 
 def files_of(path: Path) -> list[Path]:
@@ -35,7 +35,7 @@ def files_of(path: Path) -> list[Path]:
     files = [one for one in within if one.name.lower().endswith(READ)]
     if any(one.is_dir() for one in within):
         return []
-    if odd := next((one for one in files if kind_of(one) != kind_of(files[0])), None):
+    if odd := next((one for one in files if _kind(one) is not _kind(files[0])), None):
         raise UserError(f"{path}: {files[0].name} and {odd.name} are of two kinds: keep files of one kind there.")
     if twice := next((b for a, b in pairwise(sorted(map(name_of, files))) if a == b), None):
         raise UserError(f"{path}: two files are named {twice!r}: leave one of them out.")
@@ -49,9 +49,8 @@ def files_of(path: Path) -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """A file's name without its ending."""
-    end = next((end for end in sorted(READ, key=len, reverse=True) if path.name.lower().endswith(end)), "")
-    return path.name[: len(path.name) - len(end)]
+    """The name of a file that is read, without its ending."""
+    return path.name[: -len(next(end for end in READ if path.name.lower().endswith(end)))]
 
 
 def marked_by(files: Sequence[Path], names: Collection[str], client: str | None) -> str | None:
@@ -61,3 +60,7 @@ def marked_by(files: Sequence[Path], names: Collection[str], client: str | None)
     name = SPLIT if {*map(name_of, files)} == {*WORDS} else CLIENTS[0]
     other = name == CLIENTS[0] and client not in (None, name)
     return None if name in names or other else name
+
+
+def _kind(file: Path) -> tuple[str, ...] | None:
+    return next((kind for kind in (TABLES, JSONL, ARRAYS) if file.name.lower().endswith(kind)), None)

@@ -212,15 +212,14 @@ def _files(path: Path) -> tuple[list[Path], bool]:
             f"{path}: {flat[0]} is an image of a class, and {deep[0]} of a client's class: give all images one folder "
             "per class, or all one per client that has one per class."
         )
-    other = (one for one in sorted(path.rglob("*")) if one.is_file() and kind_of(one))
-    if not flat and not deep and (data := next(other, None)):
+    if flat or deep:
+        return flat or deep, bool(deep)
+    if data := next((one for one in sorted(path.rglob("*")) if one.is_file() and kind_of(one)), None):
         raise UserError(
             f"{path}: holds {data.relative_to(path)} and folders: keep the files of clients side by side in one "
             "folder, which has no other."
         )
-    if not flat and not deep:
-        raise UserError(
-            f"{path}: no images found; it needs one folder per class, CLASS/IMAGE, or one per client that has one per "
-            "class, CLIENT/CLASS/IMAGE."
-        )
-    return flat or deep, bool(deep)
+    raise UserError(
+        f"{path}: no images found; it needs one folder per class, CLASS/IMAGE, or one per client that has one per "
+        "class, CLIENT/CLASS/IMAGE."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from apiece.data.archives import archive
+from apiece.data.archives import KEYS, archive
 from apiece.data.arrays import Dataset, from_arrays
 from apiece.data.catalog import SOURCES, Source, source_of
 from apiece.data.columns import EVERYTHING, WORDS, Columns, refuse_columns
@@ -23,7 +24,6 @@ from apiece.data.items import given
 from apiece.data.texts import from_jsonl
 from apiece.errors import UserError, meant, nearest
 
-KEYS = ("x_train", "y_train", "x_test", "y_test")  # the arrays of an .npz
 OWNERS, WRITERS = ("natural_train", "natural_test"), ("writer_train", "writer_test")
 
 
@@ -76,8 +76,7 @@ def from_npz(
     images.
     """
     with archive(path) as stored:
-        if not {"x_train", "y_train"} <= set(stored.files):
-            raise _lacking(path, stored.files)
+        _refuse_lacking(path, stored.files, KEYS[:2])
 
         def get(*keys: str) -> Any:
             return next((stored[key] for key in keys if key in stored.files), None)
@@ -89,9 +88,10 @@ def from_npz(
         return from_arrays(name or Path(path).stem, x, y, x_test, y_test, owner, owner_test, mean, std, classes)
 
 
-def _lacking(path: str | Path, names: list[str]) -> UserError:
-    found = ", ".join(names) or "no array"
-    return UserError(f"{path}: holds {found}; it needs x_train and y_train, and x_test, y_test if any.")
+def _refuse_lacking(path: str | Path, found: list[str], wanted: Sequence[str]) -> None:
+    if not {*wanted} <= {*found}:
+        held = ", ".join(found) or "no array"
+        raise UserError(f"{path}: holds {held}; it needs x_train and y_train, and x_test, y_test if any.")
 
 
 def _digits(source: Source, columns: Columns) -> Dataset:
@@ -137,8 +137,7 @@ def _from_each(path: Path, columns: Columns) -> Dataset:
             raise UserError(f"{file}: is no client: give one file of {', '.join(KEYS)}, or one for each client.")
         with archive(file) as stored:
             wanted = KEYS if {*KEYS[2:]} & {*stored.files} else KEYS[:2]
-            if not {*wanted} <= {*stored.files}:
-                raise _lacking(file, stored.files)
+            _refuse_lacking(file, stored.files, wanted)
             if own := next((key for key in (*OWNERS, *WRITERS) if key in stored.files), None):
                 raise UserError(f"{file}: holds {own}, and its name says whose all its samples are: leave it out.")
             clients[name] = tuple(stored[key] for key in wanted)

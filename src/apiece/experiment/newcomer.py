@@ -14,7 +14,7 @@ from apiece.config.assemble import Experiment
 from apiece.config.model import reading_of
 from apiece.config.splitting import columns_of
 from apiece.data import sound
-from apiece.data.archives import archive
+from apiece.data.archives import KEYS, archive
 from apiece.data.arrays import Dataset, numbered
 from apiece.data.federation import Federation, federation, tensors
 from apiece.data.folders import ARRAYS, JSONL, TABLES, kind_of
@@ -89,7 +89,7 @@ def _arrays(experiment: Experiment, data: Path) -> dict[str, Any]:
     if data.is_dir():
         return samples_in(data, columns.resize)
     with archive(data) as stored:
-        return {name: stored[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in stored.files}
+        return {name: stored[name] for name in KEYS if name in stored.files}
 
 
 def _targets(where: str, which: str, y: Any, task: str, shape: tuple[int, ...], known: np.ndarray) -> np.ndarray:

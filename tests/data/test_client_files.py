@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from apiece.data.archives import KEYS
 from apiece.data.folders import ARRAYS, JSONL, TABLES, kind_of
 from apiece.data.given import as_dataset
 from apiece.data.sources import load
@@ -29,8 +30,7 @@ def arrays(path: Path, tested: bool) -> dict[str, Any]:
     given = {}
     for seed, name in enumerate(CLIENTS):
         given[name] = (*pair(seed, 20 + seed), *(pair(9 + seed, 5) if tested else ()))
-        keys = ("x_train", "y_train", "x_test", "y_test")
-        np.savez(path / f"{name}.npz", **dict(zip(keys, given[name], strict=False)))
+        np.savez(path / f"{name}.npz", **dict(zip(KEYS, given[name], strict=False)))
     return given
 
 
